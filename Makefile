@@ -132,7 +132,7 @@ test-sources: deny docs packages-check clippy fuzz
 
 # These compare measured rates with limits: they run alone, with the real-time tests.
 TIMED = ecn::a_policer_that_marks_loses_nothing_and_its_rate_is_kept \
-	planned::a_radio_that_carries_less_than_planned_is_named_and_topics_that_nobody_planned
+	planned::slow_radios_and_unplanned_topics_are_reported
 test-programs:
 	@# Floods hold more connections than the usual 1024. All failures are shown, not the first alone.
 	ulimit -n 8192 2>/dev/null; cargo test --workspace --locked --no-fail-fast -- $(TIMED:%=--skip %)

@@ -334,10 +334,10 @@ fn serve_client(place: &Place, actor: &Actor, inspect: &dyn Inspect, stop: &Atom
             }
             Ok(_) => {}
         }
-        if !place.asked() || answer(client, actor, inspect, &line).is_err() {
+        if !place.mark_busy() || answer(client, actor, inspect, &line).is_err() {
             return;
         }
-        place.answered(Instant::now());
+        place.mark_idle(Instant::now());
     }
 }
 

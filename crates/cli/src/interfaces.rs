@@ -36,7 +36,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn interfaces_of_containers_are_inner() {
+    fn interfaces_of_containers_are_internal() {
         for name in ["docker0", "veth12ab", "br-0af1", "virbr0"] {
             assert!(is_inner(name), "{name}");
         }

@@ -145,7 +145,7 @@ struct Timed<'a> {
 
 impl Timed<'_> {
     /// Returns the time left, which is never zero: no socket timeout may be zero.
-    fn left(&self) -> io::Result<Duration> {
+    fn time_left(&self) -> io::Result<Duration> {
         let left = self.deadline.saturating_duration_since(Instant::now());
         if left.is_zero() { Err(io::ErrorKind::TimedOut.into()) } else { Ok(left) }
     }
@@ -153,14 +153,14 @@ impl Timed<'_> {
 
 impl Read for Timed<'_> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        self.stream.set_read_timeout(Some(self.left()?))?;
+        self.stream.set_read_timeout(Some(self.time_left()?))?;
         (&mut &*self.stream).read(buffer)
     }
 }
 
 impl Write for Timed<'_> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.stream.set_write_timeout(Some(self.left()?))?;
+        self.stream.set_write_timeout(Some(self.time_left()?))?;
         (&mut &*self.stream).write(bytes)
     }
 

@@ -54,7 +54,7 @@ pub fn run(config: Config, origin: &Origin) -> Result<(), RunError> {
     // A second daemon with this control socket, and therefore with this audit log, stops here.
     let _control = ControlServer::start(&config.control, reloader.clone())?;
     let log = AuditLog::start(&config.audit)?;
-    log.audit().record(None, started(&config, &node, origin));
+    log.audit().record(None, started_event(&config, &node, origin));
     node.record_in(log.audit());
     let result = run_node(&config, node, handle, reloader);
     let error = result.as_ref().err().map(|error| error.to_string().into());
@@ -62,7 +62,7 @@ pub fn run(config: Config, origin: &Origin) -> Result<(), RunError> {
     result
 }
 
-fn started(config: &Config, node: &DataPlane, origin: &Origin) -> Event {
+fn started_event(config: &Config, node: &DataPlane, origin: &Origin) -> Event {
     let is_secure = config.security != Security::None;
     Event::Started {
         node: (&config.name).into(),
@@ -83,7 +83,7 @@ fn run_node(
     let gateway = gateway(config, &node)?;
     handle_signals(handle, reloader)?;
     tracing::info!(name = config.name, listen = %config.listen, "running");
-    service::ready();
+    service::notify_ready();
     let watchdog = service::watchdog_interval();
     let watchdog = watchdog.map(|every| Watchdog { every, alive: service::alive });
     let settings = Settings { watchdog, planner: Some(tautline_plan::channel_model) };
@@ -123,7 +123,7 @@ fn reload_on_signal(reloader: &Reloader) {
     service::reloading();
     // The result is in the log.
     let _ = reloader.reload(false, Actor::Signal);
-    service::ready();
+    service::notify_ready();
 }
 
 fn gateway(config: &Config, node: &DataPlane) -> Result<Box<dyn Gateway>, RunError> {

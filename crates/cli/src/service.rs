@@ -6,7 +6,7 @@ use sd_notify::NotifyState;
 use std::time::Duration;
 
 /// Notifies that the node is up: sockets are bound, and the data plane runs.
-pub fn ready() {
+pub fn notify_ready() {
     notify(&[NotifyState::Ready]);
 }
 

@@ -43,7 +43,7 @@ pub type Parameters = BTreeMap<String, Value>;
 pub fn write_nodes(nodes: &Nodes) -> Vec<u8> {
     let (mut names_left, mut bytes_left) = (MAX_NAMES, MAX_BYTES);
     let mut written = Map::new();
-    let nodes = nodes.iter().filter(|(name, _)| checked(name).is_ok());
+    let nodes = nodes.iter().filter(|(name, _)| check_utf8_name(name).is_ok());
     for (name, node) in nodes.take(MAX_NODES) {
         // The keys of both lists, quotes and punctuation surround them.
         let size = name.len() + 40;
@@ -54,7 +54,7 @@ pub fn write_nodes(nodes: &Nodes) -> Vec<u8> {
         let mut list = |names: &BTreeSet<String>| {
             let fits = |name: &&String| {
                 let size = name.len() + 3;
-                let fits = names_left > 0 && size <= bytes_left && checked(name).is_ok();
+                let fits = names_left > 0 && size <= bytes_left && check_utf8_name(name).is_ok();
                 if fits {
                     (names_left, bytes_left) = (names_left - 1, bytes_left - size);
                 }
@@ -80,12 +80,12 @@ pub fn read_nodes(bytes: &[u8]) -> Result<Nodes, String> {
         names_left = names_left
             .checked_sub(list.len())
             .ok_or_else(|| format!("more than {MAX_NAMES} topics and services"))?;
-        list.iter().map(|it| checked(it.as_str().unwrap_or_default())).collect()
+        list.iter().map(|it| check_utf8_name(it.as_str().unwrap_or_default())).collect()
     };
     let mut node = |(name, node): (String, Value)| {
         let shown =
             Shown { publishes: names(&node, "publishes")?, serves: names(&node, "serves")? };
-        Ok((checked(&name)?, shown))
+        Ok((check_utf8_name(&name)?, shown))
     };
     all.into_iter().map(&mut node).collect()
 }
@@ -98,7 +98,7 @@ pub fn write_parameters(parameters: &Parameters) -> Vec<u8> {
         // Quotes, a colon and a comma surround them.
         let (size, values) = (name.len() + value.to_string().len() + 8, values_in(value));
         let fits = size <= bytes_left && values <= values_left;
-        if fits && checked(name).is_ok() && is_plain(value, MAX_DEPTH) {
+        if fits && check_utf8_name(name).is_ok() && is_plain(value, MAX_DEPTH) {
             (bytes_left, values_left) = (bytes_left - size, values_left - values);
             written.insert(name.clone(), value.clone());
         }
@@ -117,7 +117,7 @@ pub fn read_parameters(bytes: &[u8]) -> Result<Parameters, String> {
         return Err(format!("{values} values; allowed: {MAX_VALUES}"));
     }
     let parameter = |(name, value): (String, Value)| match is_plain(&value, MAX_DEPTH) {
-        true => Ok((checked(&name)?, value)),
+        true => Ok((check_utf8_name(&name)?, value)),
         false => {
             Err(format!("{} is no number, flag, text or list", crate::plain::plain(&name, 80)))
         }
@@ -132,7 +132,7 @@ fn read_map(bytes: &[u8]) -> Result<Map<String, Value>, String> {
     serde_json::from_slice(bytes).map_err(|error| error.to_string())
 }
 
-fn checked(name: &str) -> Result<String, String> {
+fn check_utf8_name(name: &str) -> Result<String, String> {
     if name.len() > MAX_NAME {
         return Err(format!("a name of {} bytes; allowed: {MAX_NAME}", name.len()));
     }
@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn one_odd_name_hides_no_other_node_and_long_names_fit() {
+    fn an_invalid_name_does_not_hide_other_nodes() {
         let long = (0..MAX_NAMES).map(|it| format!("/t{it}{}", "x".repeat(200))).collect();
         let nodes = Nodes::from([
             ("/a b".into(), Shown::default()),

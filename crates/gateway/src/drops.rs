@@ -43,7 +43,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_count_continues_when_its_topic_returns() {
+    fn a_returning_topic_continues_its_count() {
         let drops = Drops::default();
         drops.count("/scan").fetch_add(2, Ordering::Relaxed);
         drops.count("/odom");

@@ -69,7 +69,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_services_whose_response_can_express_a_refusal_are_refused() {
+    fn only_services_with_a_refusing_response_are_refused() {
         let goal = refusal("/a/_action/send_goal", "b/action/C_SendGoal");
         assert_eq!(goal.unwrap(), NOT_ACCEPTED[..]);
         assert_eq!(refusal("/a/_action/cancel_goal", CANCEL_TYPE).unwrap(), NOT_CANCELLED[..]);

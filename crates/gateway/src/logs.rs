@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn the_prefix_comes_before_the_name() {
+    fn the_prefix_is_inserted_before_the_name() {
         let renamed =
             |message: &Bytes, kind: &str| with_prefix(message, kind, "/fleet/r1").unwrap();
         for (name, expected) in
@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn other_topics_and_types_are_no_logs() {
+    fn only_rosout_with_its_types_is_a_log() {
         assert!(is_log("/rosout", ROS1.0, ROS1.1) && is_log("/rosout", ROS2.0, ""));
         assert!(!is_log("/rosout", ROS1.0, "") && !is_log("/log", ROS1.0, ROS1.1));
         assert!(!is_log("/rosout", "std_msgs/String", ROS1.1));

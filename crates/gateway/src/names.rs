@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn a_proposed_name_is_one_in_either_ros() {
+    fn a_proposed_name_is_valid_in_ros_1_and_ros_2() {
         for (odd, plain) in [
             ("/camera-1/image", "/camera_1/image"),
             ("/lidar/bottom/1_2v", "/lidar/bottom/n1_2v"),

@@ -74,7 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn addresses_are_in_their_networks_alone() {
+    fn networks_contain_only_their_addresses() {
         assert!(contains("10.0.0.0/24", "10.0.0.255") && !contains("10.0.0.0/24", "10.0.1.0"));
         assert!(contains("10.0.0.7", "10.0.0.7") && !contains("10.0.0.7", "10.0.0.6"));
         assert!(contains("10.0.0.0/24", "::ffff:10.0.0.9"), "as an IPv6 socket has it");

@@ -58,7 +58,7 @@ mod tests {
     const RIHS01: &str = "RIHS01_64c191398013af96509d518dac71d5164f9382553fce5c1f8cca5be7924bd828";
 
     #[test]
-    fn an_observation_needs_its_name_and_its_hash() {
+    fn an_observation_requires_type_name_and_hash() {
         assert!(is_observation("sensor_msgs/LaserScan", MD5));
         assert!(is_observation("sensor_msgs/msg/LaserScan", RIHS01));
         assert!(is_observation("sensor_msgs/msg/LaserScan", ""), "Humble has no hashes");

@@ -70,7 +70,7 @@ pub struct Source {
 
 impl Source {
     /// Returns a publisher on this robot.
-    pub const fn here(number: u32) -> Self {
+    pub const fn local(number: u32) -> Self {
         Self { peer: None, number }
     }
 

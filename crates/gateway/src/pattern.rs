@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn names_that_ros_would_refuse_are_refused_with_the_character() {
+    fn the_refusal_of_a_name_contains_the_invalid_character() {
         assert_eq!(Pattern::new("scan"), Err(NameError::NotAbsolute("scan".into())));
         assert_eq!(check_name("/a//b"), Err(NameError::EmptyLevel("/a//b".into())));
         let found = check_name("/a b").unwrap_err().to_string();

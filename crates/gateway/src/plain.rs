@@ -16,7 +16,7 @@ pub fn plain(text: &str, most: usize) -> String {
         }
         if out.len() > most {
             out.truncate(start);
-            cut(&mut out, most);
+            truncate_text(&mut out, most);
             break;
         }
     }
@@ -35,7 +35,7 @@ pub fn is_obeyed(c: char) -> bool {
     c.is_control() || bidi.iter().any(|range| range.contains(&c))
 }
 
-fn cut(text: &mut String, most: usize) {
+fn truncate_text(text: &mut String, most: usize) {
     let end = text.floor_char_boundary(most.saturating_sub(CUT.len()));
     text.truncate(end);
     text.push_str(CUT);
@@ -63,7 +63,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_text_becomes_short_and_plain(text in any::<String>(), most in 3usize..60) {
+        fn any_text_is_shortened_and_escaped(text in any::<String>(), most in 3usize..60) {
             let plain = plain(&text, most);
             prop_assert!(plain.len() <= most);
             prop_assert!(!plain.chars().any(is_obeyed));

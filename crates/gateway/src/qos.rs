@@ -62,7 +62,7 @@ impl Qos {
     }
 
     /// The combined offer of all publishers of a topic on this robot, at least one.
-    pub fn combined(each: &[Self]) -> Option<Self> {
+    pub fn combined_offer(each: &[Self]) -> Option<Self> {
         let keeping = each.iter().filter(|qos| qos.transient_local).count();
         let united = each.iter().copied().reduce(Self::united)?;
         let keeping = keeping.min(MAX_SOURCES as usize) as u8;

@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn rejections_of_any_number_of_topics_are_counted_in_bounded_space() {
+    fn rejections_are_counted_in_bounded_memory() {
         let rejections = Rejections::default();
         for topic in 0..5 * MAX_REJECTIONS {
             rejections.add(&format!("/topic{topic}"), Reason::TooLarge);

@@ -23,7 +23,7 @@ impl SourceNumbers {
         let number = free.unwrap_or(MAX_SOURCES - 1);
         self.next = (number + 1) % MAX_SOURCES;
         *self.users.entry(number).or_default() += 1;
-        Source::here(number)
+        Source::local(number)
     }
 
     /// Releases a number; `true`: it is free, and the release is to be reported.
@@ -50,12 +50,12 @@ mod tests {
         assert_ne!(numbers.take(), first, "a number is not taken again at once");
         let mut numbers = SourceNumbers::default();
         for expected in 0..MAX_SOURCES {
-            assert_eq!(numbers.take(), Source::here(expected));
+            assert_eq!(numbers.take(), Source::local(expected));
         }
-        assert_eq!(numbers.take(), Source::here(MAX_SOURCES - 1));
-        assert!(!numbers.release(Source::here(MAX_SOURCES - 1)), "still shared");
-        assert!(numbers.release(Source::here(MAX_SOURCES - 1)));
-        assert!(numbers.release(Source::here(3)));
-        assert_eq!(numbers.take(), Source::here(3));
+        assert_eq!(numbers.take(), Source::local(MAX_SOURCES - 1));
+        assert!(!numbers.release(Source::local(MAX_SOURCES - 1)), "still shared");
+        assert!(numbers.release(Source::local(MAX_SOURCES - 1)));
+        assert!(numbers.release(Source::local(3)));
+        assert_eq!(numbers.take(), Source::local(3));
     }
 }

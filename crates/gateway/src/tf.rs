@@ -82,14 +82,14 @@ impl Encoding {
             Self::Ros1 => (Reader::new(message, Layout::ROS1), 0),
             Self::Ros2 => (cdr_reader(message)?, MAX_PADDING),
         };
-        let count = from.length().map_err(|error| error.within("transforms"))?;
+        let count = from.length().map_err(|error| error.with_outer_field("transforms"))?;
         if count > MAX_TRANSFORMS {
             let problem = format!("{count} elements; allowed: at most {MAX_TRANSFORMS}");
-            return Err(TranscodeError::new(problem).within("transforms"));
+            return Err(TranscodeError::new(problem).with_outer_field("transforms"));
         }
         let each = (0..count).map(|index| {
             let read = self.read(&mut from);
-            read.map_err(|error| error.within(&format!("transforms[{index}]")))
+            read.map_err(|error| error.with_outer_field(&format!("transforms[{index}]")))
         });
         let transforms = each.collect::<Result<_, _>>()?;
         at_end(&from, padding)?;
@@ -99,12 +99,13 @@ impl Encoding {
     fn read(self, from: &mut Reader<'_>) -> Result<Transform, TranscodeError> {
         let mut header = [0; 4 * HEADER_NUMBERS];
         let numbers = self.header_numbers();
-        let read = from.numbers(4, numbers).map_err(|error| error.within("header"))?;
+        let read = from.numbers(4, numbers).map_err(|error| error.with_outer_field("header"))?;
         header[4 * (HEADER_NUMBERS - numbers)..].copy_from_slice(&read);
-        let parent = name(from).map_err(|error| error.within("header.frame_id"))?;
-        let child = name(from).map_err(|error| error.within("child_frame_id"))?;
+        let parent = name(from).map_err(|error| error.with_outer_field("header.frame_id"))?;
+        let child = name(from).map_err(|error| error.with_outer_field("child_frame_id"))?;
         let mut pose = [0; 8 * POSE_NUMBERS];
-        let read = from.numbers(8, POSE_NUMBERS).map_err(|error| error.within("transform"))?;
+        let read =
+            from.numbers(8, POSE_NUMBERS).map_err(|error| error.with_outer_field("transform"))?;
         pose.copy_from_slice(&read);
         Ok(Transform { header, parent, child, pose })
     }
@@ -279,7 +280,7 @@ impl Merger {
     }
 
     /// [`Merger::latest`] was sent. With `keep`, its transforms stay for late joiners.
-    pub fn sent(&mut self, keep: bool) {
+    pub fn mark_sent(&mut self, keep: bool) {
         self.has_news = false;
         if !keep {
             self.kept.clear();

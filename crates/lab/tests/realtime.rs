@@ -114,7 +114,7 @@ fn laser_p99_ms(scenario: &Path) -> Option<f64> {
 /// the pipe allows.
 #[test]
 #[ignore = "real time: make realtime"]
-fn tcp_gets_what_a_far_pipe_carries_and_no_more() {
+fn tcp_fills_a_far_pipe() {
     let text = "about: Two downloads behind a far bottleneck\nsource: made up\nduration: 10s\n\
         networks:\n  fast: { pipe: { rate: 1Gbps, queue: 10MB } }\n  slow: { pipe: { rate: 6Mbps, queue: 30KB, delay: 1ms } }\n\
         stations:\n  robot: { networks: [fast] }\n  router: { networks: [fast, slow] }\n  base: { networks: [slow] }\n\
@@ -146,7 +146,7 @@ fn tcp_gets_what_a_far_pipe_carries_and_no_more() {
 /// so that only a fault fails: 6 and 11 ms were measured, 31 and 37 unmarked.
 #[test]
 #[ignore = "real time: make realtime"]
-fn marked_lasers_go_before_the_images_of_all_stations() {
+fn marked_lasers_precede_images_of_all_stations() {
     let marked = std::fs::read_to_string(scenario("five-robots.yaml")).unwrap();
     // Fewer robots than in the file: each has a node of its own here.
     let marked = marked.replace("count: 5", "count: 3").replace("duration: 30s", "duration: 15s");
@@ -188,7 +188,7 @@ fn ping_crosses_a_relay() {
 
 #[test]
 #[ignore = "real time: make realtime"]
-fn iperf3_gets_what_the_standard_gives() {
+fn iperf3_throughput_matches_the_standard() {
     let client = "robot: sleep 1; iperf3 -c base -u -b 10M -l 1472 -t 10 -O 1 -f k";
     let Some(said) = run_in_time("half-duplex-6mbps.yaml", &["base: iperf3 -s", client]) else {
         return;
@@ -201,7 +201,7 @@ fn iperf3_gets_what_the_standard_gives() {
 
 #[test]
 #[ignore = "real time: make realtime"]
-fn iperf3_over_tcp_gets_most_of_it() {
+fn iperf3_over_tcp_reaches_most_of_the_throughput() {
     let client = "robot: sleep 1; iperf3 -c base -t 10 -f k";
     let Some(said) = run_in_time("half-duplex-6mbps.yaml", &["base: iperf3 -s", client]) else {
         return;
@@ -222,7 +222,7 @@ fn received_kbps(said: &str) -> f64 {
 
 #[test]
 #[ignore = "real time: make realtime"]
-fn a_roscore_pair_talks_over_the_radio() {
+fn a_roscore_pair_communicates_over_the_radio() {
     let ros = "export PATH=/usr/bin:/bin ROS_HOME=/run/tautline-lab/ros ROS_MASTER_URI=http://10.71.0.1:11311";
     let robot = format!("{ros} ROS_IP=10.71.0.1; roscore");
     let publisher = format!(

@@ -42,7 +42,7 @@ fn the_same_seed_gives_the_same_bytes_and_another_does_not() {
 }
 
 #[test]
-fn one_hop_of_pound_arrives_whole_and_the_laser_overtakes_the_image() {
+fn in_one_hop_of_pound_the_laser_overtakes_the_image() {
     let figures = figures("pound-1hop.yaml");
     for (name, sent) in [("laser", 1000), ("image", 500)] {
         let flow = flow(&figures, name);
@@ -74,7 +74,7 @@ fn a_large_map_arrives_and_the_laser_waits_for_one_of_its_packets() {
 }
 
 #[test]
-fn tcp_is_refused_by_its_line_and_led_to_real_time() {
+fn tcp_in_virtual_time_is_refused_with_its_line() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("download.yaml");
     let text = std::fs::read_to_string(scenario("saturation.yaml")).unwrap();
@@ -88,7 +88,7 @@ fn tcp_is_refused_by_its_line_and_led_to_real_time() {
 }
 
 #[test]
-fn a_saturated_channel_carries_what_the_standard_says() {
+fn saturated_throughput_matches_the_standard() {
     let figures = figures("saturation.yaml");
     let flows = figures["flows"].as_array().unwrap();
     let kbps: f64 = flows.iter().map(|flow| flow["goodput_kbps"].as_f64().unwrap()).sum();
@@ -97,7 +97,7 @@ fn a_saturated_channel_carries_what_the_standard_says() {
 }
 
 #[test]
-fn a_control_loop_under_load_is_as_good_as_without() {
+fn load_does_not_degrade_a_control_loop() {
     let figures = figures("pound-control-loop.yaml");
     let quality = &figures["control_loops"][0];
     let overshoot = quality["overshoot_percent"].as_f64().unwrap();
@@ -107,7 +107,7 @@ fn a_control_loop_under_load_is_as_good_as_without() {
 }
 
 #[test]
-fn a_faulty_scenario_is_named_with_its_line() {
+fn an_error_in_a_scenario_is_reported_with_its_line() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("bad.yaml");
     let text = "about: x\nduration: 1s\nnetworks:\n  a:\n    wifi: { rate: 7Mbps }\n\
@@ -130,7 +130,7 @@ fn figures_of(text: &str) -> Value {
 }
 
 #[test]
-fn a_writer_that_saturates_a_short_queue_loses_messages_and_not_time() {
+fn a_saturating_writer_loses_messages_but_stays_on_schedule() {
     let figures = figures_of(
         "about: x\nduration: 1s\nnetworks:\n  line:\n    pipe: { rate: 6Mbps, queue: 20KB }\n\
          stations:\n  a: { networks: [line] }\n  b: { networks: [line] }\n\
@@ -153,7 +153,7 @@ fn an_outage_within_another_does_not_end_it() {
 }
 
 #[test]
-fn three_hops_of_relays_deliver_and_ip_forwards_nothing() {
+fn three_relay_hops_deliver_without_ip_forwarding() {
     let text = std::fs::read_to_string(scenario("relay-3hops.yaml")).unwrap();
     let short = text.replace("duration: 155s", "duration: 5s").replace("count: 1000", "count: 200");
     let figures = figures_of(&short);
@@ -186,7 +186,7 @@ fn traffic_continues_on_the_other_radio_while_one_is_out() {
 
 /// Each scan takes one of two links of different delay at random.
 #[test]
-fn an_order_costs_delay_or_messages() {
+fn ordered_delivery_costs_delay_or_messages() {
     let text = std::fs::read_to_string(scenario("two-radios.yaml")).unwrap();
     let text = text.split("events:").next().unwrap().replace("duration: 30s", "duration: 9s");
     let laser = |order: &str| {
@@ -202,7 +202,7 @@ fn an_order_costs_delay_or_messages() {
 }
 
 #[test]
-fn a_link_that_is_avoided_carries_images_only_while_the_other_is_out() {
+fn an_avoided_link_carries_images_only_while_the_other_is_out() {
     let text = std::fs::read_to_string(scenario("two-radios.yaml")).unwrap();
     let avoiding = text.replace("keep_last: 2,", "keep_last: 2, avoid_links: [lte],");
     let bytes = |text: &str| {

@@ -80,7 +80,7 @@ impl ByteBucket {
     }
 
     /// When the next packet may leave; `None`: now.
-    pub(crate) fn next(&self, now: Instant) -> Option<Instant> {
+    pub(crate) fn next_departure(&self, now: Instant) -> Option<Instant> {
         (self.rate_bps.is_some() && self.paid_at > now).then_some(self.paid_at)
     }
 
@@ -106,7 +106,7 @@ mod tests {
         let start = Instant(5 * SECOND as u64);
         let (mut now, mut bytes) = (start, 0);
         while now < start + Duration::from_secs(2) {
-            match bucket.next(now) {
+            match bucket.next_departure(now) {
                 Some(at) => now = at,
                 None => {
                     bucket.charge(now, 1500);
@@ -117,7 +117,7 @@ mod tests {
         assert!((2_049_000..2_054_000).contains(&bytes), "2 MB, and 50 ms of it first: {bytes}");
         let mut open = ByteBucket::new(None);
         open.charge(start, usize::MAX);
-        assert_eq!(open.next(start), None);
+        assert_eq!(open.next_departure(start), None);
     }
 
     #[test]

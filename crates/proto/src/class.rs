@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn code_points_select_their_categories_by_their_upper_bits_too() {
+    fn code_points_without_a_name_use_their_upper_bits() {
         // User priority to category (IEEE 802.11-2016, table 10-1).
         const CATEGORY: [usize; 8] = [1, 0, 0, 1, 2, 2, 3, 3];
         let dscp = Marking::default().dscp;

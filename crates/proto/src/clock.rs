@@ -76,11 +76,11 @@ impl LeastDifference {
         let found = now.wire_micros().wrapping_sub(time);
         let least = self.spans[0].filter(|least| difference(found, *least) >= 0);
         self.spans[0] = Some(least.unwrap_or(found));
-        let micros = difference(found, self.least().unwrap_or(found));
+        let micros = difference(found, self.least_difference().unwrap_or(found));
         Duration::from_micros(micros.max(0) as u64)
     }
 
-    fn least(&self) -> Option<u32> {
+    fn least_difference(&self) -> Option<u32> {
         let both = self.spans[0].zip(self.spans[1]);
         let earlier = both.map(|(a, b)| if difference(a, b) < 0 { a } else { b });
         earlier.or(self.spans[0]).or(self.spans[1])
@@ -94,8 +94,8 @@ impl Clock {
     }
 
     /// The least recent difference, to be reported to the peer.
-    pub(crate) fn least(&self) -> Option<u32> {
-        self.here.least()
+    pub(crate) fn least_difference(&self) -> Option<u32> {
+        self.here.least_difference()
     }
 
     /// Applies a report that the peer sent at `time` by its clock. `wall` is our time of day now.
@@ -127,7 +127,7 @@ impl Clock {
 
     /// The peer's clock less ours, and the shortest round trip, in microseconds.
     fn offset(&self) -> Option<(u32, u32)> {
-        let (here, there) = (self.least()?, self.there?);
+        let (here, there) = (self.least_difference()?, self.there?);
         // Negative where drift has overtaken an old least difference.
         let round_trip = difference(here, 0u32.wrapping_sub(there)).max(0) as u32;
         Some((there.wrapping_sub(round_trip / 2), round_trip))
@@ -187,7 +187,7 @@ mod tests {
             let (sent, arrived) = (their(at).wire_micros(), Instant(at + 2 * MS + late));
             here.on_packet(arrived, sent);
             let wall = Some(their(at).0 as i64 / 1000 + 5_000_000);
-            let report = ClockReport { least: there.least(), wall };
+            let report = ClockReport { least: there.least_difference(), wall };
             here.on_report(arrived, sent, &report, Some(arrived.0 as i64 / 1000));
             at += 50 * MS;
         }
@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn the_offset_is_right_within_its_bound_for_any_difference_of_the_clocks() {
+    fn the_clock_offset_is_within_its_bound() {
         for apart in [0, 123_456_789, -9_000_000_000_000, 4_000_000_000_000] {
             let (now, clock, offset) = after(30, apart, 0);
             let view = clock.view(now).unwrap();
@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn the_queueing_delay_is_that_beyond_the_fastest_recent_packet() {
+    fn queueing_delay_is_relative_to_the_fastest_recent_packet() {
         let mut least = LeastDifference::default();
         let mut delay = |at: u64, transit: u64| {
             let sent = Instant((100_000 + at) * MS).wire_micros();
@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_known_before_both_ends_have_reported() {
+    fn the_offset_needs_reports_of_both_ends() {
         let mut clock = Clock::default();
         clock.on_packet(Instant(5 * MS), 7);
         assert_eq!(clock.view(Instant(6 * MS)), None);

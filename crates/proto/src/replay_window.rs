@@ -81,7 +81,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_run_ends_where_numbers_begin_to_differ() {
+    fn a_range_of_numbers_ends_at_the_first_difference() {
         // Runs of many lengths, around words and around the end of the window.
         let mut window = ReplayWindow::<16>::default();
         let mut number = 0;
@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_may_be_as_high_as_there_are() {
+    fn the_highest_packet_numbers_are_accepted() {
         let mut window = ReplayWindow::<4>::default();
         for number in [5, u64::MAX - 1, u64::MAX] {
             window.insert(number);

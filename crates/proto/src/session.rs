@@ -369,7 +369,7 @@ impl Session {
     }
 
     /// The key set of packets with this session number.
-    pub(crate) fn find(&self, now: Instant, session: u32) -> Option<(&Keys, KeyOrigin)> {
+    pub(crate) fn find_keys(&self, now: Instant, session: u32) -> Option<(&Keys, KeyOrigin)> {
         let is_valid = |keys: &Keys, lifetime| now.since(keys.created) < lifetime;
         let in_use = self.keys.iter().filter(|keys| is_valid(keys, KEY_LIFETIME));
         let stored = self.pending_responses.iter().map(|it| &it.keys);

@@ -75,14 +75,14 @@ pub fn run(
     drives: u32,
     progress: &Progress,
 ) -> Result<Vec<Drive>> {
-    progress.next();
+    progress.enter_next();
     let stage =
         Stage::new(&Plan { navigate: false, cameras: false, world: &["--empty"], ..*plan })?;
     let _viewer = stage.viewer(false)?;
     let mut course = Course { stage, plan, number: 0 };
     let mut all = Vec::new();
     for &condition in conditions {
-        progress.next();
+        progress.enter_next();
         // The runs alternate because the machine's load may change over time.
         for _ in 0..drives {
             for controller in [Controller::Local, Controller::Kitchen] {

@@ -112,7 +112,7 @@ const STOPPED_MS: f64 = WATCHDOG_MS as f64 + 200.0 + 50.0 + 900.0 + 250.0;
 
 /// Runs the faults one after the other, each in a drive of its own.
 pub fn run(plan: &Plan<'_>, faults: &[Fault], progress: &Progress) -> Result<Vec<Outcome>> {
-    progress.next();
+    progress.enter_next();
     let mut stage = Stage::new(plan)?;
     let _viewer = stage.viewer(false)?;
     let waiter = stage.waiter()?;
@@ -122,7 +122,7 @@ pub fn run(plan: &Plan<'_>, faults: &[Fault], progress: &Progress) -> Result<Vec
     faults.sort_by_key(|fault| *fault == Fault::Revoked);
     let mut outcomes = Vec::new();
     for fault in faults {
-        progress.next();
+        progress.enter_next();
         if let Some(outcome) = scene.run(fault)? {
             outcomes.push(outcome);
         }

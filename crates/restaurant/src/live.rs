@@ -32,7 +32,7 @@ pub fn start_inside(port: u16) -> Result<ExitCode> {
 /// Serves the page until somebody presses Ctrl+C.
 pub fn run(plan: &Plan<'_>, port: u16, progress: &Progress) -> Result<()> {
     let listener = std::env::var(LISTENER).context("no socket for the page")?;
-    progress.next();
+    progress.enter_next();
     let mut stage = Stage::new(plan)?;
     // The viewer makes topics cross the radio. It does not record: Ctrl+C would leave a recording
     // without its index.

@@ -25,7 +25,7 @@ const ROBOT: usize = 0;
 
 /// Maps the restaurant, without the other robot; returns the path of the map's YAML file.
 pub fn run(plan: &Plan<'_>, progress: &Progress) -> Result<PathBuf> {
-    progress.next();
+    progress.enter_next();
     let world = &["--at=tetra=-3,-3,0"];
     let mut stage = Stage::new(&Plan { cameras: false, navigate: false, world, ..*plan })?;
     let stem = plan.folder.join("map");
@@ -33,7 +33,7 @@ pub fn run(plan: &Plan<'_>, progress: &Progress) -> Result<PathBuf> {
     let arguments = [name.clone(), ros::utf8(&stem)?];
     let mut mapper = stage.script(ROBOT + 1, "mapper", "mapper", &arguments)?;
     let mut teleop = stage.in_kitchen("teleop", &[name])?;
-    progress.next();
+    progress.enter_next();
     let begun = Instant::now();
     for waypoint in WAYPOINTS {
         while let Some(key) = key_towards(plan, *waypoint)? {

@@ -119,12 +119,12 @@ fn serve(
     limit: Option<Duration>,
     progress: &Progress,
 ) -> Result<()> {
-    progress.next();
+    progress.enter_next();
     let mut stage = Stage::new(plan)?;
     let mut viewer = stage.viewer(true)?;
     let mut waiter = stage.waiter()?;
     let _guests = stage.guests(result.orders, plan.seed)?;
-    progress.next();
+    progress.enter_next();
     stage.air.count_from_now();
     let (begun, since) = (Instant::now(), monotonic_ns());
     let end = limit.map(|limit| begun + limit);

@@ -37,11 +37,11 @@ pub struct Order {
 /// Orders a robot to a table on the page, and drives the other robot by keyboard; `page.png`
 /// becomes a picture of the page.
 pub fn run(plan: &Plan<'_>, progress: &Progress) -> Result<Order> {
-    progress.next();
+    progress.enter_next();
     let mut stage = Stage::new(plan)?;
     let _waiter = stage.waiter()?;
     let _server = stage.page(PORT)?;
-    progress.next();
+    progress.enter_next();
     stage.air.count_from_now();
     let begin = place(plan)?;
     let mut command = stage.computers[0].command("/usr/bin/python3");

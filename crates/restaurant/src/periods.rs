@@ -64,14 +64,14 @@ struct Window {
 /// Measures both robots, with and without SCHED_FIFO and stress-ng, in one run; notes impossible
 /// conditions.
 pub fn run(plan: &Plan<'_>, notes: &mut Vec<String>, progress: &Progress) -> Result<Vec<Jitter>> {
-    progress.next();
+    progress.enter_next();
     let mut stage = Stage::new(plan)?;
     let _viewer = stage.viewer(false)?;
     let _waiter = stage.waiter()?;
     let _guests = stage.guests(ORDERS, plan.seed)?;
     let mut windows = Vec::new();
     for is_fifo in [false, true] {
-        progress.next();
+        progress.enter_next();
         if is_fifo && let Err(error) = stage.prioritize_control() {
             notes.push(format!("skipped: periods under SCHED_FIFO: {error}"));
             continue;

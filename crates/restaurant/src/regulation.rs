@@ -61,12 +61,12 @@ pub fn condition_cases() -> impl Iterator<Item = (Condition, Controller)> {
 
 /// Runs the loop in each case.
 pub fn run(plan: &Plan<'_>, progress: &Progress) -> Result<Vec<Steps>> {
-    progress.next();
+    progress.enter_next();
     let mut stage = Stage::new(&Plan { navigate: false, cameras: false, ..*plan })?;
     let _viewer = stage.viewer(false)?;
     let mut all = Vec::new();
     for (condition, controller) in condition_cases() {
-        progress.next();
+        progress.enter_next();
         all.push(run_case(&mut stage, plan, condition, controller)?);
     }
     stage.close()?;

@@ -147,30 +147,30 @@ impl Worker {
     pub(crate) fn run(&self, job: Job) -> Option<Done> {
         Some(match job {
             // The message is this robot's own; a panic is counted and in the log.
-            Job::Encode(plain) => self.contained(|| Ok(encoded(plain))).ok()?,
+            Job::Encode(plain) => self.run_contained(|| Ok(encode(plain))).ok()?,
             Job::Change(change) => Done::Changed(change),
-            Job::Decode(message) => match self.contained(|| self.decoded(&message)) {
+            Job::Decode(message) => match self.run_contained(|| self.decode(&message)) {
                 Ok(payload) => Done::Decoded(Incoming { payload, ..message }),
                 Err(reason) => Done::Unreadable { key: message.key, topic: message.topic, reason },
             },
             Job::Localize { key, topic: foreign } => {
-                let found = Box::new(self.contained(|| self.localized(&foreign)));
+                let found = Box::new(self.run_contained(|| self.local_form(&foreign)));
                 Done::Localized { key, foreign, found }
             }
             Job::LocalizeService { key, service: foreign } => {
                 let (own, installed) = self.types();
                 let localize = || localize_service(&foreign, own, &installed);
-                let found = Box::new(self.contained(localize));
+                let found = Box::new(self.run_contained(localize));
                 Done::ServiceLocalized { key, foreign, found }
             }
             Job::Compose { topic, fields } => {
                 let (_, installed) = self.ros.as_ref()?;
                 let make = || safe_message(&topic, &fields, installed, self.max_message);
-                let made = self.contained(make);
+                let made = self.run_contained(make);
                 Done::Composed { topic, made }
             }
             Job::TranslateCall(call) => {
-                let outcome = self.contained(|| translated(&call));
+                let outcome = self.run_contained(|| translate_call(&call));
                 let ForeignCall { service, call, is_response, .. } = call;
                 Done::CallTranslated { service, call, outcome, is_response }
             }
@@ -178,7 +178,7 @@ impl Worker {
     }
 
     /// Returns the result of `work`; a panic is counted and becomes an error.
-    fn contained<T>(&self, work: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
+    fn run_contained<T>(&self, work: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
         // No partly changed state outlives the job.
         let done = std::panic::catch_unwind(std::panic::AssertUnwindSafe(work));
         done.unwrap_or_else(|_| {
@@ -191,7 +191,7 @@ impl Worker {
         self.failed.fetch_add(1, Ordering::Relaxed);
     }
 
-    fn localized(&self, topic: &Topic) -> Result<LocalForm, String> {
+    fn local_form(&self, topic: &Topic) -> Result<LocalForm, String> {
         let (own, installed) = self.types();
         localize(topic, own, &installed)
     }
@@ -203,7 +203,7 @@ impl Worker {
         }
     }
 
-    fn decoded(&self, message: &Incoming) -> Result<Bytes, String> {
+    fn decode(&self, message: &Incoming) -> Result<Bytes, String> {
         let payload = match message.encoded {
             true => decompress(&message.payload, self.max_message)
                 .map_err(|error| format!("it is compressed and cannot be read: {error}"))?,
@@ -222,7 +222,7 @@ impl Worker {
     }
 }
 
-fn translated(call: &ForeignCall) -> Outcome {
+fn translate_call(call: &ForeignCall) -> Outcome {
     let ForeignCall { service, payload, translator, .. } = call;
     let (what, translated) = match call.is_response {
         true => ("response", translator.response(payload)),
@@ -232,21 +232,21 @@ fn translated(call: &ForeignCall) -> Outcome {
     translated.map(Bytes::from).map_err(mismatch)
 }
 
-fn encoded(plain: Plain) -> Done {
+fn encode(plain: Plain) -> Done {
     let Plain { message, renaming, compression } = plain;
     let (message, problem) = match &renaming {
         Some(renaming) => renaming.apply(message),
         None => (message, None),
     };
     let message = match compression {
-        Compression::Zstd => compressed(message),
+        Compression::Zstd => compress(message),
         Compression::None => message,
     };
     Done::Encoded { message, renaming, problem }
 }
 
 /// Returns the message compressed, or unchanged if that is not smaller.
-fn compressed(message: Outgoing) -> Outgoing {
+fn compress(message: Outgoing) -> Outgoing {
     match zstd::bulk::compress(&message.payload, LEVEL) {
         Ok(smaller) if smaller.len() < message.payload.len() => {
             Outgoing { payload: smaller.into(), encoded: true, ..message }
@@ -277,7 +277,7 @@ mod tests {
     fn message(payload: Vec<u8>) -> Outgoing {
         Outgoing {
             topic: "/x".into(),
-            source: Source::here(0),
+            source: Source::local(0),
             payload: payload.into(),
             origin: Origin::default(),
             encoded: false,
@@ -288,17 +288,17 @@ mod tests {
     #[test]
     fn compressible_payloads_round_trip_and_others_stay_raw() {
         let text = vec![b'a'; 10_000];
-        let small = compressed(message(text.clone()));
+        let small = compress(message(text.clone()));
         assert!(small.encoded && small.payload.len() < 100);
         assert_eq!(decompress(&small.payload, 10_000).unwrap(), text);
         let noise: Vec<u8> =
             (0..1000u32).map(|n| (n.wrapping_mul(2_654_435_761) >> 13) as u8).collect();
-        let raw = compressed(message(noise.clone()));
+        let raw = compress(message(noise.clone()));
         assert!(!raw.encoded || raw.payload.len() < noise.len());
     }
 
     #[test]
-    fn a_compressed_message_costs_what_it_becomes() {
+    fn a_compressed_message_is_charged_its_decompressed_size() {
         let small = zstd::bulk::compress(&vec![0; 5_000_000], 1).unwrap();
         assert_eq!(decompressed_size(&small, 8_000_000), 5_000_000);
         assert_eq!(decompressed_size(&small, 1_000_000), 1_000_000, "more is refused");
@@ -308,15 +308,15 @@ mod tests {
     #[test]
     fn a_job_that_panics_fails_alone() {
         let worker = Worker::new(0, None);
-        let error = worker.contained::<()>(|| panic!("of the test")).unwrap_err();
+        let error = worker.run_contained::<()>(|| panic!("of the test")).unwrap_err();
         assert!(error.contains("a fault in this program"), "{error}");
-        assert_eq!(worker.contained(|| Ok(1)), Ok(1));
-        assert_eq!(worker.contained::<()>(|| Err("no".into())), Err("no".into()));
+        assert_eq!(worker.run_contained(|| Ok(1)), Ok(1));
+        assert_eq!(worker.run_contained::<()>(|| Err("no".into())), Err("no".into()));
         assert_eq!(worker.failed.load(Ordering::Relaxed), 1, "only the panic");
     }
 
     #[test]
-    fn the_small_messages_that_an_outage_held_back_fit_and_large_ones_are_bounded() {
+    fn delayed_small_messages_fit_and_large_ones_are_bounded() {
         let codec = Codec {
             jobs: Arc::new(Queue::new()),
             jobs_about_types: Arc::new(Queue::new()),

@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn late_requests_are_never_done_and_started_ones_are_awaited() {
+    fn late_requests_are_refused_and_started_ones_awaited() {
         let done = Arc::new(AtomicU64::new(0));
         run(|node| {
             let handle = node.handle();

@@ -206,7 +206,7 @@ impl Waiting {
     }
 
     /// Frees the space of an input that the data plane has taken from the queue.
-    pub(crate) fn taken(&self, input: &Input) {
+    pub(crate) fn on_input_taken(&self, input: &Input) {
         let bytes = input.message().map_or(0, Bytes::len);
         self.bytes.fetch_sub(bytes, Ordering::Relaxed);
     }

@@ -192,7 +192,7 @@ mod tests {
     use std::os::unix::fs::PermissionsExt;
 
     #[test]
-    fn a_key_that_was_made_is_read_and_not_replaced() {
+    fn a_generated_key_is_read_and_not_replaced() {
         let place = tempfile::tempdir().unwrap();
         let path = place.path().join("robot.key");
         let public = generate(&path).unwrap();
@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn unusable_keys_are_named() {
+    fn errors_of_key_files_name_the_reason() {
         let place = tempfile::tempdir().unwrap();
         let path = place.path().join("robot.key");
         assert!(load(&path).unwrap_err().to_string().contains("tautline keygen"));

@@ -331,7 +331,7 @@ mod tests {
         Cause::Peer(name.into())
     }
 
-    fn most(cause: &Cause) -> u64 {
+    fn quota_of_cause(cause: &Cause) -> u64 {
         u64::from(LOGGED.for_cause(cause))
     }
 
@@ -343,9 +343,9 @@ mod tests {
         for caller in 0..100_000 {
             notices.add(at(2), stranger.clone(), &format!("'stranger{caller}' calls"));
         }
-        let left_out = 100_000 - most(&stranger);
-        assert_eq!(notices.notices.end(), [(stranger.clone(), left_out)]);
-        assert_eq!(notices.texts(at(2)).len() as u64, 1 + most(&stranger));
+        let left_out = 100_000 - quota_of_cause(&stranger);
+        assert_eq!(notices.notices.end_period(), [(stranger.clone(), left_out)]);
+        assert_eq!(notices.texts(at(2)).len() as u64, 1 + quota_of_cause(&stranger));
         assert_eq!(notices.texts(at(2))[0], "ours");
         for period in 1..100 {
             for caller in 0..100 {
@@ -377,11 +377,14 @@ mod tests {
         assert!(!notices.may_log(at(2), &peer("worst")));
         let worst = notices.texts(at(2)).iter().filter(|text| text.contains("is refused")).count();
         assert_eq!(worst as u32, KEPT.for_cause(&peer("worst")));
-        assert_eq!(notices.lines.end(), [(peer("worst"), 5001 - most(&peer("worst")))]);
+        assert_eq!(
+            notices.lines.end_period(),
+            [(peer("worst"), 5001 - quota_of_cause(&peer("worst")))]
+        );
     }
 
     #[test]
-    fn a_room_of_kept_notices_is_given_up_for_another_where_there_are_too_many() {
+    fn at_the_limit_a_quota_of_notices_is_replaced() {
         let mut notices = Notices::default();
         for second in 0..MAX_BUDGETS as u64 + 10 {
             let cause = Cause::Safety(format!("/{second}"));
@@ -392,7 +395,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_that_has_become_a_peers_is_no_more_unknown_and_no_name_hides_a_stranger() {
+    fn the_notice_of_an_unknown_key_ends_when_it_is_configured() {
         let key = |name: &str| SecretKey::insecure(name).public();
         let unknown = |name: String, of: &str, known_name| {
             let from = "10.0.0.7:1".parse::<SocketAddr>().unwrap().into();
@@ -409,7 +412,7 @@ mod tests {
     }
 
     #[test]
-    fn names_of_strangers_write_no_lines_of_their_own() {
+    fn names_of_strangers_cannot_add_lines() {
         let mut notices = Notices::default();
         notices.add(at(1), Cause::Stranger(0), "'x\n2026 ERROR robot lost\u{1b}[2J' calls");
         assert_eq!(notices.texts(at(1)), ["'x\\n2026 ERROR robot lost\\u{1b}[2J' calls"]);
@@ -460,13 +463,13 @@ mod tests {
     }
 
     #[test]
-    fn notices_that_take_turns_are_each_logged_once_in_a_period() {
+    fn alternating_notices_are_logged_once_per_period() {
         let mut notices = Notices::default();
         for second in 0..PERIOD.as_secs() {
             notices.add(at(second), peer("a"), "one");
             notices.add(at(second), peer("a"), "two");
         }
-        assert!(notices.notices.end().is_empty());
+        assert!(notices.notices.end_period().is_empty());
         assert_eq!(notices.texts(at(6000)), ["one", "two"]);
         notices.add(at(100), peer("a"), "one");
         assert_eq!(notices.texts(at(6000)), ["two", "one"], "the newest is last");

@@ -4,7 +4,7 @@
 
 use crate::config::LinkConfig;
 use crate::inlet::{Inlet, Input};
-use crate::route::canonical;
+use crate::route::canonical_address;
 pub use crate::route::{Path, route};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::net::netlink::SocketAddrNetlink;
@@ -178,7 +178,7 @@ impl Watch {
 
     /// Returns the path, or why there is none, if that differs from the last report.
     fn check(&mut self) -> Option<Result<Path, String>> {
-        let found = self.find().map_err(|error| {
+        let found = self.find_path().map_err(|error| {
             // If the interface returns with another index, a zone means another address.
             self.resolved = None;
             format!("no path to {}: {error}", self.config.host)
@@ -187,7 +187,7 @@ impl Watch {
         changed.then(|| self.reported.insert(found).clone())
     }
 
-    fn find(&mut self) -> io::Result<Path> {
+    fn find_path(&mut self) -> io::Result<Path> {
         let remote = self.resolve()?;
         route(remote, self.config.interface.as_deref(), self.config.mtu)
     }
@@ -205,7 +205,7 @@ impl Watch {
             .to_socket_addrs()
             .and_then(|mut all| all.next().ok_or_else(|| io::Error::other("no address is known")));
         let remote = match (found, known) {
-            (Ok(remote), _) => canonical(remote),
+            (Ok(remote), _) => canonical_address(remote),
             (Err(_), Some((remote, _))) => remote,
             (Err(error), None) => return Err(error),
         };
@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn a_way_is_reported_when_it_changes_only() {
+    fn a_path_is_reported_only_when_it_changes() {
         let mut watch = watch("127.0.0.1");
         let first = watch.check();
         assert!(matches!(first, Some(Ok(_))), "{first:?}");
@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn a_way_that_returns_is_reported_though_it_is_the_same() {
+    fn a_returning_path_is_reported() {
         let mut watch = watch("127.0.0.1");
         let path = watch.check();
         watch.config.interface = Some("missing0".into());
@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_address_known_serves_while_the_name_does_not_resolve() {
+    fn the_last_address_is_used_while_the_name_does_not_resolve() {
         let mut watch = watch("host.invalid");
         assert!(matches!(watch.check(), Some(Err(_))));
         let known = "127.0.0.1:18470".parse().unwrap();

@@ -158,12 +158,12 @@ impl Quota {
         let is_over = now.since(begun) >= self.allowance.period;
         is_over.then(|| {
             self.begun = Some(now);
-            self.end()
+            self.end_period()
         })
     }
 
     /// Ends the period; strangers are summed up.
-    pub(crate) fn end(&mut self) -> Vec<(Cause, u64)> {
+    pub(crate) fn end_period(&mut self) -> Vec<(Cause, u64)> {
         let mut sums: Vec<(Cause, u64)> = Vec::new();
         for (cause, Count { left_out, .. }) in std::mem::take(&mut self.counts) {
             match sums.last_mut() {
@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_fills_the_budget_of_another() {
+    fn each_cause_has_its_own_quota() {
         let mut quota = Quota::new(TEN_SECONDS);
         let passed = (0..5000).filter(|_| quota.take(&peer("worst"))).count();
         assert_eq!(passed, 3);
@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn a_user_with_many_numbers_takes_neither_roots_room_nor_that_of_peers() {
+    fn many_uids_of_one_user_do_not_use_other_quotas() {
         let mut quota = Quota::new(TEN_SECONDS);
         let user = |uid| Cause::User(Some(uid));
         let passed = (1..100_000).filter(|uid| quota.take(&user(*uid))).count();
@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn strangers_of_one_host_share_a_room_and_many_hosts_have_all() {
+    fn strangers_of_one_host_share_a_quota() {
         let of = |text: &str| Cause::stranger(Place::Udp(text.parse().unwrap()));
         assert_eq!(of("10.0.0.1:1"), of("10.0.0.1:2"));
         assert_eq!(of("10.0.0.1:1"), of("[::ffff:10.0.0.1]:2"));

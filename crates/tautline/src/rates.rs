@@ -156,11 +156,11 @@ pub fn between(previous: Option<&Status>, current: &Status) -> Rates {
     let previous = previous.filter(|p| p.node == current.node && seconds(p) >= MIN_INTERVAL_S);
     let interval = Interval { seconds: previous.as_ref().map(seconds) };
     let [rejected_before, rejected] = [previous, Some(current)].map(Rejected::from_status);
-    let topics = paired(previous.map(|p| &p.topics[..]), &current.topics, |t| {
+    let topics = pair_reports(previous.map(|p| &p.topics[..]), &current.topics, |t| {
         (t.direction, &*t.topic, &*t.peer)
     });
-    let teams = paired(previous.map(|p| &p.teams[..]), &current.teams, |team| &*team.name);
-    let radios = paired(previous.map(|p| &p.radios[..]), &current.radios, |r| &*r.radio);
+    let teams = pair_reports(previous.map(|p| &p.teams[..]), &current.teams, |team| &*team.name);
+    let radios = pair_reports(previous.map(|p| &p.radios[..]), &current.radios, |r| &*r.radio);
     let earlier = previous.zip(interval.seconds);
     let earlier = earlier.map(|(p, age_s)| EarlierLinks { age_s, links: &p.links });
     Rates {
@@ -189,14 +189,14 @@ pub(crate) struct EarlierLinks<'a> {
 pub(crate) fn of_links(earlier: Option<EarlierLinks>, current: &[LinkReport]) -> Vec<LinkRates> {
     let earlier = earlier.filter(|earlier| earlier.age_s >= MIN_INTERVAL_S);
     let interval = Interval { seconds: earlier.as_ref().map(|earlier| earlier.age_s) };
-    let links = paired(earlier.map(|earlier| earlier.links), current, |link| {
+    let links = pair_reports(earlier.map(|earlier| earlier.links), current, |link| {
         (&*link.peer, &*link.radio, &*link.remote)
     });
     links.map(|(before, now)| interval.link(before, now)).collect()
 }
 
 /// Returns each current report and the previous one with the same key.
-fn paired<'s, T, K: Hash + Eq>(
+fn pair_reports<'s, T, K: Hash + Eq>(
     previous: Option<&'s [T]>,
     current: &'s [T],
     key: impl Fn(&'s T) -> K,
@@ -414,7 +414,7 @@ mod tests {
     }
 
     #[test]
-    fn the_links_of_a_topic_are_those_of_the_interval() {
+    fn the_links_of_a_topic_are_measured_in_the_interval() {
         let (before, mut now) = (status(10.0), status(12.0));
         let links = now.topics[1].links.as_mut().unwrap();
         *links.bytes.get_mut("lte").unwrap() += 500;
@@ -426,7 +426,7 @@ mod tests {
     }
 
     #[test]
-    fn delays_are_those_of_the_interval_only() {
+    fn delays_are_measured_in_the_interval() {
         let report = |buckets: &[(f64, u64)]| DelayReport {
             mean_ms: 0.0,
             p50_ms: 0.0,

@@ -67,7 +67,7 @@ impl Recent {
     /// Takes a sample; to be called once per second.
     pub(crate) fn sample(&mut self, now: Instant, exchange: Exchange<'_>) {
         let Exchange { endpoint, topics, .. } = exchange;
-        let out = topics.exported().values().flat_map(LocalTopic::keys).map(Stream::Out);
+        let out = topics.exported_topics().values().flat_map(LocalTopic::keys).map(Stream::Out);
         let incoming = endpoint.peers().flat_map(|peer| {
             let channels = endpoint.peer(peer).channels_in();
             channels.map(move |channel| Stream::In(ChannelKey { peer, channel }))
@@ -91,7 +91,7 @@ impl Recent {
     }
 
     /// Returns the counters from the oldest sample until `now`.
-    pub(crate) fn until<'a>(&'a self, now: Instant, exchange: Exchange<'a>) -> Lately<'a> {
+    pub(crate) fn counters_until<'a>(&'a self, now: Instant, exchange: Exchange<'a>) -> Lately<'a> {
         Lately { exchange, oldest: self.oldest(now), loads: loads(exchange) }
     }
 }
@@ -129,7 +129,7 @@ impl Lately<'_> {
             messages,
             of: messages + counts.delivered.saturating_sub(before.delivered),
             reasons: lost.iter().map(|(reason, n)| (reason.as_str().into(), *n)).collect(),
-            why: why(&lost, of_links),
+            why: reason_text(&lost, of_links),
         })
     }
 
@@ -174,7 +174,8 @@ fn counts(endpoint: &Endpoint, stream: Stream) -> Option<Counts> {
 fn loads(exchange: Exchange<'_>) -> HashMap<PeerId, Load> {
     let Exchange { endpoint, topics, .. } = exchange;
     let mut loads = HashMap::<_, Load>::new();
-    for ChannelKey { peer, channel } in topics.exported().values().flat_map(LocalTopic::keys) {
+    for ChannelKey { peer, channel } in topics.exported_topics().values().flat_map(LocalTopic::keys)
+    {
         if let Some((_, _, stats)) = endpoint.peer(peer).channel_out(channel) {
             loads.entry(peer).or_default().wanted_bytes += stats.bytes;
         }
@@ -196,7 +197,7 @@ fn grown(before: &Drops, now: &Drops) -> Vec<(DropReason, u64)> {
 
 /// Returns the reasons in words:
 /// `newer messages replaced them (60), they exceeded their lifespan (2) (link to base ...)`.
-fn why(lost: &[(DropReason, u64)], of_links: Option<String>) -> String {
+fn reason_text(lost: &[(DropReason, u64)], of_links: Option<String>) -> String {
     let part = |(reason, count): &(DropReason, u64)| match lost.len() {
         1 => reason.clause().to_owned(),
         _ => format!("{} ({count})", reason.clause()),
@@ -238,16 +239,16 @@ mod tests {
     }
 
     #[test]
-    fn the_reason_is_a_sentence() {
+    fn the_reason_of_drops_is_a_sentence() {
         let one = [(DropReason::Superseded, 82)];
         let link = Some("link to base carried 3.1 Mbps; 5.2 Mbps wanted".into());
         assert_eq!(
-            why(&one, link),
+            reason_text(&one, link),
             "newer messages replaced them (link to base carried 3.1 Mbps; 5.2 Mbps wanted)"
         );
         let two = [(DropReason::Lost, 3), (DropReason::Late, 1)];
         assert_eq!(
-            why(&two, None),
+            reason_text(&two, None),
             "fragments were lost and not repaired in time (3), newer messages had arrived before them (1)"
         );
     }

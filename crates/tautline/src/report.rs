@@ -129,7 +129,7 @@ impl Reporter {
     ) -> Status {
         let Exchange { endpoint, topics, shared } = exchange;
         let state = gateway.status();
-        let lately = recent.until(now, exchange);
+        let lately = recent.counters_until(now, exchange);
         Status {
             node: self.node.clone(),
             version: env!("CARGO_PKG_VERSION").into(),
@@ -258,7 +258,7 @@ impl Reporter {
             received_packets: stats.received_packets,
             received_bytes: stats.received_bytes,
             duplicate_packets: stats.duplicate_packets,
-            steady: steady(now, &view),
+            steady: steady_report(now, &view),
             budget: self.budgets.get(&id).cloned(),
         }
     }
@@ -290,7 +290,7 @@ fn rejected_report(rejected: &Rejected) -> RejectedReport {
 fn topic_reports(lately: &Lately<'_>, slow_subscribers: &[(String, u64)]) -> Vec<TopicReport> {
     let endpoint = lately.exchange.endpoint;
     let mut reports = Vec::new();
-    for (name, local) in lately.exchange.topics.exported() {
+    for (name, local) in lately.exchange.topics.exported_topics() {
         reports.extend(local.keys().filter_map(|key| outgoing(lately, name, local, key)));
     }
     for peer in endpoint.peers() {
@@ -491,7 +491,7 @@ fn delay_report(delays: &Delays) -> Option<DelayReport> {
 }
 
 /// Counts the packets since the last interruption.
-fn steady(now: Instant, view: &LinkView<'_>) -> Option<SteadyReport> {
+fn steady_report(now: Instant, view: &LinkView<'_>) -> Option<SteadyReport> {
     let before = view.stats.resumed.filter(|_| view.up)?;
     Some(SteadyReport {
         seconds: now.since(before.at).as_secs_f64(),

@@ -67,7 +67,7 @@ fn interface_of(local: IpAddr, zone: Option<u32>) -> io::Result<String> {
 }
 
 /// Returns an address in its usual form: IPv4 mapped into IPv6 becomes IPv4.
-pub(crate) fn canonical(address: SocketAddr) -> SocketAddr {
+pub(crate) fn canonical_address(address: SocketAddr) -> SocketAddr {
     match address {
         SocketAddr::V6(v6) => match v6.ip().to_ipv4_mapped() {
             Some(v4) => SocketAddr::new(v4.into(), v6.port()),
@@ -82,7 +82,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_way_to_this_machine_is_the_loopback_interface() {
+    fn the_route_to_this_machine_is_the_loopback_interface() {
         let path = route("127.0.0.1:18470".parse().unwrap(), None, None).unwrap();
         assert_eq!((path.interface.as_str(), path.mtu), ("lo", usize::from(MAX_MTU)));
         assert!(!path.mtu_is_configured);
@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn a_zone_tells_the_interface() {
+    fn a_zone_determines_the_interface() {
         let loopback = interface_of("127.0.0.1".parse().unwrap(), None).unwrap();
         let index = if_addrs::get_if_addrs().unwrap().into_iter();
         let index = index.filter(|i| i.name == loopback).find_map(|i| i.index);

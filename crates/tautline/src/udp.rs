@@ -175,7 +175,7 @@ impl LinkSocket {
             let ip_bytes = bytes + sent * header_bytes;
             self.sent.push_back(Sent { charge, ip_bytes, packets: sent });
         }
-        result.map(|()| self.held())
+        result.map(|()| self.held_bytes())
     }
 
     fn depart(&mut self, packets: &[&[u8]]) -> Result<(), NotSent> {
@@ -232,18 +232,18 @@ impl LinkSocket {
             return 0;
         }
         self.charged = self.read_charged().unwrap_or(0);
-        self.held()
+        self.held_bytes()
     }
 
     /// The newest packets that make up the kernel's charge. The count starts from the newest each time, so
     /// no error outlives its packet.
-    fn held(&mut self) -> usize {
+    fn held_bytes(&mut self) -> usize {
         let (mut covered, mut ip_bytes, mut calls) = (0, 0, 0);
         for sent in self.sent.iter().rev() {
             if covered + CHARGE_TOLERANCE >= self.charged {
                 break;
             }
-            ip_bytes += sent.held(self.charged - covered);
+            ip_bytes += sent.held_bytes(self.charged - covered);
             covered += sent.charge;
             calls += 1;
         }
@@ -298,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn a_datagram_tells_how_long_it_waited() {
+    fn a_datagram_has_its_waiting_time() {
         let open = listen("[::]:0".parse().unwrap()).unwrap();
         let far = UdpSocket::bind("127.0.0.1:0").unwrap();
         let path = crate::route::route(far.local_addr().unwrap(), None, None).unwrap();
@@ -377,7 +377,7 @@ for _ in range(4):
     }
 
     #[test]
-    fn packets_bear_their_marks_and_answers_reach_one_of_the_links_sockets() {
+    fn packets_are_marked_and_answers_reach_a_socket_of_the_link() {
         for family in ["4", "6"] {
             assert_eq!(received_traffic_classes(family, [8, 0, 32, 48]), [32, 2, 128, 194]);
         }
@@ -442,7 +442,7 @@ for _ in range(4):
     }
 
     #[test]
-    fn the_next_call_receives_less_after_a_slow_one_and_more_while_datagrams_wait() {
+    fn the_number_of_received_datagrams_adapts() {
         let limit = Duration::from_micros(200);
         let open = listen("127.0.0.1:0".parse().unwrap()).unwrap();
         let far = UdpSocket::bind("127.0.0.1:0").unwrap();

@@ -20,7 +20,7 @@ fn two_processes_exchange_a_message() {
     let folder = tempfile::tempdir().unwrap();
     let [robot, base] = End::pair(folder.path()).unwrap();
     let mut process = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "the_robot_greets_its_base_or_says_that_nobody_listens"])
+        .args(["--exact", "the_example_robot_greets_its_base"])
         .env(ARGUMENTS, robot.arguments().join("\n"))
         .spawn()
         .unwrap();
@@ -36,7 +36,7 @@ fn two_processes_exchange_a_message() {
 
 /// Also the other process of the test above.
 #[test]
-fn the_robot_greets_its_base_or_says_that_nobody_listens() {
+fn the_example_robot_greets_its_base() {
     if let Ok(arguments) = std::env::var(ARGUMENTS) {
         let arguments: Vec<String> = arguments.lines().map(str::to_owned).collect();
         return hello::robot(&End::of_arguments(&arguments).unwrap(), PATIENCE).unwrap();
@@ -49,7 +49,7 @@ fn the_robot_greets_its_base_or_says_that_nobody_listens() {
 
 /// The test is its own second process.
 #[test]
-fn the_program_of_the_page_exchanges_a_message_between_two_processes() {
+fn the_program_in_the_guide_exchanges_a_message() {
     const ROBOT: &str = "TAUTLINE_GREET_ROBOT";
     if std::env::var_os(ROBOT).is_some() {
         return greet::robot().unwrap();
@@ -57,7 +57,7 @@ fn the_program_of_the_page_exchanges_a_message_between_two_processes() {
     let page = include_str!("../../../docs/how-to/library.md");
     let example = include_str!("../examples/greet.rs").split("\n\n").skip(1).collect::<Vec<_>>();
     assert!(page.contains(example.join("\n\n").trim()), "the page has the text of the example");
-    let name = "the_program_of_the_page_exchanges_a_message_between_two_processes";
+    let name = "the_program_in_the_guide_exchanges_a_message";
     let mut robot = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", name])
         .env(ROBOT, "")

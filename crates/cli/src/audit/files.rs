@@ -44,7 +44,7 @@ impl Files {
     /// Opens the files and continues at the end of the current one.
     pub(super) fn open(path: &Path, size: u64, count: u32) -> io::Result<Self> {
         let current = Current::open(path)?;
-        for older in (1..count).map(|number| numbered(path, number)) {
+        for older in (1..count).map(|number| numbered_path(path, number)) {
             if let Ok(found) = fs::symlink_metadata(&older) {
                 check_file(&format!("{}: ", older.display()), &found)?;
             }
@@ -81,11 +81,11 @@ impl Files {
 
     fn rotate(&mut self) -> io::Result<()> {
         for number in (1..self.count.saturating_sub(1)).rev() {
-            rename(&numbered(&self.path, number), &numbered(&self.path, number + 1))?;
+            rename(&numbered_path(&self.path, number), &numbered_path(&self.path, number + 1))?;
         }
         match self.count {
             0 | 1 => fs::remove_file(&self.path)?,
-            _ => rename(&self.path, &numbered(&self.path, 1))?,
+            _ => rename(&self.path, &numbered_path(&self.path, 1))?,
         }
         self.current = Current::open(&self.path)?;
         Ok(())
@@ -93,7 +93,7 @@ impl Files {
 }
 
 /// Returns the path of an older file; number 1 is the newest of them.
-pub(super) fn numbered(path: &Path, number: u32) -> PathBuf {
+pub(super) fn numbered_path(path: &Path, number: u32) -> PathBuf {
     let mut name = OsString::from(path);
     name.push(format!(".{number}"));
     name.into()
@@ -132,7 +132,7 @@ fn check_folder(path: &Path) -> io::Result<()> {
     };
     let place = format!("its folder {}: ", folder.display());
     let mode = fs::metadata(folder)?.mode();
-    let wrong = (mode & (OTHERS_WRITE | STICKY) == OTHERS_WRITE).then(|| shown(mode));
+    let wrong = (mode & (OTHERS_WRITE | STICKY) == OTHERS_WRITE).then(|| mode_text(mode));
     refuse(&place, wrong, "a folder without write permission for others, or with the sticky bit")
 }
 
@@ -142,10 +142,10 @@ fn of_others(found: &Metadata) -> Option<String> {
     if owner != ROOT && owner != geteuid().as_raw() {
         return Some(format!("owner {owner}"));
     }
-    (mode & NOT_ONLY_OWNER_WRITES != 0).then(|| shown(mode))
+    (mode & NOT_ONLY_OWNER_WRITES != 0).then(|| mode_text(mode))
 }
 
-fn shown(mode: u32) -> String {
+fn mode_text(mode: u32) -> String {
     format!("mode {:04o}", mode & 0o7777)
 }
 
@@ -203,12 +203,12 @@ mod tests {
         }
         // Each file holds ten lines.
         assert_eq!(content(&path).lines().next_back(), Some("line 0999"));
-        assert_eq!(content(&numbered(&path, 1)).lines().next(), Some("line 0980"));
-        assert_eq!(content(&numbered(&path, 2)).lines().next(), Some("line 0970"));
+        assert_eq!(content(&numbered_path(&path, 1)).lines().next(), Some("line 0980"));
+        assert_eq!(content(&numbered_path(&path, 2)).lines().next(), Some("line 0970"));
     }
 
     #[test]
-    fn one_file_alone_starts_again() {
+    fn a_single_file_starts_again() {
         let (folder, path) = folder();
         let mut files = Files::open(&path, 30, 1).unwrap();
         (0..4).for_each(|line| files.write(&format!("line {line:04}")).unwrap());
@@ -224,16 +224,16 @@ mod tests {
         assert_eq!(content(&path), "whole\ntor\nnext\n");
         Files::open(&path, 20, 2).unwrap().write("more").unwrap();
         Files::open(&path, 20, 2).unwrap().write("again").unwrap();
-        assert_eq!(content(&numbered(&path, 1)), "whole\ntor\nnext\nmore\n");
+        assert_eq!(content(&numbered_path(&path, 1)), "whole\ntor\nnext\nmore\n");
         assert_eq!(content(&path), "again\n");
     }
 
     #[test]
-    fn a_file_that_was_moved_away_is_made_again() {
+    fn a_moved_file_is_created_again() {
         let (_folder, path) = folder();
         let mut files = Files::open(&path, 1000, 4).unwrap();
         files.write("one").unwrap();
-        fs::rename(&path, numbered(&path, 9)).unwrap();
+        fs::rename(&path, numbered_path(&path, 9)).unwrap();
         files.write("two").unwrap();
         fs::remove_file(&path).unwrap();
         files.write("three").unwrap();
@@ -251,7 +251,7 @@ mod tests {
     #[test]
     fn files_of_or_writable_by_other_users_are_refused_with_a_reason() {
         let (folder, path) = folder();
-        for name in [path.clone(), numbered(&path, 1), numbered(&path, 3)] {
+        for name in [path.clone(), numbered_path(&path, 1), numbered_path(&path, 3)] {
             fs::write(&name, "before\n").unwrap();
             set_mode(&name, 0o640);
             Files::open(&path, 1000, 4).unwrap();
@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_of_a_group_is_taken_and_one_of_everybody_is_refused() {
+    fn a_group_writable_folder_is_accepted_and_a_world_writable_one_refused() {
         let (folder, path) = folder();
         set_mode(folder.path(), 0o777);
         let text = error(&path);
@@ -285,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn a_new_file_is_its_owners() {
+    fn a_new_file_is_only_for_its_owner() {
         let (_folder, path) = folder();
         Files::open(&path, 1000, 4).unwrap();
         assert_eq!(fs::metadata(&path).unwrap().mode() & 0o137, 0);

@@ -90,7 +90,7 @@ impl AuditLog {
 
     /// Returns a handle that accepts records.
     pub fn audit(&self) -> Audit {
-        self.queue.clone().map_or_else(Audit::default, |queue| Audit::to(Arc::new(queue)))
+        self.queue.clone().map_or_else(Audit::default, |queue| Audit::with_sink(Arc::new(queue)))
     }
 }
 
@@ -163,18 +163,18 @@ mod tests {
     use std::fs;
     use std::os::unix::net::UnixDatagram;
 
-    fn moved(address: &str) -> Event {
+    fn moved_event(address: &str) -> Event {
         Event::Moved { address: address.into() }
     }
 
     #[test]
-    fn records_are_lines_of_json_whatever_is_in_them() {
+    fn records_are_always_lines_of_json() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("robot.audit");
         let config = AuditConfig::Files { path: path.clone(), size: 1 << 20, files: 4 };
         let log = AuditLog::start(&config).unwrap();
         let hostile = format!("\"}}\n{{\"event\":\"forged\"}}\u{1b}[2J{}", "x".repeat(10_000));
-        log.audit().record(Some("base"), moved(&hostile));
+        log.audit().record(Some("base"), moved_event(&hostile));
         log.audit().record(None, Event::Lost { count: 7 });
         drop(log);
         let text = fs::read_to_string(&path).unwrap();
@@ -191,14 +191,14 @@ mod tests {
     }
 
     #[test]
-    fn unwritable_records_are_counted_and_nobody_waits() {
+    fn unwritable_records_are_counted_without_blocking() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("journal");
         let journald = UnixDatagram::bind(&path).unwrap();
         let log = AuditLog::spawn(Sink::Journal(Journal::open(&path).unwrap())).unwrap();
         // The kernel and the queue hold some of the records; nobody reads them.
         let total = 4 * MAX_QUEUED as u64;
-        (0..total).for_each(|_| log.audit().record(None, moved("there")));
+        (0..total).for_each(|_| log.audit().record(None, moved_event("there")));
         assert!(log.queue.as_ref().unwrap().lost.load(Ordering::Relaxed) > 0);
         let (written, lost) = std::thread::scope(|scope| {
             scope.spawn(|| drop(log));
@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn a_place_that_cannot_be_written_says_what_to_do() {
+    fn an_unwritable_place_is_reported_with_a_remedy() {
         let path = "/proc/nowhere/robot.audit".into();
         let config = AuditConfig::Files { path, size: 1 << 20, files: 4 };
         let error = AuditLog::start(&config).unwrap_err().to_string();

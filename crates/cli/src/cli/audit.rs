@@ -132,7 +132,7 @@ impl Lines {
     /// Prints the bytes read since the last complete line.
     fn print_rest(&mut self, arguments: &Arguments) -> Result<(), Failure> {
         let line = std::mem::take(&mut self.line);
-        match shown(String::from_utf8_lossy(&line).trim_end(), arguments) {
+        match selected_line(String::from_utf8_lossy(&line).trim_end(), arguments) {
             Some(text) => output::print(&format!("{text}\n")),
             None => Ok(()),
         }
@@ -141,7 +141,7 @@ impl Lines {
 
 /// Formats a line, if it matches `arguments`. A line that is no record is shown unless `arguments`
 /// select records.
-fn shown(line: &str, arguments: &Arguments) -> Option<String> {
+fn selected_line(line: &str, arguments: &Arguments) -> Option<String> {
     let chooses = arguments.peer.is_some() || !arguments.event.is_empty();
     let Ok(Value::Object(record)) = serde_json::from_str(line) else {
         return (!chooses && !line.is_empty()).then(|| format!("not a record: {line:?}"));
@@ -151,7 +151,7 @@ fn shown(line: &str, arguments: &Arguments) -> Option<String> {
     let named = |event: &str| arguments.event.iter().any(|name| name == event);
     let of_event = arguments.event.is_empty() || text("event").is_some_and(named);
     (of_peer && of_event).then(|| match arguments.json {
-        true => escaped(line),
+        true => escape_control_characters(line),
         false => readable(&record),
     })
 }
@@ -173,21 +173,21 @@ fn readable(record: &Map<String, Value>) -> String {
     }
     for (index, (key, value)) in fields.into_iter().enumerate() {
         let gap = if index == 0 { "  " } else { " " };
-        out.push_str(&format!("{gap}{}={}", quoted(key), word(value)));
+        out.push_str(&format!("{gap}{}={}", quoted_text(key), word(value)));
     }
     out
 }
 
 fn word(value: &Value) -> String {
     match value {
-        Value::String(text) => quoted(text),
-        other => escaped(&other.to_string()),
+        Value::String(text) => quoted_text(text),
+        other => escape_control_characters(&other.to_string()),
     }
 }
 
 /// Returns equivalent JSON without characters that a terminal interprets. JSON escapes only some of
 /// them, and anybody with write access to the file could put any bytes there.
-fn escaped(json: &str) -> String {
+fn escape_control_characters(json: &str) -> String {
     let mut out = String::with_capacity(json.len());
     for c in json.chars() {
         match c {
@@ -202,7 +202,7 @@ fn escaped(json: &str) -> String {
 }
 
 /// Returns text unchanged if it is one plain word, else quoted and escaped.
-fn quoted(text: &str) -> String {
+fn quoted_text(text: &str) -> String {
     let is_plain = |c: char| c.is_ascii_graphic() && !['"', '\\', '\''].contains(&c);
     match !text.is_empty() && text.chars().all(is_plain) {
         true => text.to_owned(),
@@ -231,20 +231,20 @@ mod tests {
     fn records_are_readable_and_write_nothing_but_text() {
         let all = arguments(None, &[]);
         assert_eq!(
-            shown(CAME, &all).unwrap(),
+            selected_line(CAME, &all).unwrap(),
             "2026-11-23T15:04:07.012Z  came               base  key=k address=10.0.0.2:1 session=new"
         );
         assert_eq!(
-            shown(SAFE, &all).unwrap(),
+            selected_line(SAFE, &all).unwrap(),
             "2026-11-23T15:04:08.000Z  safe_message       topic=\"/a b\\n\\u{1b}[2J\" silence_ms=500 \
              published=true"
         );
-        assert_eq!(shown("torn \u{1b}", &all).unwrap(), "not a record: \"torn \\u{1b}\"");
-        assert_eq!(shown("", &all), None);
+        assert_eq!(selected_line("torn \u{1b}", &all).unwrap(), "not a record: \"torn \\u{1b}\"");
+        assert_eq!(selected_line("", &all), None);
     }
 
     #[test]
-    fn no_character_that_a_terminal_obeys_is_printed_from_wherever_it_stands() {
+    fn control_characters_are_never_printed() {
         let hostile = "\u{9b}2J\u{202e}txt\u{2066}\u{61c}\u{7f}";
         let record = serde_json::json!({
             "time": hostile, "event": hostile, "peer": hostile, hostile: hostile,
@@ -253,7 +253,7 @@ mod tests {
         let line = format!("{}\r", record.to_string().replacen("{", "{\t", 1));
         for json in [false, true] {
             let arguments = Arguments { json, ..arguments(None, &[]) };
-            let text = shown(&line, &arguments).unwrap();
+            let text = selected_line(&line, &arguments).unwrap();
             assert!(!text.chars().any(is_obeyed), "{text:?}");
             assert_eq!(text.matches("2J").count(), 8, "{text}");
             if json {
@@ -264,7 +264,8 @@ mod tests {
 
     #[test]
     fn records_are_chosen_by_peer_and_event() {
-        let passes = |line, peer, event: &[&str]| shown(line, &arguments(peer, event)).is_some();
+        let passes =
+            |line, peer, event: &[&str]| selected_line(line, &arguments(peer, event)).is_some();
         assert!(passes(CAME, Some("base"), &[]) && !passes(CAME, Some("robot"), &[]));
         assert!(!passes(SAFE, Some("base"), &[]));
         assert!(passes(CAME, Some("base"), &["went", "came"]) && !passes(CAME, None, &["went"]));

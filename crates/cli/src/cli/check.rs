@@ -563,17 +563,17 @@ fn watchdog_as_json(watchdog: &WatchdogConfig) -> Json {
         "topic": watchdog.topic,
         "after_ms": watchdog.after.as_secs_f64() * 1e3,
         "repeat_ms": watchdog.repeat.map(|every| every.as_secs_f64() * 1e3),
-        "message": written(&Written::Map(watchdog.message.clone())),
+        "message": value_as_json(&Written::Map(watchdog.message.clone())),
     })
 }
 
 /// Returns the value as in the file: its meaning depends on the type of its field.
-fn written(value: &Written) -> Json {
+fn value_as_json(value: &Written) -> Json {
     match value {
         Written::One(text) => text.as_str().into(),
-        Written::List(elements) => elements.iter().map(written).collect(),
+        Written::List(elements) => elements.iter().map(value_as_json).collect(),
         Written::Map(fields) => {
-            let fields = fields.iter().map(|(name, value)| (name.clone(), written(value)));
+            let fields = fields.iter().map(|(name, value)| (name.clone(), value_as_json(value)));
             Json::Object(fields.collect())
         }
     }

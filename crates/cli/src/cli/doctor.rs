@@ -155,7 +155,7 @@ fn test_peer(
     doctor::test_peer(before, &after, peer).map_err(Failure::new)
 }
 
-fn head(machine: &Machine, robot: &Robot) -> String {
+fn report_head(machine: &Machine, robot: &Robot) -> String {
     let not_paired = doctor::not_paired(machine, robot);
     let mut text = match (&robot.file, &robot.status) {
         (Some(file), Some(status)) => {
@@ -186,7 +186,7 @@ fn head(machine: &Machine, robot: &Robot) -> String {
 }
 
 fn in_words(machine: &Machine, robot: &Robot, findings: &Findings, all: bool) -> String {
-    let mut text = head(machine, robot);
+    let mut text = report_head(machine, robot);
     findings.findings.iter().for_each(|it| text += &finding_in_words(it));
     let (passed, rest) = (findings.passed.len(), findings.does_not_apply.len());
     let hint = if all { "" } else { " (--all lists them)" };

@@ -91,7 +91,7 @@ fn choose(folders: &[PathBuf], node: Option<&str>) -> Result<PathBuf, String> {
         ([first, ..], Some(_)) => Ok((*first).clone()),
         ([], Some(node)) if !all.is_empty() => Err(format!(
             "no daemon of node '{node}' in {searched}; running daemons:\n{}",
-            listed(&all)
+            list_of_sockets(&all)
         )),
         ([], _) => Err(format!(
             "no daemon is running (no socket in {searched})\n\
@@ -102,7 +102,7 @@ fn choose(folders: &[PathBuf], node: Option<&str>) -> Result<PathBuf, String> {
         )),
         _ => Err(format!(
             "several daemons run here; choose one with --node NAME or --control PATH:\n{}",
-            listed(&all)
+            list_of_sockets(&all)
         )),
     }
 }
@@ -118,7 +118,7 @@ fn searched(folder: &Path) -> String {
     }
 }
 
-fn listed(sockets: &[PathBuf]) -> String {
+fn list_of_sockets(sockets: &[PathBuf]) -> String {
     let line = |path: &PathBuf| {
         let node = path.file_stem().unwrap_or_default().to_string_lossy();
         format!("  --node {node}  ({})", path.display())
@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn several_are_listed_and_told_apart_by_name() {
+    fn several_daemons_are_listed_by_name() {
         let folder = folder_with(&["robot1.sock", "base.sock"]);
         let folders = [folder.path().into()];
         let error = choose(&folders, None).unwrap_err();
@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn none_says_how_to_start_one() {
+    fn without_a_daemon_the_start_command_is_shown() {
         let error = choose(&["/nonexistent".into()], None).unwrap_err();
         assert!(error.contains(unit::how_to_start()) && error.contains("/nonexistent"), "{error}");
     }

@@ -70,7 +70,7 @@ mod tests {
     use tracing::Level;
 
     #[test]
-    fn a_level_is_for_our_crates_and_others_stay_quiet() {
+    fn a_log_level_applies_only_to_our_crates() {
         let filter = targets("debug").unwrap();
         assert!(filter.would_enable("tautline_gateway::ros1", &Level::DEBUG));
         assert!(!filter.would_enable("hyper", &Level::INFO));

@@ -96,7 +96,7 @@ impl Failure {
 }
 
 pub fn main() -> ExitCode {
-    let (own, ros) = match ros_arguments::split(std::env::args_os().collect()) {
+    let (own, ros) = match ros_arguments::split_arguments(std::env::args_os().collect()) {
         Ok(arguments) => arguments,
         Err(text) => {
             eprintln!("{text}");

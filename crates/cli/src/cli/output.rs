@@ -63,7 +63,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_that_local_nodes_chose_write_no_lines_of_their_own() {
+    fn names_of_local_nodes_cannot_add_lines() {
         let rows = [["/a\u{9b}2J\n\nPeers\n  base  up".into(), "1".into()]];
         let text = table(["TOPIC", "PRIORITY"], rows);
         assert_eq!(text.lines().count(), 2, "{text}");

@@ -235,7 +235,7 @@ fn in_words(team: &Team, plan: &TeamPlan, measured: &[MeasuredDelay], notes: &[S
         let rows = measured.iter().map(|it| measured_row(plan, it));
         let _ = write!(text, "\nMeasured delays\n{}", output::table(header, rows));
     }
-    plan.without.iter().for_each(|it| text += &without(plan, it));
+    plan.without.iter().for_each(|it| text += &effect_of_outage(plan, it));
     let more = plan.more.iter().map(|it| format!("{} like {}", it.robots, it.like));
     let more: Vec<String> = more.collect();
     if !more.is_empty() {
@@ -274,7 +274,7 @@ fn lateness(it: &TopicPlan) -> String {
 }
 
 /// What happens while a radio is down.
-fn without(plan: &TeamPlan, it: &Without) -> String {
+fn effect_of_outage(plan: &TeamPlan, it: &Without) -> String {
     let loads = it.loads.iter().map(|it| format!("{} {:.0} %", it.radio, it.load * 100.0));
     let loads: Vec<String> = loads.collect();
     let mut text = format!("\nWhile {} is down (load {}):\n", it.radio, loads.join(", "));

@@ -87,12 +87,12 @@ fn observations() -> Vec<String> {
 }
 
 fn rows(config: &Config, peer: &PeerConfig) -> Vec<Row> {
-    let mut rows = accepted(peer);
+    let mut rows = accepted_rows(peer);
     let topics = config.topics.iter().map(|rule| (&rule.pattern, &rule.treatment.to));
-    rows.extend(offered("read", topics, peer, &peer.offer));
+    rows.extend(offered_rows("read", topics, peer, &peer.offer));
     if !peer.call.is_empty() {
         let services = config.services.iter().map(|rule| (&rule.pattern, &rule.treatment.to));
-        for row in offered("call", services, peer, &peer.offer) {
+        for row in offered_rows("call", services, peer, &peer.offer) {
             let own = Pattern::new(&row.name).ok();
             let both = own.iter().flat_map(|own| overlaps(own, &peer.call));
             rows.extend(both.map(|name| own_row("call", name)));
@@ -108,7 +108,7 @@ fn own_row(may: &'static str, name: String) -> Row {
 }
 
 /// Returns the peer's topics and services that are accepted here.
-fn accepted(peer: &PeerConfig) -> Vec<Row> {
+fn accepted_rows(peer: &PeerConfig) -> Vec<Row> {
     let names = &peer.names;
     let accepted = names.accept.iter().map(|entry: &Accept| Row {
         may: "publish or serve here",
@@ -129,7 +129,7 @@ fn accepted(peer: &PeerConfig) -> Vec<Row> {
 
 /// Returns the objects of this robot, among those in the rules of the file, that are advertised to
 /// the peer.
-fn offered<'a>(
+fn offered_rows<'a>(
     may: &'static str,
     rules: impl Iterator<Item = (&'a Pattern, &'a Option<Vec<String>>)>,
     peer: &PeerConfig,
@@ -137,7 +137,7 @@ fn offered<'a>(
 ) -> Vec<Row> {
     let for_peer = |to: &Option<Vec<String>>| to.as_ref().is_none_or(|to| to.contains(&peer.name));
     let names = rules.filter(|(_, to)| for_peer(to)).flat_map(|(pattern, _)| match offer {
-        [] => vec![shown(pattern)],
+        [] => vec![pattern_or_action(pattern)],
         some => overlaps(pattern, some),
     });
     names.map(|name| own_row(may, name)).collect()
@@ -149,9 +149,9 @@ fn overlaps(pattern: &Pattern, others: &[Pattern]) -> Vec<String> {
     let common = |other: &Pattern| {
         let whole = action.as_ref().is_some_and(|action| other.covers(action));
         if whole || other.covers(pattern) {
-            Some(shown(pattern))
+            Some(pattern_or_action(pattern))
         } else if pattern.covers(other) {
-            Some(shown(other))
+            Some(pattern_or_action(other))
         } else if pattern.is_name() || other.is_name() {
             None
         } else {
@@ -164,6 +164,6 @@ fn overlaps(pattern: &Pattern, others: &[Pattern]) -> Vec<String> {
 }
 
 /// Names the action for a topic or service that is part of one.
-fn shown(pattern: &Pattern) -> String {
+fn pattern_or_action(pattern: &Pattern) -> String {
     action_of(pattern.as_str()).unwrap_or(pattern.as_str()).to_owned()
 }

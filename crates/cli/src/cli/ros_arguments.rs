@@ -33,7 +33,7 @@ pub struct RosArguments {
 }
 
 /// Separates the arguments of `tautline run` from those of ROS. Other commands have none of ROS.
-pub fn split(all: Vec<OsString>) -> Result<(Vec<OsString>, RosArguments), String> {
+pub fn split_arguments(all: Vec<OsString>) -> Result<(Vec<OsString>, RosArguments), String> {
     let mut found = RosArguments::default();
     if all.get(1).is_none_or(|command| command != "run") {
         return Ok((all, found));
@@ -145,16 +145,16 @@ fn is_switch(option: &str) -> bool {
 mod tests {
     use super::*;
 
-    fn parsed(arguments: &str) -> Result<(String, RosArguments), String> {
+    fn parsed_arguments(arguments: &str) -> Result<(String, RosArguments), String> {
         let all = format!("tautline {arguments}");
-        let (own, found) = split(all.split(' ').map(OsString::from).collect())?;
+        let (own, found) = split_arguments(all.split(' ').map(OsString::from).collect())?;
         let own: Vec<_> = own.iter().map(|it| it.to_str().unwrap()).collect();
         Ok((own.join(" "), found))
     }
 
     #[test]
     fn arguments_of_roslaunch_are_removed_from_the_command_line() {
-        let (own, found) = parsed(
+        let (own, found) = parsed_arguments(
             "run robot.yaml --log debug /a:=/b __name:=link __log:=/x/link.log _p:=1 __ns:=/r1",
         )
         .unwrap();
@@ -163,14 +163,15 @@ mod tests {
         assert_eq!(found.launch.namespace.as_deref(), Some("/r1"));
         assert_eq!(found.ignored, ["/a:=/b", "_p:=1"]);
         let (_, found) =
-            parsed("run r.yaml __master:=http://m:1 __hostname:=h __ip:=10.0.0.1").unwrap();
+            parsed_arguments("run r.yaml __master:=http://m:1 __hostname:=h __ip:=10.0.0.1")
+                .unwrap();
         let Launch { master, hostname, ip, .. } = found.launch;
         assert_eq!([master, hostname, ip].map(Option::unwrap), ["http://m:1", "h", "10.0.0.1"]);
     }
 
     #[test]
     fn arguments_of_ros2_launch_are_removed_from_the_command_line() {
-        let (own, found) = parsed(
+        let (own, found) = parsed_arguments(
             "run --ros-args -r __node:=link -r __ns:=/r1 --params-file p.yaml -p a:=1 --remap /a:=/b \
              --log-level WARN --log-level rcl:=debug --disable-rosout-logs -- robot.yaml",
         )
@@ -187,7 +188,7 @@ mod tests {
             "--disable-rosout-logs",
         ];
         assert_eq!(found.ignored, ignored);
-        let (own, found) = parsed("run robot.yaml --ros-args").unwrap();
+        let (own, found) = parsed_arguments("run robot.yaml --ros-args").unwrap();
         assert_eq!((own.as_str(), found), ("tautline run robot.yaml", RosArguments::default()));
     }
 
@@ -201,7 +202,7 @@ mod tests {
             ("run r.yaml --ros-args -r x", "found 'x' among ROS arguments"),
             ("run r.yaml --ros-args --log-level loud", "found '--log-level loud'; allowed: debug"),
         ] {
-            let error = parsed(arguments).unwrap_err();
+            let error = parsed_arguments(arguments).unwrap_err();
             assert!(error.contains(expected), "{error}");
         }
     }
@@ -209,7 +210,7 @@ mod tests {
     #[test]
     fn other_commands_have_no_arguments_of_ros() {
         assert_eq!(
-            parsed("check a:=b").unwrap(),
+            parsed_arguments("check a:=b").unwrap(),
             ("tautline check a:=b".into(), RosArguments::default())
         );
     }

@@ -67,21 +67,21 @@ fn change(topic: &str, changes: &[String]) -> Result<TopicChange, String> {
 mod tests {
     use super::*;
 
-    fn changed(changes: &[&str]) -> Result<TopicChange, String> {
+    fn parse_changes(changes: &[&str]) -> Result<TopicChange, String> {
         change("/scan", &changes.iter().map(ToString::to_string).collect::<Vec<_>>())
     }
 
     #[test]
     fn changes_are_read_as_in_the_file() {
-        let both = changed(&["priority=200", "rate=5Hz"]).unwrap();
+        let both = parse_changes(&["priority=200", "rate=5Hz"]).unwrap();
         assert_eq!((both.priority, both.rate_hz), (Some(200), Some(5.0)));
-        assert_eq!(changed(&["rate=none"]).unwrap().rate_hz, Some(0.0));
+        assert_eq!(parse_changes(&["rate=none"]).unwrap().rate_hz, Some(0.0));
     }
 
     #[test]
-    fn a_wrong_change_says_what_is_allowed() {
+    fn a_wrong_change_is_refused_with_the_allowed_values() {
         for bad in ["priority=300", "prio=1", "rate=fast", "rate=-1", "200"] {
-            let error = changed(&[bad]).unwrap_err();
+            let error = parse_changes(&[bad]).unwrap_err();
             assert!(error.contains(bad) && error.contains("allowed"), "{error}");
         }
         assert!(change("scan", &[]).unwrap_err().contains("'scan'"));

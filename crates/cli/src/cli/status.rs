@@ -2,7 +2,7 @@
 //! `tautline status`.
 
 use super::find::Daemon;
-use super::words::{self, UNKNOWN, dropped, part_of_bytes, percent, short, uptime};
+use super::words::{self, UNKNOWN, drop_counts, part_of_bytes, percent, short, uptime};
 use super::{Failure, output};
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -47,7 +47,7 @@ pub fn in_words(status: &Status) -> String {
         let state = up_or_down(gateway.connected);
         let colon = if trouble.is_empty() { "" } else { ": " };
         let _ = writeln!(text, "{kind}  {location} {state}{colon}{trouble}");
-        text.push_str(&rejected(gateway));
+        text.push_str(&rejected_lines(gateway));
     }
     reports(&mut text, "Peers", &PEERS, &status.peers);
     if !status.teams.is_empty() {
@@ -65,7 +65,7 @@ pub fn in_words(status: &Status) -> String {
     }
     if !status.plan.is_empty() {
         let header = ["OF", "WHAT", "EXPECTED", "MEASURED", "STATE", "KEY"];
-        section(&mut text, "Plan", header, status.plan.iter().map(planned));
+        section(&mut text, "Plan", header, status.plan.iter().map(plan_cells));
     }
     if !status.waiting.is_empty() {
         let header = ["PEER", "WANTS TO", "NAME", "TYPE", "LINE TO ADD UNDER peers.PEER"];
@@ -77,7 +77,7 @@ pub fn in_words(status: &Status) -> String {
         let rows = status.one_sided.iter().map(|it| [it.peer.clone(), it.field.clone()]);
         section(&mut text, "Fields that only one ROS has", ["PEER", "FIELD"], rows);
     }
-    let refused = dropped(&status.packets_refused);
+    let refused = drop_counts(&status.packets_refused);
     if !refused.is_empty() {
         let _ = write!(text, "\nPackets refused: {refused}\n");
     }
@@ -111,7 +111,7 @@ fn reports<Report, Rates>(
     columns: &Columns<Report, Rates>,
     reports: &[Report],
 ) {
-    let columns = columns.printed();
+    let columns = columns.status_columns();
     let header: Vec<&str> = columns.iter().map(|(_, heading)| *heading).collect();
     let row = |now| {
         let seen = Seen { now, rates: None };
@@ -121,7 +121,7 @@ fn reports<Report, Rates>(
 }
 
 /// Formats a line for each topic.
-fn rejected(gateway: &GatewayReport) -> String {
+fn rejected_lines(gateway: &GatewayReport) -> String {
     let mut topics = BTreeMap::<_, BTreeMap<String, u64>>::new();
     for it in &gateway.rejected {
         let key = (&it.topic, it.direction.arrow());
@@ -129,7 +129,7 @@ fn rejected(gateway: &GatewayReport) -> String {
     }
     let line = |((topic, arrow), reasons): (&(&String, &str), &BTreeMap<_, _>)| {
         let topic = if topic.is_empty() { "other topics" } else { topic };
-        format!("  rejected {arrow} {topic}: {}\n", dropped(reasons))
+        format!("  rejected {arrow} {topic}: {}\n", drop_counts(reasons))
     };
     topics.iter().map(line).collect()
 }
@@ -206,7 +206,7 @@ fn watchdog(watchdog: &WatchdogReport) -> [String; 3] {
     [watchdog.topic.clone(), watchdog.state.clone(), short(watchdog.published as f64)]
 }
 
-fn planned(it: &PlanReport) -> [String; 6] {
+fn plan_cells(it: &PlanReport) -> [String; 6] {
     let quantity = |value: f64| it.assumption.quantity(value);
     [
         it.subject.clone(),

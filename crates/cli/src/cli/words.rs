@@ -73,7 +73,7 @@ pub fn in_cell(value: &Value) -> String {
         },
         Value::Several(values) => values.iter().map(in_cell).collect::<Vec<_>>().join("/"),
         Value::Dropped(lately, reasons) => now_and_dropped(lately.as_ref(), reasons),
-        Value::Passed(passed, reasons) => match (passed, dropped(reasons)) {
+        Value::Passed(passed, reasons) => match (passed, drop_counts(reasons)) {
             (0, none) if none.is_empty() => UNKNOWN.into(),
             (passed, none) if none.is_empty() => short(*passed as f64),
             (passed, lost) => format!("{}, dropped {lost}", short(*passed as f64)),
@@ -101,7 +101,7 @@ pub fn duration(duration: Duration) -> String {
 }
 
 /// Formats counts as `12 expired, 3 lost`, the largest first; empty for none.
-pub fn dropped(reasons: &BTreeMap<String, u64>) -> String {
+pub fn drop_counts(reasons: &BTreeMap<String, u64>) -> String {
     let mut counts: Vec<(&String, &u64)> =
         reasons.iter().filter(|(_, count)| **count > 0).collect();
     counts.sort_by(|a, b| b.1.cmp(a.1).then(a.0.cmp(b.0)));
@@ -115,7 +115,7 @@ pub fn dropped(reasons: &BTreeMap<String, u64>) -> String {
 /// Formats the fraction of recent drops with their most frequent reason, then all drops since the
 /// start.
 fn now_and_dropped(lately: Option<&GivenUpReport>, reasons: &BTreeMap<String, u64>) -> String {
-    let since_start = dropped(reasons);
+    let since_start = drop_counts(reasons);
     let Some(lately) = lately else { return since_start };
     let most = lately.reasons.iter().max_by_key(|(_, count)| **count);
     let reason = most.map(|(reason, _)| reason.replace('_', " ")).unwrap_or_default();
@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn reasons_come_most_first() {
+    fn reasons_are_sorted_by_frequency() {
         let reasons = [
             ("lost".into(), 3),
             ("expired".into(), 12),
@@ -154,6 +154,6 @@ mod tests {
             ("late".into(), 0),
         ]
         .into();
-        assert_eq!(dropped(&reasons), "12 expired, 3 lost, 3 peer gone");
+        assert_eq!(drop_counts(&reasons), "12 expired, 3 lost, 3 peer gone");
     }
 }

@@ -115,11 +115,11 @@ impl Place {
     }
 
     /// Marks the client as busy; returns `false` if it has just been disconnected.
-    pub(super) fn asked(&self) -> bool {
+    pub(super) fn mark_busy(&self) -> bool {
         self.set_idle(None)
     }
 
-    pub(super) fn answered(&self, now: Instant) {
+    pub(super) fn mark_idle(&self, now: Instant) {
         self.set_idle(Some(now));
     }
 
@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn one_user_has_a_bounded_part_and_all_of_them_leave_room_for_root_and_the_daemons_own() {
+    fn connections_of_each_user_are_bounded() {
         let door = Door::new();
         let of_all = |uids: std::ops::Range<u32>| -> Vec<_> {
             let many = uids.flat_map(|uid| std::iter::repeat_n(uid, 20));
@@ -190,27 +190,27 @@ mod tests {
             .map(|second| door.admit(second, 1000).unwrap())
             .collect();
         let (polls, waits) = (&served[0].0, &served[1].0);
-        assert!(polls.asked() && waits.asked());
-        polls.answered(door.at(8));
+        assert!(polls.mark_busy() && waits.mark_busy());
+        polls.mark_idle(door.at(8));
         assert!(door.admit(GIVES_WAY_AFTER.as_secs() + 1, 1000).is_err(), "none idle for so long");
         let new = door.admit(GIVES_WAY_AFTER.as_secs() + 2, 1000).unwrap();
         let mut told = String::new();
         served[2].1.read_to_string(&mut told).unwrap();
         assert!(told.contains("closed for another client"), "{told}");
-        assert!(!served[2].0.asked(), "it has no place any more");
+        assert!(!served[2].0.mark_busy(), "it has no place any more");
         for other in [0, 1, 3, 4, 5, 6, 7] {
-            assert!(served[other].0.asked(), "{other}");
+            assert!(served[other].0.mark_busy(), "{other}");
         }
-        assert!(new.0.asked());
+        assert!(new.0.mark_busy());
     }
 
     #[test]
-    fn the_room_of_all_users_is_made_by_whoever_is_idle() {
+    fn idle_clients_of_any_user_are_closed_for_new_ones() {
         let door = Door::new();
         let idle: Vec<_> =
             (0..MAX_CLIENTS as u32).map(|index| door.admit(0, 1000 + index / 8).unwrap()).collect();
         assert!(door.admit(1, 2000).unwrap_err().contains("try again later"));
         assert!(door.admit(60, 2000).is_ok());
-        assert_eq!(idle.iter().filter(|(place, _)| place.asked()).count(), MAX_CLIENTS - 1);
+        assert_eq!(idle.iter().filter(|(place, _)| place.mark_busy()).count(), MAX_CLIENTS - 1);
     }
 }

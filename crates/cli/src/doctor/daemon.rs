@@ -41,7 +41,9 @@ pub(super) fn file(machine: &Machine, robot: &Robot) -> Answer {
              tautline init one to start from)"
                 .into(),
         ),
-        Some(Err(_)) if robot.is_closed() => Answer::NotMade(super::robot::closed(robot)),
+        Some(Err(_)) if robot.is_closed() => {
+            Answer::NotMade(super::robot::unreadable_file_note(robot))
+        }
         Some(Err(ConfigError::Unreadable { cause, .. })) => {
             let found = Found::new(
                 Harm::Stops,

@@ -73,7 +73,7 @@ fn of_programs(
 }
 
 /// Groups programs by a setting that `is_wrong` selects.
-fn grouped<'a>(
+fn group_programs<'a>(
     programs: &'a [RosProcess],
     setting: &str,
     is_wrong: impl Fn(&str) -> bool,
@@ -138,7 +138,7 @@ pub(super) fn domain_of_nodes(machine: &Machine, robot: &Robot) -> Answer {
 
 pub(super) fn discovery_server(machine: &Machine, robot: &Robot) -> Answer {
     of_programs(machine, robot, |programs| {
-        let found = grouped(programs, "ROS_DISCOVERY_SERVER", |_| true).into_iter();
+        let found = group_programs(programs, "ROS_DISCOVERY_SERVER", |_| true).into_iter();
         found
             .map(|(server, with)| {
                 let why = "Clients of a discovery server ignore the announcements of all others.";
@@ -162,7 +162,7 @@ pub(super) fn transports(machine: &Machine, robot: &Robot) -> Answer {
             // Options may follow after a question mark.
             !VISIBLE_TRANSPORTS.contains(&value.split('?').next().unwrap_or_default())
         };
-        let found = grouped(programs, "FASTDDS_BUILTIN_TRANSPORTS", is_wrong).into_iter();
+        let found = group_programs(programs, "FASTDDS_BUILTIN_TRANSPORTS", is_wrong).into_iter();
         found
             .map(|(value, with)| {
                 let found = format!("FASTDDS_BUILTIN_TRANSPORTS={value} in {with}");
@@ -263,7 +263,7 @@ pub(super) fn profile(machine: &Machine, robot: &Robot) -> Answer {
         let names =
             ["FASTRTPS_DEFAULT_PROFILES_FILE", "FASTDDS_DEFAULT_PROFILES_FILE", "CYCLONEDDS_URI"];
         let found = names.iter().flat_map(|name| {
-            grouped(programs, name, |_| true).into_iter().map(move |(value, with)| {
+            group_programs(programs, name, |_| true).into_iter().map(move |(value, with)| {
                 let found = Found::new(
                     Harm::Note,
                     format!("{name}={value} in {with}"),
@@ -282,7 +282,7 @@ pub(super) fn profile(machine: &Machine, robot: &Robot) -> Answer {
 pub(super) fn middleware(machine: &Machine, robot: &Robot) -> Answer {
     of_programs(machine, robot, |programs| {
         let is_other = |value: &str| !DDS.iter().any(|it| value.starts_with(it));
-        let found = grouped(programs, "RMW_IMPLEMENTATION", is_other).into_iter();
+        let found = group_programs(programs, "RMW_IMPLEMENTATION", is_other).into_iter();
         found
             .map(|(value, with)| {
                 let found = format!("RMW_IMPLEMENTATION={value} in {with}");
@@ -302,7 +302,7 @@ mod tests {
     use std::collections::BTreeMap;
 
     #[test]
-    fn the_range_of_a_program_is_that_of_its_release() {
+    fn the_discovery_range_depends_on_the_ros_release() {
         let range = |settings: &[(&'static str, &str)]| {
             let process = Process { id: 7, name: "talker".into(), user: 0, is_here: None };
             let settings = settings.iter().map(|(name, value)| (*name, (*value).to_owned()));

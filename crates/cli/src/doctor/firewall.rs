@@ -58,7 +58,7 @@ fn verdict(rules: &[Rules], arrival: &Arrival) -> Verdict {
     let mut worst = Verdict::Unknown;
     let mut is_unknown = false;
     for packet in &arrival.packets {
-        match fate(rules, packet) {
+        match verdict_of_rules(rules, packet) {
             Verdict::Passes => return Verdict::Passes,
             Verdict::Unknown => is_unknown = true,
             dropped => worst = dropped,
@@ -68,11 +68,11 @@ fn verdict(rules: &[Rules], arrival: &Arrival) -> Verdict {
 }
 
 /// The packet has to pass all rule sets.
-fn fate(rules: &[Rules], packet: &Packet) -> Verdict {
+fn verdict_of_rules(rules: &[Rules], packet: &Packet) -> Verdict {
     let mut is_unknown = false;
     for text in rules {
         let rules = text.for_packet(packet);
-        match rules.as_ref().map(Ruleset::fate) {
+        match rules.as_ref().map(Ruleset::fate_of_packet) {
             Some(Fate::Dropped(place)) => {
                 return rules.map_or(Verdict::Unknown, |it| Verdict::Dropped(place, it));
             }
@@ -105,7 +105,14 @@ pub(super) fn examine(machine: &Machine, robot: &Robot) -> Answer {
                 Verdict::Passes => {}
                 Verdict::Unknown => is_unknown = true,
                 Verdict::Dropped(place, rules) => {
-                    let found = found(robot.port(), &place, &arrival.packets, &rules, harm, why);
+                    let found = finding_for_packet(
+                        robot.port(),
+                        &place,
+                        &arrival.packets,
+                        &rules,
+                        harm,
+                        why,
+                    );
                     match all.iter_mut().find(|(it, _)| *it == place) {
                         Some((_, known)) if known.harm <= harm => {}
                         Some((_, known)) => *known = found,
@@ -124,7 +131,7 @@ pub(super) fn examine(machine: &Machine, robot: &Robot) -> Answer {
     Answer::Made(all.into_iter().map(|(_, found)| found).collect())
 }
 
-fn found(
+fn finding_for_packet(
     port: u16,
     place: &Place,
     packets: &[Packet],
@@ -158,7 +165,7 @@ fn found(
 }
 
 /// The packets of peers to which this robot has a route; each with the peer.
-fn routed(robot: &Robot) -> impl Iterator<Item = (&str, Packet)> {
+fn routed_packets(robot: &Robot) -> impl Iterator<Item = (&str, Packet)> {
     robot.routes().iter().filter_map(|route| {
         let path = route.path.as_ref()?.as_ref().ok()?;
         let from = route.address.as_ref().ok().copied().filter(|it| !it.is_loopback())?;
@@ -178,14 +185,14 @@ fn answers(robot: &Robot) -> Vec<Arrival> {
         harm: Harm::Stops,
         why: NO_ANSWERS,
     };
-    routed(robot).filter(|(peer, _)| !robot.is_up(peer)).map(arrival).collect()
+    routed_packets(robot).filter(|(peer, _)| !robot.is_up(peer)).map(arrival).collect()
 }
 
 /// First packets of the same peers.
 fn first_packets(robot: &Robot) -> Vec<Arrival> {
     let arrival =
         |(_, packet)| Arrival { packets: vec![packet], harm: Harm::Note, why: ANSWERS_ARRIVE };
-    routed(robot).map(arrival).collect()
+    routed_packets(robot).map(arrival).collect()
 }
 
 /// Whether a peer that has to call this robot does not exchange packets with it.

@@ -130,7 +130,7 @@ impl Ruleset {
     }
 
     /// Returns what happens to the packet. Each first chain can drop it.
-    pub(super) fn fate(&self) -> Fate {
+    pub(super) fn fate_of_packet(&self) -> Fate {
         let mut first: Vec<_> =
             self.0.iter().filter_map(|(key, chain)| Some((chain.hook?, key, chain))).collect();
         first.sort_by_key(|((priority, _), key, _)| (*priority, (*key).clone()));
@@ -247,23 +247,23 @@ fn nft_rule(rule: &Value, packet: &Packet) -> Rule {
                 Some(true)
             }
         };
-        matches = both(matches, holds);
+        matches = and_if_known(matches, holds);
         if name == "vmap" && holds.is_none() {
             verdict = Some(Verdict::Return);
         }
     }
-    Rule { matches, verdict, words: format!("the rule {}", shown(rule)) }
+    Rule { matches, verdict, words: format!("the rule {}", rule_text(rule)) }
 }
 
 /// A rule in the words of its JSON, which `nft -j` shows as well.
-fn shown(rule: &Value) -> String {
+fn rule_text(rule: &Value) -> String {
     let handle = rule["handle"].as_u64().map(|it| format!(" (handle {it})")).unwrap_or_default();
     let comment = rule["comment"].as_str().map(|it| format!(" \"{it}\"")).unwrap_or_default();
     tautline_gateway::plain::plain(&format!("that drops it{handle}{comment}"), 200)
 }
 
 /// Three-valued "and".
-fn both(one: Option<bool>, other: Option<bool>) -> Option<bool> {
+fn and_if_known(one: Option<bool>, other: Option<bool>) -> Option<bool> {
     match (one, other) {
         (Some(false), _) | (_, Some(false)) => Some(false),
         (Some(true), Some(true)) => Some(true),
@@ -460,7 +460,7 @@ fn iptables_rule(words: &[&str], packet: &Packet, line: &str) -> Rule {
             _ => None,
         };
         let holds = if std::mem::take(&mut negated) { holds.map(|it| !it) } else { holds };
-        matches = both(matches, holds);
+        matches = and_if_known(matches, holds);
     }
     Rule { matches, verdict, words: format!("'{}'", tautline_gateway::plain::plain(line, 200)) }
 }

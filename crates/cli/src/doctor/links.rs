@@ -135,7 +135,7 @@ pub(super) fn keys(_: &Machine, robot: &Robot) -> Answer {
 }
 
 /// The measured offset of a peer's clock, if it is known.
-fn compared(peer: &PeerReport) -> Option<(&ClockReport, f64)> {
+fn known_offset(peer: &PeerReport) -> Option<(&ClockReport, f64)> {
     let clock = peer.clock.as_ref()?;
     Some((clock, clock.offset_ms?))
 }
@@ -148,7 +148,7 @@ fn differs(clock: &ClockReport, offset_ms: f64) -> bool {
 /// Whether the clocks of peers are known, and none differs from this machine's.
 pub(super) fn clocks_agree(robot: &Robot) -> bool {
     let peers = robot.status.iter().flat_map(|it| &it.peers);
-    let known = peers.filter(|it| it.state == "up").filter_map(compared);
+    let known = peers.filter(|it| it.state == "up").filter_map(known_offset);
     let differ: Vec<bool> = known.map(|(clock, offset)| differs(clock, offset)).collect();
     !differ.is_empty() && !differ.contains(&true)
 }
@@ -156,7 +156,7 @@ pub(super) fn clocks_agree(robot: &Robot) -> bool {
 pub(super) fn clocks(_: &Machine, robot: &Robot) -> Answer {
     let status = status!(robot);
     let found = status.peers.iter().filter_map(|peer| {
-        let (clock, offset) = compared(peer)?;
+        let (clock, offset) = known_offset(peer)?;
         differs(clock, offset).then(|| {
             let ahead = if offset > 0.0 { "ahead of" } else { "behind" };
             let found = Found::new(
@@ -177,7 +177,7 @@ pub(super) fn clocks(_: &Machine, robot: &Robot) -> Answer {
     Answer::Made(found.collect())
 }
 
-fn shown(link: &LinkReport) -> String {
+fn link_text(link: &LinkReport) -> String {
     let name = if link.name.is_empty() { &link.radio } else { &link.name };
     format!("link {name} to '{}'", link.peer)
 }
@@ -191,7 +191,7 @@ pub(super) fn mtu(_: &Machine, robot: &Robot) -> Answer {
             let hole = if is_hole { ", and larger packets vanish without a report (black hole)" } else { "" };
             let found = Found::new(
                 Harm::Wastes,
-                format!("{} carries packets of {} bytes{hole}", shown(link), link.mtu),
+                format!("{} carries packets of {} bytes{hole}", link_text(link), link.mtu),
                 "Tautline found this size by probes; other programs (ssh, updates) may hang on such a path.",
             );
             found
@@ -223,7 +223,7 @@ pub(super) fn loss(_: &Machine, robot: &Robot) -> Answer {
             Harm::Delays,
             format!(
                 "{} loses {:.0} % of its packets{}",
-                shown(link),
+                link_text(link),
                 link.loss * 100.0,
                 since.unwrap_or_default()
             ),

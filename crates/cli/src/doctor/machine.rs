@@ -70,8 +70,9 @@ impl Machine {
 
     /// The settings of ROS that count here.
     pub fn ros_settings(&self) -> &RosSettings {
-        self.settings
-            .get_or_init(|| RosSettings::find(&self.files, self.processes(), self.visible()))
+        self.settings.get_or_init(|| {
+            RosSettings::find_settings(&self.files, self.processes(), self.visible())
+        })
     }
 
     /// The owners of sockets, by inodes.

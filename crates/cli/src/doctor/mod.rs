@@ -29,7 +29,7 @@ pub use finding::{Answer, Finding, Found, Harm};
 pub use machine::Machine;
 pub use peer::{PeerTest, TopicVerdict, test_peer};
 pub use report::{Report, without_secrets};
-use robot::closed;
+use robot::unreadable_file_note;
 pub use robot::{Robot, no_state};
 pub use routes::ways_to;
 pub use settings::{DEFAULT_MASTER, RosSettings};
@@ -62,7 +62,7 @@ pub const CHECKS: &[Check] = &[
     check("unit", "the service is installed, enabled and not failed", unit::state),
     check("daemon", "the daemon answers", daemon::running),
     check("versions", "daemon, program and peers have the same version", daemon::versions),
-    check("ros", "a ROS runs, of the kind that the file names", ros::present),
+    check("ros", "a ROS runs, of the kind that the file names", ros::check_present),
     check("two-ros", "one kind of ROS runs", ros::two_kinds),
     check("ros-container", "ROS runs in the daemon's network", ros::in_container),
     check("ros1-master", "the ROS master answers", ros::master),
@@ -80,7 +80,7 @@ pub const CHECKS: &[Check] = &[
     check("link-down", "the interfaces of the links are up and have addresses", routes::down),
     check("peer-name", "the host names of peers resolve", routes::names),
     check("own-address", "no peer has an address of this machine", routes::own_address),
-    check("peer-route", "a route leads to each peer", routes::missing),
+    check("peer-route", "a route leads to each peer", routes::check_missing_route),
     check("route-interface", "no route leads through a network that costs", routes::unexpected),
     check("rp-filter", "the kernel accepts packets of all links", routes::reverse_path),
     check("duplicate-address", "no other machine has an address of this one", routes::duplicate),
@@ -165,7 +165,7 @@ pub fn examine(machine: &Machine, robot: &Robot, mut before: impl FnMut(&str)) -
             })),
             // Nobody knows what a file of others says.
             Answer::DoesNotApply(text) if robot.is_closed() && text.starts_with(NO_FILE) => {
-                all.not_made.push(outcome(closed(robot)));
+                all.not_made.push(outcome(unreadable_file_note(robot)));
             }
             Answer::DoesNotApply(text) => all.does_not_apply.push(outcome(text)),
             Answer::NotMade(text) => all.not_made.push(outcome(text)),
@@ -178,5 +178,5 @@ pub fn examine(machine: &Machine, robot: &Robot, mut before: impl FnMut(&str)) -
 
 /// Describes the ROS that runs on this machine, a line each.
 pub fn ros_found(machine: &Machine, robot: &Robot) -> Vec<String> {
-    ros::described(machine, robot)
+    ros::description_of_masters(machine, robot)
 }

@@ -87,8 +87,8 @@ fn link_in_words(link: &LinkReport, before: Option<&LinkReport>, rates: &Rates) 
     let name = if link.name.is_empty() { link.radio.as_str() } else { &link.name };
     let mut lines = vec![format!(
         "link {name}: {} by {}, {}",
-        known(&link.remote),
-        known(&link.radio),
+        or_unknown(&link.remote),
+        or_unknown(&link.radio),
         link.state
     )];
     if !link.up {
@@ -116,7 +116,7 @@ fn link_in_words(link: &LinkReport, before: Option<&LinkReport>, rates: &Rates) 
         "  round trip {rtt}; {loss}; {} repeats received",
         since(|it| it.duplicate_packets)
     ));
-    lines.push(format!("  MTU {} ({})", link.mtu, known(&link.mtu_known_by)));
+    lines.push(format!("  MTU {} ({})", link.mtu, or_unknown(&link.mtu_known_by)));
     let of_link = rates.links.iter().find(|it| it.peer == link.peer && it.remote == link.remote);
     let mbps = |bps: Option<f64>| bps.map_or("?".into(), |bps| format!("{:.3} Mbps", bps / 1e6));
     let sends = of_link.and_then(|it| it.sent_bps);
@@ -129,16 +129,16 @@ fn link_in_words(link: &LinkReport, before: Option<&LinkReport>, rates: &Rates) 
         (Some(bps), Some(sent)) if sent < bps as f64 * USED => format!(
             "  rate: at least {} (it is not full, and its rate grows with use), paced by {}",
             mbps(Some(bps as f64)),
-            known(&link.paced_by)
+            or_unknown(&link.paced_by)
         ),
         (Some(bps), _) => {
-            format!("  rate: {}, paced by {}", mbps(Some(bps as f64)), known(&link.paced_by))
+            format!("  rate: {}, paced by {}", mbps(Some(bps as f64)), or_unknown(&link.paced_by))
         }
     });
     lines
 }
 
-fn known(text: &str) -> &str {
+fn or_unknown(text: &str) -> &str {
     if text.is_empty() { "unknown" } else { text }
 }
 
@@ -178,13 +178,18 @@ fn verdict(
     };
     let report = after.topics.iter().find(is_it);
     let (words, is_harmed) = match it.direction {
-        Direction::Out => sent(it, after, rates.interval_s.unwrap_or(0.0), plan),
+        Direction::Out => sent_verdict(it, after, rates.interval_s.unwrap_or(0.0), plan),
         Direction::In => received(it, report),
     };
     TopicVerdict { topic: it.topic.clone(), direction: it.direction, words, is_harmed }
 }
 
-fn sent(it: &TopicRates, after: &Status, seconds: f64, plan: Option<&TeamPlan>) -> (String, bool) {
+fn sent_verdict(
+    it: &TopicRates,
+    after: &Status,
+    seconds: f64,
+    plan: Option<&TeamPlan>,
+) -> (String, bool) {
     let refuses = format!("'{}' refuses {} (", it.peer, it.topic);
     let is_of_topic = |notice: &&String| notice.starts_with(&refuses);
     if let Some(notice) = after.notices.iter().rev().find(is_of_topic) {
@@ -215,7 +220,7 @@ fn sent(it: &TopicRates, after: &Status, seconds: f64, plan: Option<&TeamPlan>) 
             0.0 => {
                 ("does not arrive: topics of higher priorities need the whole rate".into(), true)
             }
-            hz => (every(one.asked_hz, hz), true),
+            hz => (every_nth_words(one.asked_hz, hz), true),
         };
     }
     let planned = plan.topics.iter().find(|one| one.traffic.topic == it.topic);
@@ -231,7 +236,7 @@ fn sent(it: &TopicRates, after: &Status, seconds: f64, plan: Option<&TeamPlan>) 
 }
 
 /// Formats `about every third message arrives (5.0 of 15.0 Hz)`.
-fn every(asked_hz: f64, hz: f64) -> String {
+fn every_nth_words(asked_hz: f64, hz: f64) -> String {
     let part = match (asked_hz / hz).round() as u64 {
         0 | 1 => "most messages arrive".to_owned(),
         2 => "about every second message arrives".into(),
@@ -271,9 +276,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn parts_of_a_rate_are_said_in_words() {
-        assert!(every(15.0, 5.0).starts_with("about every third message arrives (5.0 of 15.0"));
-        assert!(every(12.0, 10.0).starts_with("most messages arrive (10.0 of"));
-        assert!(every(40.0, 1.0).contains("every 40th"));
+    fn fractions_of_a_rate_are_described_in_words() {
+        assert!(
+            every_nth_words(15.0, 5.0)
+                .starts_with("about every third message arrives (5.0 of 15.0")
+        );
+        assert!(every_nth_words(12.0, 10.0).starts_with("most messages arrive (10.0 of"));
+        assert!(every_nth_words(40.0, 1.0).contains("every 40th"));
     }
 }

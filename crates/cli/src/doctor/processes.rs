@@ -49,7 +49,7 @@ pub(super) struct Process {
 
 impl Process {
     /// Formats `process 812 (talker)`.
-    pub(super) fn shown(&self) -> String {
+    pub(super) fn process_text(&self) -> String {
         format!("process {} ({})", self.id, self.name)
     }
 
@@ -168,7 +168,7 @@ pub(super) fn settings(
 /// Names a few processes.
 pub(super) fn names<'a>(processes: impl IntoIterator<Item = &'a Process>) -> String {
     const NAMED: usize = 4;
-    let all: Vec<String> = processes.into_iter().map(Process::shown).collect();
+    let all: Vec<String> = processes.into_iter().map(Process::process_text).collect();
     let more = all.len().saturating_sub(NAMED);
     let mut text = all.into_iter().take(NAMED).collect::<Vec<_>>().join(", ");
     if more > 0 {

@@ -56,7 +56,7 @@ impl Report<'_> {
             let _ = write!(text, "== {title}\n{}\n\n", contents.trim_end());
         };
         part("doctor", self.findings.to_owned());
-        part("ROS", ros::described(self.machine, self.robot).join("\n"));
+        part("ROS", ros::description_of_masters(self.machine, self.robot).join("\n"));
         part("versions", self.versions());
         part("interfaces", self.output("ip", &["-brief", "address"]));
         part("routes", self.output("ip", &["route"]));
@@ -215,7 +215,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn secrets_are_removed_and_other_text_stays() {
+    fn only_secrets_are_removed() {
         let key = "cHVibGljIGtleSBvZiBiYXNlLCBhbiBleGFtcGxlLi4=";
         let text = format!(
             "tautline-secret-key: {key}\npsk=\"hunter2\"\nkey: {key}\nuri: http://me:hunter2@host:1/x\n\

@@ -188,7 +188,7 @@ pub(super) fn resolve(host: &str, port: u16) -> Result<SocketAddr, String> {
 }
 
 /// Says that this user may not read the robot's file.
-pub(super) fn closed(robot: &Robot) -> String {
+pub(super) fn unreadable_file_note(robot: &Robot) -> String {
     let file = robot.file_name();
     let named = if file == crate::unit::FILE { String::new() } else { format!(" {file}") };
     format!("this user may not read {file}: sudo tautline doctor{named}")
@@ -198,7 +198,7 @@ pub(super) fn closed(robot: &Robot) -> String {
 pub fn no_state(robot: &Robot) -> String {
     if robot.is_closed() {
         // The file names the daemon's socket.
-        closed(robot)
+        unreadable_file_note(robot)
     } else if robot.may_not_ask() {
         "this user may not use the daemon's control socket: sudo tautline doctor".into()
     } else {

@@ -38,7 +38,7 @@ fn expected_master(machine: &Machine, robot: &Robot) -> String {
 }
 
 /// The masters that answer, each with the number of its nodes.
-fn answering(machine: &Machine, robot: &Robot) -> Vec<(String, usize)> {
+fn answering_masters(machine: &Machine, robot: &Robot) -> Vec<(String, usize)> {
     let mut all = vec![expected_master(machine, robot)];
     for master in running_masters(machine) {
         if !all.iter().any(|it| is_same(it, &master)) {
@@ -61,8 +61,8 @@ fn is_same(one: &str, other: &str) -> bool {
     one == other || place(one).is_some_and(|it| Some(it) == place(other))
 }
 
-pub(super) fn described(machine: &Machine, robot: &Robot) -> Vec<String> {
-    let mut lines: Vec<String> = answering(machine, robot)
+pub(super) fn description_of_masters(machine: &Machine, robot: &Robot) -> Vec<String> {
+    let mut lines: Vec<String> = answering_masters(machine, robot)
         .into_iter()
         .map(|(master, nodes)| format!("ROS 1: master at {master}, {nodes} nodes"))
         .collect();
@@ -87,11 +87,11 @@ pub(super) fn described(machine: &Machine, robot: &Robot) -> Vec<String> {
     lines
 }
 
-pub(super) fn present(machine: &Machine, robot: &Robot) -> Answer {
+pub(super) fn check_present(machine: &Machine, robot: &Robot) -> Answer {
     if robot.config().is_some_and(|it| it.ros1.is_none() && it.ros2.is_none()) {
         return Answer::DoesNotApply("the file switches ROS off (ros1: false)".into());
     }
-    let has_ros1 = !answering(machine, robot).is_empty();
+    let has_ros1 = !answering_masters(machine, robot).is_empty();
     let has_ros2 = !dds::domains(machine).is_empty() || !machine.visible().here.is_empty();
     let (wants_ros1, wants_ros2) =
         robot.config().map_or((true, true), |it| (it.ros1.is_some(), it.ros2.is_some()));
@@ -122,7 +122,7 @@ pub(super) fn present(machine: &Machine, robot: &Robot) -> Answer {
 }
 
 pub(super) fn two_kinds(machine: &Machine, robot: &Robot) -> Answer {
-    let masters = answering(machine, robot);
+    let masters = answering_masters(machine, robot);
     let domains = dds::domains(machine);
     let (Some((master, _)), Some(domain)) = (masters.first(), domains.first()) else {
         return Answer::Made(Vec::new());
@@ -145,7 +145,7 @@ pub(super) fn two_kinds(machine: &Machine, robot: &Robot) -> Answer {
 
 pub(super) fn in_container(machine: &Machine, robot: &Robot) -> Answer {
     let visible = machine.visible();
-    let has_ros1 = !answering(machine, robot).is_empty();
+    let has_ros1 = !answering_masters(machine, robot).is_empty();
     if visible.elsewhere.is_empty() || !visible.here.is_empty() || has_ros1 {
         return Answer::Made(Vec::new());
     }

@@ -88,7 +88,7 @@ pub(super) fn own_address(machine: &Machine, robot: &Robot) -> Answer {
     Answer::Made(found.collect())
 }
 
-pub(super) fn missing(_: &Machine, robot: &Robot) -> Answer {
+pub(super) fn check_missing_route(_: &Machine, robot: &Robot) -> Answer {
     if !has_links(robot) {
         return Answer::DoesNotApply(NO_ADDRESS.into());
     }

@@ -39,7 +39,7 @@ impl RosSettings {
     }
 
     /// Finds the settings.
-    pub(super) fn find(files: &Files, processes: &[Process], visible: &Visible) -> Self {
+    pub(super) fn find_settings(files: &Files, processes: &[Process], visible: &Visible) -> Self {
         let own = std::env::vars_os();
         let own =
             own.filter_map(|(name, value)| name.into_string().ok().zip(value.into_string().ok()));
@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn settings_in_which_the_programs_agree_are_taken() {
+    fn settings_on_which_all_programs_agree_are_used() {
         let ros2 = [
             program(&[("ROS_DOMAIN_ID", "7"), ("AMENT_PREFIX_PATH", "/opt/ros/jazzy")]),
             program(&[("ROS_DOMAIN_ID", "7"), ("AMENT_PREFIX_PATH", "/ws:/opt/ros/jazzy")]),
@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn a_domain_in_which_the_programs_differ_is_named_and_not_taken() {
+    fn a_domain_on_which_programs_differ_is_reported_and_not_used() {
         let mut found = RosSettings::default();
         found.fill_from(&[], &[program(&[("ROS_DOMAIN_ID", "7")]), program(&[])]);
         assert_eq!(found.get("ROS_DOMAIN_ID"), None);

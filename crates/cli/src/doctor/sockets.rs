@@ -90,7 +90,7 @@ pub(super) fn port(machine: &Machine, robot: &Robot) -> Answer {
             }
             Owner::Tautline(_) => {}
             Owner::Other(process) => {
-                others.insert(process.shown());
+                others.insert(process.process_text());
             }
             // It is the daemon's, if that answers.
             Owner::Unknown if robot.status.is_some() => {}

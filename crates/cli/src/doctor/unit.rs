@@ -161,7 +161,7 @@ fn limits(machine: &Machine, robot: &Robot) -> Option<Limits> {
             rest.and_then(|it| it.split_whitespace().next()) == Some("0")
         };
         return Some(Limits {
-            place: daemon.shown(),
+            place: daemon.process_text(),
             may_have_priority: effective >> SYS_NICE & 1 == 1 || !is_zero("Max realtime priority"),
             // The default of 8 MB holds no daemon with all of its memory.
             may_lock: effective >> IPC_LOCK & 1 == 1
@@ -221,7 +221,7 @@ pub(super) fn realtime(machine: &Machine, robot: &Robot) -> Answer {
 }
 
 /// Bytes that a daemon may take whose peers reach every limit.
-fn needed(config: &Config) -> u64 {
+fn needed_memory(config: &Config) -> u64 {
     let relayed = config.peers.iter().filter(|it| it.relay).count();
     let (queue, reassembly) = (config.limits.queue_bytes, config.limits.reassembly_bytes);
     team_bytes(config.peers.len(), relayed, queue, reassembly) as u64
@@ -248,7 +248,7 @@ pub(super) fn memory(machine: &Machine, robot: &Robot) -> Answer {
     let Some(limit) = value(machine, "MemoryMax").and_then(|it| size(&it)) else {
         return Answer::DoesNotApply(format!("{path} has no MemoryMax"));
     };
-    let needed = needed(config);
+    let needed = needed_memory(config);
     if needed <= limit {
         return Answer::Made(Vec::new());
     }

@@ -42,7 +42,7 @@ fn ask(
             ["dev", &name].into_iter().chain(arguments.iter().copied()).collect();
         match machine.run("iw", &words) {
             Said::Output(text) => all.extend(found(&name, &text)),
-            Said::Missing => return missing(),
+            Said::Missing => return check_without_iw(),
             Said::Failed(text) => errors.push(format!("iw {}: {}", words.join(" "), text.trim())),
         }
     }
@@ -54,7 +54,7 @@ fn ask(
     Answer::Made(all)
 }
 
-fn missing() -> Answer {
+fn check_without_iw() -> Answer {
     Answer::NotMade("iw is not installed: apt install iw".into())
 }
 
@@ -145,7 +145,7 @@ pub(super) fn region(machine: &Machine, robot: &Robot) -> Answer {
     };
     let text = match machine.run("iw", &["reg", "get"]) {
         Said::Output(text) => text,
-        Said::Missing => return missing(),
+        Said::Missing => return check_without_iw(),
         Said::Failed(text) => return Answer::NotMade(format!("iw reg get: {}", text.trim())),
     };
     let found = names.iter().filter_map(|name| {
@@ -195,7 +195,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_radio_whose_driver_chooses_has_a_domain_of_its_own() {
+    fn a_self_managed_radio_has_its_own_regulatory_domain() {
         let text = "global\ncountry 00: DFS-UNSET\n\t(2402 - 2472 @ 40), (6, 20), (N/A)\n\n\
                     phy#1\ncountry FR: DFS-ETSI\n\nphy#0 (self-managed)\ncountry US: DFS-UNSET\n";
         assert_eq!(country_of(text, "phy0"), Some(("US", true)));

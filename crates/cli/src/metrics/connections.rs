@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn the_oldest_that_is_silent_gives_way_and_those_at_work_stay() {
+    fn the_oldest_silent_connection_is_closed() {
         let door = Door::new();
         let mut of_one: Vec<_> =
             (0..MAX_CONNECTIONS_PER_ADDRESS).map(|_| door.admit("10.0.0.1").unwrap()).collect();
@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn many_addresses_have_a_bound_together() {
+    fn connections_of_many_addresses_have_a_common_limit() {
         let door = Door::new();
         let all: Vec<_> =
             (0..100).filter_map(|host| door.admit(&format!("10.0.1.{host}"))).collect();

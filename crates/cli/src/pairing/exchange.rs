@@ -274,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn another_code_or_a_changed_hello_is_noticed_by_both_ends() {
+    fn both_ends_detect_another_code_or_a_changed_hello() {
         let keys = agree(["4821-7390", "4821-7391"], |_| ()).unwrap();
         assert_eq!(prove_each_other(&keys), [false, false]);
         // The name, and each byte of the nonce and of the share.
@@ -286,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn frames_that_were_changed_repeated_or_left_out_are_refused() {
+    fn changed_repeated_and_missing_frames_are_refused() {
         let (mut robot, mut base) = agree(["4821-7390"; 2], |_| ()).unwrap();
         let frames = [b"one", b"two"].map(|text| robot.sealer.seal(text)[LENGTH..].to_vec());
         assert!(base.opener.open(&frames[1]).is_err(), "the second one first");

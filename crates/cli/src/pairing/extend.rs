@@ -77,7 +77,7 @@ pub fn extend(text: &str, additions: &Additions) -> Result<Extended, Unusual> {
         new.push('\n');
     }
     let found = read(&new).ok_or(unusual("the file"))?;
-    let expected = expected(&old, additions).ok_or(unusual("the file"))?;
+    let expected = expected_values(&old, additions).ok_or(unusual("the file"))?;
     match values(&found) == expected {
         true => Ok(Extended { text: new, changes }),
         false => Err(unusual("the file")),
@@ -202,7 +202,7 @@ fn values(node: &Node) -> Value {
 }
 
 /// The old values with the additions.
-fn expected(old: &Node, additions: &Additions) -> Option<Value> {
+fn expected_values(old: &Node, additions: &Additions) -> Option<Value> {
     let parsed = |text: &str| read(text).map(|node| values(&node));
     let mut all = match values(old) {
         Value::Null => Vec::new(),
@@ -210,16 +210,16 @@ fn expected(old: &Node, additions: &Additions) -> Option<Value> {
         _ => return None,
     };
     if let Some(lines) = additions.peer_lines {
-        put(&mut all, "peers", additions.peer, parsed(&lines.join("\n"))?)?;
+        put_value(&mut all, "peers", additions.peer, parsed(&lines.join("\n"))?)?;
     }
     for topic in additions.topics {
-        put(&mut all, "topics", &topic.name, parsed(&topic.treatment)?)?;
+        put_value(&mut all, "topics", &topic.name, parsed(&topic.treatment)?)?;
     }
     Some(Value::Array(all))
 }
 
 /// Sets `section.key` in a list of keys and values.
-fn put(all: &mut Vec<Value>, section: &str, key: &str, value: Value) -> Option<()> {
+fn put_value(all: &mut Vec<Value>, section: &str, key: &str, value: Value) -> Option<()> {
     let at = all.iter().position(|entry| entry[0] == section).unwrap_or_else(|| {
         all.push(json!([section, null]));
         all.len() - 1
@@ -263,7 +263,7 @@ limits: { queue_time: 1s }   # short
         texts.iter().map(|text| text.to_string()).collect()
     }
 
-    fn extended(text: &str, peer: &str) -> Result<String, Unusual> {
+    fn extended_text(text: &str, peer: &str) -> Result<String, Unusual> {
         let topics = ["/robot2/cmd_vel", "/goal"];
         let topic = |name: &str| TopicLine {
             name: name.into(),
@@ -281,8 +281,8 @@ limits: { queue_time: 1s }   # short
     const TOPICS: &str = "  /robot2/cmd_vel: { priority: 250, to: [robot2] }\n  /goal: { priority: 250, to: [robot2] }\n";
 
     #[test]
-    fn a_peer_and_topics_are_added_and_every_other_line_stays() {
-        let new = extended(OLD, "robot2").unwrap();
+    fn a_peer_and_topics_are_added_without_other_changes() {
+        let new = extended_text(OLD, "robot2").unwrap();
         let expected = OLD
             .replace("    # end of robot1\n", &format!("    # end of robot1\n  robot2:\n{BLOCK}"))
             .replace("# fast\n", &format!("# fast\n{TOPICS}"));
@@ -291,9 +291,13 @@ limits: { queue_time: 1s }   # short
 
     #[test]
     fn a_peer_of_the_same_name_is_replaced() {
-        let two = extended(OLD, "robot2").unwrap();
-        assert_eq!(extended(&two, "robot2"), Err(Unusual { section: "the file" }), "topics twice");
-        let new = extended(OLD, "robot1").unwrap();
+        let two = extended_text(OLD, "robot2").unwrap();
+        assert_eq!(
+            extended_text(&two, "robot2"),
+            Err(Unusual { section: "the file" }),
+            "topics twice"
+        );
+        let new = extended_text(OLD, "robot1").unwrap();
         assert!(
             new.contains(&format!("  # The first robot.\n  robot1:\n{BLOCK}\n# What leaves.")),
             "{new}"
@@ -326,20 +330,20 @@ limits: { queue_time: 1s }   # short
     }
 
     #[test]
-    fn sections_that_are_missing_or_empty_are_made() {
+    fn missing_and_empty_sections_are_created() {
         let block = format!("peers:\n  robot2:\n{BLOCK}topics:\n{TOPICS}");
         for text in ["", "name: base\n", "name: base", "name: base\n\n\n"] {
-            let new = extended(text, "robot2").unwrap();
+            let new = extended_text(text, "robot2").unwrap();
             assert!(new.trim_start_matches("name: base\n").starts_with(&block), "{new}");
         }
         let commented =
             "name: base\npeers:\n  #robot1:\n    #key: AAA\ntopics: # none\n#  /x: {}\n";
-        let new = extended(commented, "robot2").unwrap();
+        let new = extended_text(commented, "robot2").unwrap();
         assert!(new.contains(&format!("peers:\n  robot2:\n{BLOCK}  #robot1:\n")), "{new}");
     }
 
     #[test]
-    fn another_form_is_refused() {
+    fn a_file_in_another_form_is_refused() {
         for text in [
             "peers: { robot1: { key: AAA } }\n",
             "peers: ~\n",
@@ -350,15 +354,15 @@ limits: { queue_time: 1s }   # short
             "name: [\n",
             "---\nname: base\n...\n",
         ] {
-            assert!(extended(text, "robot2").is_err(), "{text}");
+            assert!(extended_text(text, "robot2").is_err(), "{text}");
         }
     }
 
     proptest! {
         #[test]
-        fn whatever_the_text_the_result_is_valid_or_refused(text in "[a-z:{} #\\-\"'|>\n]{0,80}") {
+        fn any_text_gives_a_valid_file_or_a_refusal(text in "[a-z:{} #\\-\"'|>\n]{0,80}") {
             for text in [text.clone(), format!("peers:\n  a: {text}\n"), format!("peers:\n{text}")] {
-                if let Ok(new) = extended(&text, "robot2") {
+                if let Ok(new) = extended_text(&text, "robot2") {
                     prop_assert!(new.contains(" robot2:"), "{}", new);
                 }
             }

@@ -224,7 +224,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn the_longest_facts_fit_into_a_frame_and_the_rest_is_counted() {
+    fn long_facts_are_truncated_to_a_frame_and_counted() {
         let mut facts = facts("robot1", &[]);
         let long = |number: usize| format!("/{number:05}{}", "x".repeat(MAX_NAME_BYTES - 6));
         let topic = |number| TopicFact {

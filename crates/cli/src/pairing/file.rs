@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn the_readme_shows_what_is_written() {
+    fn the_readme_matches_the_written_file() {
         let robot = [
             "/camera/image/compressed sensor_msgs/CompressedImage p",
             "/odom nav_msgs/Odometry p",

@@ -197,7 +197,7 @@ mod tests {
     ];
 
     #[test]
-    fn a_scan_is_watched_first_and_an_image_last() {
+    fn topics_to_watch_begin_with_scans_and_end_with_images() {
         let all = ["/a/image sensor_msgs/Image p", "/b std_msgs/Float32 p", ROBOT[0]];
         let watched = |count| {
             let plan = plan(&facts("robot1", &all[..count]), &facts("base", &[]));
@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn the_base_gets_what_is_published_and_the_robot_gets_commands_only() {
+    fn the_base_gets_published_topics_and_the_robot_only_commands() {
         let base = ["/goal geometry_msgs/PoseStamped p", "/map nav_msgs/OccupancyGrid p"];
         let plan = plan(&facts("robot-1", ROBOT), &facts("base", &base));
         let shown: Vec<_> = plan.shown.iter().map(|it| (&*it.at_base, it.needs_accept)).collect();
@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn the_most_useful_topics_are_first_and_a_base_lists_what_is_asked_of_it() {
+    fn the_most_useful_topics_are_first() {
         let robot = facts("robot-1", ROBOT);
         let names: Vec<_> = by_use(robot.topics.clone()).into_iter().map(|it| it.name).collect();
         let expected = ["/cmd_vel", "/scan", "/goal", "/map", "/arm/command", "/battery"];

@@ -106,7 +106,7 @@ impl Answer {
         let (nonce, instance) = (reader.array()?, reader.array()?);
         let port = u16::from_le_bytes(reader.array()?);
         let name = reader.name()?;
-        reader.end()?;
+        reader.expect_end()?;
         match port {
             0 => Err(WireError::Value("port")),
             port => Ok(Self { nonce, instance, port, name }),
@@ -199,7 +199,7 @@ impl<'a> Frame<'a> {
             SEALED => Self::Sealed(std::mem::take(&mut reader.0)),
             _ => return Err(WireError::Value("type")),
         };
-        reader.end().map(|()| frame)
+        reader.expect_end().map(|()| frame)
     }
 }
 
@@ -244,7 +244,7 @@ impl<'a> Reader<'a> {
         name.map(str::to_owned).ok_or(WireError::Value("name"))
     }
 
-    fn end(&self) -> Result<(), WireError> {
+    fn expect_end(&self) -> Result<(), WireError> {
         if self.0.is_empty() { Ok(()) } else { Err(WireError::Length) }
     }
 }
@@ -276,7 +276,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn frames_are_read_as_written_and_not_in_part(frame in frame()) {
+        fn only_complete_frames_are_read(frame in frame()) {
             let bytes = frame.emit();
             let (length, body) = bytes.split_first_chunk().unwrap();
             prop_assert_eq!(frame_length(*length, MAX_OPEN), Ok(body.len()));

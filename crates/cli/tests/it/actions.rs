@@ -239,7 +239,7 @@ impl TwoRos2 {
 }
 
 /// Cuts or mends the link to the robot.
-fn cut(is_cut: bool) {
+fn cut_link(is_cut: bool) {
     let change = if is_cut { "add" } else { "del" };
     let route = ["route", change, "unreachable", ROBOT, "table", "local"];
     assert!(Command::new("ip").args(route).status().unwrap().success());
@@ -284,13 +284,13 @@ fn calls_about_goals_are_answered_after_a_restart_of_the_client_s_own_daemon() {
     // Killed during an outage, in which a goal was cancelled and another one sent.
     goals.send(3, 1000);
     goals.wait("feedback", 3);
-    cut(true);
+    cut_link(true);
     goals.cancel(Some(3));
     goals.send(4, 44);
     set_up.wait_for_kept(vec!["get_result", "cancel_goal", "send_goal"]);
     base.kill();
     let base = set_up.start(1);
-    cut(false);
+    cut_link(false);
     let canceled = goals.wait("canceled", 3);
     assert_eq!((&canceled["code"], &canceled["goals"]), (&json!(0), &json!(1)));
     assert_eq!(goals.end(3).0, "CANCELED");

@@ -85,7 +85,7 @@ fn answers_leave_from_the_address_that_was_asked() {
 }
 
 #[test]
-fn a_configured_peer_is_answered_from_there_as_well() {
+fn a_configured_peer_is_answered_from_the_address_that_was_asked() {
     let world = World::with_firewall();
     for (second, known) in SECOND.into_iter().zip(["10.77.0.1", "fd77::1"]) {
         world.check(second, Some(known));

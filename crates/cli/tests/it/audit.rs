@@ -102,7 +102,7 @@ fn assert_printed(path: &str, records: usize) {
 }
 
 #[test]
-fn strangers_without_end_leave_room_for_each_other_and_for_peers() {
+fn a_flood_of_strangers_does_not_exclude_peers_from_the_audit_log() {
     let (place, port) = (Place::new(PROGRAM), free_port());
     let path = place.path("base.audit");
     let file = format!(

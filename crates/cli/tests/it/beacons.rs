@@ -73,7 +73,7 @@ fn a_node_with_beacons_is_found_over_ipv4_by_nodes_without_beacons() {
 }
 
 #[test]
-fn without_an_address_of_ipv4_they_meet_over_that_of_the_link() {
+fn without_ipv4_nodes_connect_over_link_local_addresses() {
     let pair = Pair::joined();
     pair.take_ipv4_away();
     for (of_robot, of_base) in [("true", "true"), ("false", "[wire, later]")] {
@@ -85,7 +85,7 @@ fn without_an_address_of_ipv4_they_meet_over_that_of_the_link() {
 }
 
 #[test]
-fn a_socket_open_to_both_hears_ipv4_as_well() {
+fn a_dual_stack_socket_receives_ipv4() {
     let pair = Pair::joined();
     // The node that sends beacons has no IPv6.
     let robot = pair.start_robot(&format!("listen: 0.0.0.0:18470\nbeacons: true\n{TO_BASE}"));
@@ -101,7 +101,7 @@ fn a_socket_open_to_both_hears_ipv4_as_well() {
 }
 
 #[test]
-fn a_socket_bound_to_one_address_is_found_though_it_hears_nothing() {
+fn a_node_bound_to_one_address_is_found_by_its_beacons() {
     let pair = Pair::joined();
     let robot = pair.start_robot(&format!("listen: 10.77.0.1:18470\nbeacons: true\n{TO_BASE}"));
     assert!(robot.log().contains("'listen' names one address"), "{}", robot.log());
@@ -121,7 +121,7 @@ fn nodes_find_each_other_by_their_keys() {
 }
 
 #[test]
-fn interfaces_that_come_and_go_are_followed() {
+fn beacons_follow_changes_of_interfaces() {
     let pair = Pair::new();
     let robot = pair.start_robot(&format!("beacons: true\n{TO_BASE}"));
     let base = pair.start_base(TO_ROBOT);

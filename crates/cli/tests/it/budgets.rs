@@ -35,7 +35,7 @@ fn files(place: &Place, budget: &str) -> [String; 2] {
 }
 
 #[test]
-fn a_used_up_budget_stops_all_topics_but_those_that_may_exceed_it() {
+fn a_spent_budget_stops_topics_without_permission() {
     let place = Place::new(PROGRAM);
     let [robot_file, base_file] = files(&place, "500kB/1d");
     let base = Running::start("base", &base_file);
@@ -88,7 +88,7 @@ fn start(place: &Place, budget: &str) -> [Daemon; 2] {
 }
 
 #[test]
-fn heartbeats_count_and_what_is_used_survives_the_daemon() {
+fn the_used_budget_includes_heartbeats_and_survives_a_restart() {
     let place = Place::new(PROGRAM);
     let [robot_file, base_file] = files(&place, "2kB/1d");
     let mut robot = place.start("robot", &robot_file);
@@ -120,7 +120,7 @@ fn heartbeats_count_and_what_is_used_survives_the_daemon() {
 }
 
 #[test]
-fn another_budget_applies_at_once_and_to_what_is_used_and_keeps_the_link() {
+fn a_changed_budget_applies_at_once_without_a_new_session() {
     let place = Place::new(PROGRAM);
     let [robot_file, base_file] = files(&place, "2kB/1d");
     let robot = place.start("robot", &robot_file);

@@ -44,7 +44,7 @@ impl Place {
     }
 }
 
-fn out(output: &Output) -> String {
+fn standard_output(output: &Output) -> String {
     String::from_utf8(output.stdout.clone()).unwrap()
 }
 
@@ -53,15 +53,16 @@ fn err(output: &Output) -> String {
 }
 
 fn json(output: &Output) -> Json {
-    serde_json::from_slice(&output.stdout).unwrap_or_else(|e| panic!("{e}: {}", out(output)))
+    serde_json::from_slice(&output.stdout)
+        .unwrap_or_else(|e| panic!("{e}: {}", standard_output(output)))
 }
 
 #[test]
-fn init_writes_a_file_that_check_takes_and_never_overwrites_one() {
+fn init_writes_a_valid_file_and_never_overwrites() {
     let place = Place::new();
     let written = place.tautline(&["init"]);
     assert!(written.status.success());
-    assert!(out(&written).contains("tautline check robot.yaml"));
+    assert!(standard_output(&written).contains("tautline check robot.yaml"));
     assert!(place.tautline(&["check", "robot.yaml"]).status.success());
     place.file("robot.yaml", "name: mine\n");
     let again = place.tautline(&["init"]);
@@ -70,7 +71,10 @@ fn init_writes_a_file_that_check_takes_and_never_overwrites_one() {
     assert_eq!(std::fs::read_to_string(place.path().join("robot.yaml")).unwrap(), "name: mine\n");
     assert!(place.tautline(&["init", "--force"]).status.success());
     let printed = place.tautline(&["init", "-"]);
-    assert_eq!(out(&printed), std::fs::read_to_string(place.path().join("robot.yaml")).unwrap());
+    assert_eq!(
+        standard_output(&printed),
+        std::fs::read_to_string(place.path().join("robot.yaml")).unwrap()
+    );
 }
 
 #[test]
@@ -85,7 +89,7 @@ fn check_explains_a_good_file() {
     );
     let checked = place.tautline(&["check", "robot.yaml"]);
     assert!(checked.status.success(), "{}", err(&checked));
-    let text = out(&checked);
+    let text = standard_output(&checked);
     assert!(text.contains("robot.yaml is valid."), "{text}");
     let row = |start: &str| {
         text.lines().find(|l| l.trim_start().starts_with(start)).unwrap_or_else(|| panic!("{text}"))
@@ -104,7 +108,7 @@ fn check_explains_a_good_file() {
 }
 
 #[test]
-fn check_says_where_the_audit_log_goes() {
+fn check_shows_the_path_of_the_audit_log() {
     let place = Place::new();
     let cases = [
         ("", "the systemd unit turns it on", serde_json::json!(null)),
@@ -117,7 +121,7 @@ fn check_says_where_the_audit_log_goes() {
     ];
     for (line, expected, as_json) in cases {
         place.file("robot.yaml", &format!("name: robot1\nsecurity: none\n{line}"));
-        let text = out(&place.tautline(&["check", "robot.yaml"]));
+        let text = standard_output(&place.tautline(&["check", "robot.yaml"]));
         let row = text.lines().find(|row| row.starts_with("audit ")).unwrap();
         assert!(row.contains(expected), "{row}");
         let found = json(&place.tautline(&["check", "robot.yaml", "--json"]));
@@ -134,13 +138,13 @@ const RIGHTS: &str = "name: robot1\nsecurity: none\npeers:\n  \
     services: { /set_mode: {}, /reboot: {} }\nactions: { /navigate: {} }\n";
 
 #[test]
-fn check_shows_what_a_peer_can_do() {
+fn check_shows_the_rights_of_a_peer() {
     let place = Place::new();
     place.file("robot.yaml", RIGHTS);
     let rows = |peer: &str| -> Vec<Vec<String>> {
         let shown = place.tautline(&["check", "robot.yaml", "--as", peer]);
         assert!(shown.status.success(), "{}", err(&shown));
-        let text = out(&shown);
+        let text = standard_output(&shown);
         assert!(text.starts_with(&format!("Rights of '{peer}' at 'robot1'")), "{text}");
         let split = |line: &str| {
             line.split("  ").map(str::trim).filter(|it| !it.is_empty()).map(Into::into).collect()
@@ -184,7 +188,7 @@ fn check_shows_what_a_peer_can_do() {
 fn check_names_peers_and_services_without_rights() {
     let place = Place::new();
     place.file("robot.yaml", RIGHTS);
-    let text = out(&place.tautline(&["check", "robot.yaml"]));
+    let text = standard_output(&place.tautline(&["check", "robot.yaml"]));
     let warnings: Vec<&str> = text.lines().filter(|line| line.starts_with("warning:")).collect();
     assert_eq!(warnings.len(), 2, "{text}");
     assert!(
@@ -218,7 +222,7 @@ fn check_lists_fields_that_only_one_ros_has_where_both_types_are_installed() {
             command.env("CMAKE_PREFIX_PATH", &one).env("AMENT_PREFIX_PATH", &two);
             command.output().unwrap()
         };
-        let text = out(&check(&[]));
+        let text = standard_output(&check(&[]));
         let end = "\nFields of accepted types that only one ROS has\n  a/Mark.added, ROS 2 only\n  \
                    a/Mark.removed, ROS 1 only\n";
         assert!(text.ends_with(end), "{text}");
@@ -252,11 +256,14 @@ fn check_reports_a_key_that_is_missing_or_given_to_a_peer() {
         place.file("robot.yaml", &format!("name: robot\nros1: false\n{peers}\n"));
     };
     let other = place.tautline(&["keygen", "other.key"]);
-    file(out(&other).split_whitespace().last().unwrap());
+    file(standard_output(&other).split_whitespace().last().unwrap());
     let missing = place.tautline(&["check", "robot.yaml"]);
-    assert!(out(&missing).contains("robot.yaml is valid, but cannot be run yet"), "{missing:?}");
+    assert!(
+        standard_output(&missing).contains("robot.yaml is valid, but cannot be run yet"),
+        "{missing:?}"
+    );
     let own = place.tautline(&["keygen", "robot.key"]);
-    file(out(&own).split_whitespace().last().unwrap());
+    file(standard_output(&own).split_whitespace().last().unwrap());
     let given = place.tautline(&["check", "robot.yaml"]);
     let text = "robot.yaml:3:18: peers.base.key: found this node's own key; allowed: the key of \
                 'base', which `tautline keygen --show FILE` prints there\n";
@@ -268,14 +275,14 @@ fn check_reports_a_key_that_is_missing_or_given_to_a_peer() {
 }
 
 #[test]
-fn check_of_a_file_that_is_not_there_names_it() {
+fn check_reports_the_name_of_a_missing_file() {
     let checked = Place::new().tautline(&["check", "nowhere.yaml"]);
     assert_eq!(checked.status.code(), Some(1));
     assert!(err(&checked).contains("nowhere.yaml"), "{}", err(&checked));
 }
 
 #[test]
-fn run_starts_nothing_with_a_wrong_file() {
+fn run_refuses_an_invalid_file() {
     let place = Place::new();
     place.file("robot.yaml", "name: robot1\nlimits: { queue_time: 2 }\n");
     let ran = place.tautline(&["run", "robot.yaml"]);
@@ -312,12 +319,12 @@ fn without_a_daemon_each_command_says_how_to_start_one() {
 }
 
 #[test]
-fn the_one_daemon_is_found_and_shown() {
+fn a_single_daemon_is_found_and_shown() {
     let place = Place::new();
     let (_server, _) = place.daemon("robot1");
     let shown = place.tautline(&["status", "--node", "robot1"]);
     assert!(shown.status.success(), "{}", err(&shown));
-    let text = out(&shown);
+    let text = standard_output(&shown);
     assert!(
         text.contains("sensor_msgs/LaserScan")
             && text.contains("1.20k expired")
@@ -366,7 +373,7 @@ fn set_changes_the_running_node() {
     let set =
         |arguments: &[&str]| place.tautline(&[&["set", "--node", "robot1"], arguments].concat());
     let changed = set(&["/scan", "priority=250", "rate=5Hz"]);
-    assert_eq!(out(&changed), "changed /scan\n", "{}", err(&changed));
+    assert_eq!(standard_output(&changed), "changed /scan\n", "{}", err(&changed));
     let (change, _) = node.changes.lock().unwrap()[0].clone();
     assert_eq!((change.priority, change.rate_hz), (Some(250), Some(5.0)));
     assert_eq!(json(&set(&["/scan", "rate=none", "--json"]))["changed"][0], "/scan");
@@ -382,16 +389,20 @@ fn set_changes_the_running_node() {
 }
 
 #[test]
-fn top_prints_where_there_is_no_terminal() {
+fn top_prints_once_without_a_terminal() {
     let place = Place::new();
     let (_server, _) = place.daemon("robot1");
     let live = place.tautline(&["top", "--node", "robot1"]);
     assert!(!live.status.success() && err(&live).contains("--once"), "{}", err(&live));
     let once = place.tautline(&["top", "--once", "--node", "robot1"]);
-    assert!(out(&once).contains("/camera/front/image_color/compressed"), "{}", out(&once));
+    assert!(
+        standard_output(&once).contains("/camera/front/image_color/compressed"),
+        "{}",
+        standard_output(&once)
+    );
     let line = place.tautline(&["top", "--json", "--once", "--node", "robot1"]);
     assert_eq!(json(&line)["node"], "robot1");
-    assert_eq!(out(&line).lines().count(), 1);
+    assert_eq!(standard_output(&line).lines().count(), 1);
 }
 
 #[test]
@@ -399,6 +410,10 @@ fn help_has_examples() {
     let place = Place::new();
     for command in ["run", "check", "init", "status", "top", "set"] {
         let help = place.tautline(&[command, "--help"]);
-        assert!(out(&help).contains("Examples:"), "{command}: {}", out(&help));
+        assert!(
+            standard_output(&help).contains("Examples:"),
+            "{command}: {}",
+            standard_output(&help)
+        );
     }
 }

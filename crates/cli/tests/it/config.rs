@@ -30,7 +30,7 @@ fn keyless(text: &str) -> String {
     format!("{text}{security}")
 }
 
-fn checked(text: &str) -> (Config, Vec<Warning>) {
+fn checked_config(text: &str) -> (Config, Vec<Warning>) {
     match parse(&keyless(text), &surroundings()).map(tautline_plan::with_warnings) {
         Ok(checked) => (checked.config, checked.warnings),
         Err(problems) => panic!("{}", in_lines(&problems)),
@@ -42,14 +42,14 @@ fn in_lines<T: std::fmt::Display>(found: &[T]) -> String {
 }
 
 fn warnings(text: &str) -> String {
-    in_lines(&checked(text).1)
+    in_lines(&checked_config(text).1)
 }
 
 #[test]
-fn bad_files_are_explained_as_the_golden_page_says() {
+fn errors_in_files_match_the_golden_page() {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/it/golden/bad_files.txt");
     let page = std::fs::read_to_string(path).unwrap();
-    let now: String = page.split("=== ").skip(1).map(explained).collect();
+    let now: String = page.split("=== ").skip(1).map(case_with_report).collect();
     if std::env::var_os("UPDATE").is_some() {
         std::fs::write(path, &now).unwrap();
     }
@@ -61,7 +61,7 @@ fn bad_files_are_explained_as_the_golden_page_says() {
 }
 
 /// Returns one case of the page (title, file, `---`, report) with a new report.
-fn explained(case: &str) -> String {
+fn case_with_report(case: &str) -> String {
     let (title, rest) = case.split_once('\n').unwrap();
     let end_of_file = if rest.starts_with("---\n") { 0 } else { rest.find("\n---\n").unwrap() + 1 };
     let file = &rest[..end_of_file];
@@ -71,8 +71,8 @@ fn explained(case: &str) -> String {
 }
 
 #[test]
-fn a_name_is_enough_and_the_rest_has_defaults() {
-    let (config, _) = checked("name: robot1");
+fn a_file_needs_only_a_name() {
+    let (config, _) = checked_config("name: robot1");
     assert_eq!(config.listen, "[::]:18470".parse().unwrap());
     assert_eq!(config.control.to_str(), Some("/run/tautline/robot1.sock"));
     assert_eq!(config.metrics, None);
@@ -92,8 +92,8 @@ fn a_name_is_enough_and_the_rest_has_defaults() {
 }
 
 #[test]
-fn the_example_means_what_it_says() {
-    let (config, warnings) = checked(EXAMPLE);
+fn the_example_file_has_its_documented_meaning() {
+    let (config, warnings) = checked_config(EXAMPLE);
     assert_eq!(warnings, []);
     let [base, robot2, robot3, robot4] = &config.peers[..] else { panic!("four peers") };
     assert_eq!((base.links[0].host.as_str(), base.links[0].port), ("10.0.0.2", 18470));
@@ -129,8 +129,8 @@ fn the_example_means_what_it_says() {
 }
 
 #[test]
-fn packets_are_marked_as_the_file_says_or_not_at_all() {
-    let marking = |text: &str| checked(&format!("name: r\ndscp: {text}")).0.marking;
+fn packets_are_marked_as_configured() {
+    let marking = |text: &str| checked_config(&format!("name: r\ndscp: {text}")).0.marking;
     let usual = Marking::default();
     assert_eq!(marking("true"), Some(usual.clone()));
     assert_eq!(marking("false"), None);
@@ -142,18 +142,18 @@ fn packets_are_marked_as_the_file_says_or_not_at_all() {
 
 #[test]
 fn topics_keep_the_order_of_the_file_in_both_forms() {
-    let as_map = checked("{name: r, topics: {/z: {}, /a: {priority: 3}, /m: }}").0.topics;
-    let as_list = checked("{name: r, topics: [/z, {name: /a, priority: 3}, /m]}").0.topics;
+    let as_map = checked_config("{name: r, topics: {/z: {}, /a: {priority: 3}, /m: }}").0.topics;
+    let as_list = checked_config("{name: r, topics: [/z, {name: /a, priority: 3}, /m]}").0.topics;
     assert_eq!(as_map, as_list);
     let order: Vec<&str> = as_map.iter().map(|rule| rule.pattern.as_str()).collect();
     assert_eq!(order, ["/z", "/a", "/m"]);
 }
 
 #[test]
-fn a_watchdog_may_be_a_time_alone_and_its_message_is_kept_as_written() {
+fn a_watchdog_may_be_only_a_time() {
     let file = "{name: r, watchdogs: {/a: 500ms, /b: {after: 1s, message: }, \
                 /c: {after: 1s, message: {x: [1, {y: ''}], z: 'true'}}}}";
-    let watchdogs = checked(file).0.watchdogs;
+    let watchdogs = checked_config(file).0.watchdogs;
     assert_eq!((watchdogs[0].after, watchdogs[0].repeat), (Duration::from_millis(500), None));
     assert!(watchdogs[0].message.is_empty() && watchdogs[1].message.is_empty());
     let one = |text: &str| Written::One(text.into());
@@ -162,7 +162,7 @@ fn a_watchdog_may_be_a_time_alone_and_its_message_is_kept_as_written() {
 }
 
 #[test]
-fn the_environment_of_ros_is_honoured_below_the_file() {
+fn the_file_overrides_the_environment_of_ros() {
     let environment = Surroundings {
         ros_master_uri: Some("http://10.0.0.9:11311/".into()),
         ros_hostname: Some("rover".into()),
@@ -183,7 +183,7 @@ fn the_environment_of_ros_is_honoured_below_the_file() {
 }
 
 #[test]
-fn ros_2_takes_its_domain_range_and_types_from_the_file_or_the_environment() {
+fn settings_of_ros_2_come_from_the_file_or_the_environment() {
     let environment = Surroundings {
         ros_domain_id: Some("42".into()),
         ros_discovery_range: Some("LOCALHOST".into()),
@@ -224,8 +224,8 @@ fn a_wrong_variable_is_named() {
 }
 
 #[test]
-fn beacons_are_off_everywhere_or_on_the_interfaces_named() {
-    let beacons = |value: &str| checked(&format!("name: r\n{value}\n")).0.beacons;
+fn beacons_are_off_or_limited_to_named_interfaces() {
+    let beacons = |value: &str| checked_config(&format!("name: r\n{value}\n")).0.beacons;
     assert_eq!(beacons(""), Beacons::Off);
     assert_eq!(beacons("beacons: false"), Beacons::Off);
     assert_eq!(beacons("beacons: true"), Beacons::Everywhere);
@@ -243,7 +243,7 @@ fn beacons_are_off_everywhere_or_on_the_interfaces_named() {
 }
 
 #[test]
-fn the_audit_log_is_where_the_file_says_or_the_service_manager_has_a_folder() {
+fn the_path_of_the_audit_log_comes_from_the_file_or_the_service_manager() {
     let of = |line: &str, from: &Surroundings| {
         parse(&keyless(&format!("name: robot1\n{line}")), from).unwrap().config.audit
     };
@@ -259,7 +259,7 @@ fn the_audit_log_is_where_the_file_says_or_the_service_manager_has_a_folder() {
 }
 
 #[test]
-fn a_watchdog_that_no_peer_may_feed_is_a_warning() {
+fn a_watchdog_without_a_permitted_peer_is_a_warning() {
     let said = |peers: &str, topic: &str| {
         let file = format!("name: r\npeers: {{ {peers} }}\nwatchdogs: {{ {topic}: 500ms }}\n");
         warnings(&file).contains(&format!("3:14: watchdogs.{topic}: no peer may publish it"))
@@ -284,14 +284,14 @@ fn a_watchdog_that_no_peer_may_feed_is_a_warning() {
 }
 
 #[test]
-fn a_budget_makes_a_link_metered_and_odd_ones_are_explained() {
+fn a_budget_makes_a_link_metered() {
     let file = |budget: &str, topic: &str| {
         let lte = format!("{{ name: lte, address: b2, budget: {budget} }}");
         format!(
             "name: r\npeers: {{ b: {{ links: [{lte}], accept: \"/**\" }} }}\ntopics: {{ /scan: {topic} }}\n"
         )
     };
-    let (config, found) = checked(&file("5GB / 30d", "{ over_budget: true, to: b }"));
+    let (config, found) = checked_config(&file("5GB / 30d", "{ over_budget: true, to: b }"));
     assert_eq!(found, []);
     let link = &config.peers[0].links[0];
     assert!(link.metered && link.budget == Budget::parse("5GB/30d"), "{link:?}");
@@ -325,7 +325,7 @@ fn copies_of_a_topic_that_is_not_duplicated_have_no_effect() {
 }
 
 #[test]
-fn keys_that_others_make_useless_are_warned_of() {
+fn keys_without_effect_cause_warnings() {
     for (keys, expected) in [
         ("order_wait: 50ms", "order_wait: no effect without 'order: sent'"),
         ("order: sent, keep_last: 1", "order: 'sent' waits for nothing with 'keep_last: 1'"),
@@ -359,7 +359,7 @@ fn a_launched_name_is_used_where_the_file_has_none() {
 }
 
 #[test]
-fn prefixes_that_are_equal_or_nested_are_warned_of() {
+fn equal_and_nested_prefixes_cause_warnings() {
     let report = |one: &str, two: &str| {
         let file = format!(
             "name: r\npeers:\n  one: {{ address: b, prefix: {one} }}\n  \
@@ -380,7 +380,7 @@ fn prefixes_that_are_equal_or_nested_are_warned_of() {
 }
 
 #[test]
-fn odd_but_valid_values_are_warnings() {
+fn unusual_values_cause_warnings() {
     let report = warnings("name: robot1");
     assert!(report.contains("no topics") && report.contains("no peers"), "{report}");
     let report = warnings("name: r\ntopics:\n  /camera/**: {}\n  /camera/info: {}\n");
@@ -412,7 +412,7 @@ fn the_starter_file_passes_as_written_and_with_every_option_taken() {
     for (other, kind) in [("ros1:", "ros2"), ("ros2:", "ros1")] {
         let (before, section) = taken.split_once(other).unwrap();
         let (_, after) = section.split_once("\n\n").unwrap();
-        let (config, _) = checked(&format!("{before}\n\n{after}"));
+        let (config, _) = checked_config(&format!("{before}\n\n{after}"));
         assert_eq!(config.realtime.cpu, Some(1));
         assert_eq!(
             (config.ros1.is_some(), config.ros2.is_some()),
@@ -425,7 +425,7 @@ fn the_starter_file_passes_as_written_and_with_every_option_taken() {
         "links: [{ address: 10.0.0.2, interface: wlan0 }, { address: 10.1.0.2, interface: wlan1 }]";
     let with_links =
         written.replace(&format!("#{links}"), links).replace("    address: 10.0.0.2\n", "");
-    assert_eq!(checked(&with_links).0.peers[0].links.len(), 2);
+    assert_eq!(checked_config(&with_links).0.peers[0].links.len(), 2);
 }
 
 fn uncommented(line: &str) -> String {
@@ -484,22 +484,22 @@ fn damaged_example() -> impl Strategy<Value = String> {
 
 proptest! {
     #[test]
-    fn any_text_is_taken_or_explained(text in any::<String>()) {
+    fn any_text_is_accepted_or_refused_with_a_reason(text in any::<String>()) {
         taken_or_explained(&text)?;
     }
 
     #[test]
-    fn any_yaml_like_text_is_taken_or_explained(text in "[a-c/*&!|>'\"{}\\[\\],:#?%@~ \\n\\t-]{0,120}") {
+    fn any_yaml_like_text_is_accepted_or_refused_with_a_reason(text in "[a-c/*&!|>'\"{}\\[\\],:#?%@~ \\n\\t-]{0,120}") {
         taken_or_explained(&text)?;
     }
 
     #[test]
-    fn a_damaged_file_is_taken_or_explained(text in damaged_example()) {
+    fn a_damaged_file_is_accepted_or_refused_with_a_reason(text in damaged_example()) {
         taken_or_explained(&text)?;
     }
 
     #[test]
-    fn any_value_of_any_key_is_taken_or_explained(
+    fn any_value_of_any_key_is_accepted_or_refused_with_a_reason(
         key in "(name|listen|control|metrics|diagnostics|ros1|peers|radios|topics|watchdogs|tf|limits|realtime)",
         value in "[0-9a-zA-Z:/.%+-]{0,20}|\\PC{0,20}",
     ) {

@@ -68,7 +68,7 @@ fn somebody_else(script: &str) -> Command {
 
 /// Needs root to switch to another user.
 #[test]
-fn clients_of_one_user_that_ask_nothing_take_no_room_from_root() {
+fn idle_clients_of_one_user_do_not_exclude_root() {
     assert_eq!(id("-u"), "0", "this test needs root");
     let (folder, path) = socket();
     let readable = std::fs::Permissions::from_mode(0o755);
@@ -89,7 +89,7 @@ fn clients_of_one_user_that_ask_nothing_take_no_room_from_root() {
 
 /// Needs root to switch to another user.
 #[test]
-fn the_user_who_asks_is_whom_the_kernel_says() {
+fn the_kernel_identifies_the_user_of_a_client() {
     assert_eq!(id("-u"), "0", "this test needs root");
     let (folder, path) = socket();
     let readable = std::fs::Permissions::from_mode(0o755);
@@ -109,7 +109,7 @@ fn the_user_who_asks_is_whom_the_kernel_says() {
 }
 
 #[test]
-fn the_socket_is_for_owner_and_group_and_goes_with_the_daemon() {
+fn the_socket_is_for_owner_and_group_and_ends_with_the_daemon() {
     let (_folder, path) = socket();
     let server = ControlServer::start(&path, FakeNode::new()).unwrap();
     let mode = std::fs::metadata(&path).unwrap().permissions().mode();
@@ -138,7 +138,7 @@ fn a_socket_left_by_a_dead_daemon_is_replaced() {
 }
 
 #[test]
-fn an_error_of_the_system_says_what_to_do() {
+fn an_error_of_the_system_names_a_remedy() {
     let (folder, _) = socket();
     let file = folder.path().join("file");
     std::fs::write(&file, "").unwrap();
@@ -161,7 +161,7 @@ fn an_error_of_the_system_says_what_to_do() {
 }
 
 #[test]
-fn a_file_that_is_no_socket_is_left_alone() {
+fn a_file_that_is_no_socket_is_not_replaced() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("notes.txt");
     std::fs::write(&path, "precious").unwrap();
@@ -173,7 +173,7 @@ fn a_file_that_is_no_socket_is_left_alone() {
 }
 
 #[test]
-fn nonsense_is_answered_with_what_is_allowed() {
+fn an_invalid_request_is_answered_with_the_allowed_ones() {
     let (_folder, path) = socket();
     let _server = ControlServer::start(&path, FakeNode::new()).unwrap();
     let stream = UnixStream::connect(&path).unwrap();
@@ -216,7 +216,7 @@ fn too_many_clients_get_an_error() {
 }
 
 #[test]
-fn a_reload_that_takes_long_is_waited_for() {
+fn the_command_waits_for_a_long_reload() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("slow.sock");
     let listener = UnixListener::bind(&path).unwrap();

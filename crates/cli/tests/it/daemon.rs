@@ -26,7 +26,7 @@ fn of_version(version: u8, mut packet: Vec<u8>) -> Vec<u8> {
 }
 
 #[test]
-fn two_daemons_meet_over_ipv4_and_ipv6() {
+fn two_daemons_connect_over_ipv4_and_ipv6() {
     // Listening address, and the address by which the peer reaches it.
     let families = [
         ("127.0.0.1", "127.0.0.1"),
@@ -55,7 +55,7 @@ fn two_daemons_meet_over_ipv4_and_ipv6() {
 }
 
 #[test]
-fn a_peer_without_address_is_answered_where_it_calls_from() {
+fn a_peer_without_an_address_is_answered_at_its_source_address() {
     for host in ["127.0.0.1", "[::1]"] {
         let (place, port) = (Place::new(PROGRAM), free_port());
         let base = place.start("base", &lines(format!("[::]:{port}"), "robot: {}"));
@@ -73,7 +73,7 @@ fn a_peer_without_address_is_answered_where_it_calls_from() {
 }
 
 #[test]
-fn an_unknown_key_is_named_where_it_calls() {
+fn an_unknown_key_is_reported_at_the_responder() {
     let (place, robot_port, base_port) = (Place::new(PROGRAM), free_port(), free_port());
     let base = place.start("base", &lines(format!("127.0.0.1:{base_port}"), ""));
     let to_base = format!("base: \"127.0.0.1:{base_port}\"");
@@ -85,7 +85,7 @@ fn an_unknown_key_is_named_where_it_calls() {
 }
 
 #[test]
-fn of_two_nodes_with_one_key_the_later_stays_and_the_other_is_notified() {
+fn the_later_of_two_nodes_with_one_key_stays_connected() {
     let (place, base_port) = (Place::new(PROGRAM), free_port());
     let (first_port, second_port) = (free_port(), free_port());
     let base = place.start("base", &lines(format!("127.0.0.1:{base_port}"), "robot: {}"));
@@ -105,7 +105,7 @@ fn of_two_nodes_with_one_key_the_later_stays_and_the_other_is_notified() {
 }
 
 #[test]
-fn a_node_with_our_own_key_is_named() {
+fn a_node_with_our_own_key_is_reported() {
     let (place, port, other_port) = (Place::new(PROGRAM), free_port(), free_port());
     let base = place.start("base", &lines(format!("127.0.0.1:{port}"), ""));
     let far = UdpSocket::bind(("127.0.0.1", other_port)).unwrap();
@@ -114,7 +114,7 @@ fn a_node_with_our_own_key_is_named() {
 }
 
 #[test]
-fn a_peer_from_an_address_that_is_not_in_the_file_is_taken_where_it_is() {
+fn a_peer_from_another_address_is_accepted() {
     let (place, base_port, robot_port) = (Place::new(PROGRAM), free_port(), free_port());
     let to_robot = format!("robot: \"127.0.0.1:{}\"", free_port());
     let base = place.start("base", &lines(format!("127.0.0.1:{base_port}"), &to_robot));
@@ -126,7 +126,7 @@ fn a_peer_from_an_address_that_is_not_in_the_file_is_taken_where_it_is() {
 }
 
 #[test]
-fn keys_protect_and_a_wrong_one_meets_nobody() {
+fn a_node_with_a_wrong_key_is_refused() {
     let (place, base_port, robot_port) = (Place::new(PROGRAM), free_port(), free_port());
     let key = |name: &str| keys::generate(&place.path(&format!("{name}.key"))).unwrap();
     let (robot_key, base_key, other_key) = (key("robot"), key("base"), key("other"));
@@ -155,7 +155,7 @@ fn keys_protect_and_a_wrong_one_meets_nobody() {
 }
 
 #[test]
-fn another_version_is_named_and_not_answered() {
+fn another_version_is_reported_and_gets_no_answer() {
     let (place, port) = (Place::new(PROGRAM), free_port());
     let far = UdpSocket::bind("127.0.0.1:0").unwrap();
     let robot = place.start("robot", &lines(format!("127.0.0.1:{port}"), ""));
@@ -260,7 +260,7 @@ fn random_and_mutated_datagrams_are_counted_and_change_nothing_else() {
 }
 
 #[test]
-fn sigterm_says_goodbye_and_leaves_nothing_behind() {
+fn sigterm_sends_a_goodbye_and_leaves_no_files() {
     let (place, base_port, robot_port) = (Place::new(PROGRAM), free_port(), free_port());
     let to_base = format!("base: \"127.0.0.1:{base_port}\"");
     let to_robot = format!("robot: \"127.0.0.1:{robot_port}\"");
@@ -281,7 +281,7 @@ fn sigterm_says_goodbye_and_leaves_nothing_behind() {
 }
 
 #[test]
-fn a_killed_daemon_that_starts_again_is_met_again() {
+fn a_killed_and_restarted_daemon_connects_again() {
     let (place, base_port, robot_port) = (Place::new(PROGRAM), free_port(), free_port());
     let to_base = format!("base: \"127.0.0.1:{base_port}\"");
     let to_robot = format!("robot: \"127.0.0.1:{robot_port}\"");
@@ -301,7 +301,7 @@ fn a_killed_daemon_that_starts_again_is_met_again() {
 }
 
 #[test]
-fn two_daemons_meet_through_a_third_and_clocks_of_neighbours_are_known() {
+fn two_daemons_connect_through_a_relay() {
     let (place, ports) = (Place::new(PROGRAM), [free_port(), free_port(), free_port()]);
     let at = |port: u16| format!("\"127.0.0.1:{port}\"");
     let [robot, relay, base] = ports;
@@ -388,7 +388,7 @@ fn link_local_addresses_lead_to_their_interface_also_when_it_returns() {
 }
 
 #[test]
-fn a_peer_whose_name_does_not_resolve_yet_is_met_when_it_does() {
+fn a_peer_connects_once_its_name_resolves() {
     let place = Place::new(PROGRAM);
     let hosts = place.hosts();
     let inside = Enclosure::new(&hosts);
@@ -432,7 +432,7 @@ fn serve_empty_master(listener: &std::net::TcpListener) {
 }
 
 #[test]
-fn the_log_says_once_that_the_master_does_not_answer_and_when_it_does() {
+fn the_log_reports_a_missing_master_once() {
     let place = Place::new(PROGRAM);
     let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     let lines = format!(

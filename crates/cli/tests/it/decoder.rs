@@ -202,7 +202,7 @@ fn another_implementation_calls_with_a_cookie_under_flood() {
 }
 
 #[test]
-fn another_implementation_moves_and_is_followed_when_it_echoes() {
+fn another_implementation_is_followed_to_a_new_address() {
     let pair = Pair::new();
     let base = pair.start_base("", "");
     let peer = Peer::start(&pair, &["--move"]);

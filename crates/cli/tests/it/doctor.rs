@@ -113,7 +113,7 @@ fn each_planted_fault_is_found_with_its_fix_and_nothing_else() {
     assert!(problems.is_empty(), "{} problems\n{}", problems.len(), problems.join("\n"));
 }
 
-fn out(output: &Output) -> String {
+fn standard_output(output: &Output) -> String {
     let errors = String::from_utf8_lossy(&output.stderr);
     format!("{}{errors}", String::from_utf8_lossy(&output.stdout))
 }
@@ -135,7 +135,7 @@ fn a_robot_with_a_running_daemon_is_healthy_and_its_base_can_be_tested() {
     robot.wait_for_state("base", "up");
     let file = scene.place.path("robot1.yaml");
     let output = scene.command().arg(&file).output().unwrap();
-    let text = out(&output);
+    let text = standard_output(&output);
     assert_eq!(output.status.code(), Some(0), "{text}");
     for words in ["robot1: ", "the daemon", "runs for", "ROS 1: master at", "checks passed"] {
         assert!(text.contains(words), "{words}: {text}");
@@ -161,21 +161,25 @@ fn a_robot_with_a_running_daemon_is_healthy_and_its_base_can_be_tested() {
     assert!(texts.contains("another daemon") && texts.contains("robot1.yaml"), "{found:#}");
     // Without a name, it is the file of the daemon.
     if !std::path::Path::new("/etc/tautline/robot.yaml").exists() {
-        let text = out(&scene.command().output().unwrap());
+        let text = standard_output(&scene.command().output().unwrap());
         assert!(text.contains("robot1.yaml; the daemon"), "{text}");
     }
     let output = scene.command().arg(&file).args(["--peer", "base", "--seconds", "5"]).output();
-    let text = out(&output.unwrap());
+    let text = standard_output(&output.unwrap());
     for words in ["Peer base: up", "direct, no address translator", "MTU", "round trip", "rate:"] {
         assert!(text.contains(words), "{words}: {text}");
     }
     let output = scene.command().arg(&file).args(["--peer", "bass"]).output().unwrap();
     assert_eq!(output.status.code(), Some(1));
-    assert!(out(&output).contains("no peer 'bass'; its peers: base"), "{}", out(&output));
+    assert!(
+        standard_output(&output).contains("no peer 'bass'; its peers: base"),
+        "{}",
+        standard_output(&output)
+    );
     drop(base);
     robot.wait_for_state("base", "down");
     let output = scene.command().arg(&file).output().unwrap();
-    let text = out(&output);
+    let text = standard_output(&output);
     assert_eq!(output.status.code(), Some(3), "{text}");
     assert!(
         text.contains("peer 'base' is 'down'") && text.contains("ping -c 3 10.77.0.2"),
@@ -193,7 +197,7 @@ fn a_robot_with_ros2_is_healthy_once_a_node_runs() {
     let look = |scene: &Scene| {
         let output = scene.command().arg(&file).arg("--json").output().unwrap();
         serde_json::from_slice::<Json>(&output.stdout)
-            .unwrap_or_else(|_| panic!("{}", out(&output)))
+            .unwrap_or_else(|_| panic!("{}", standard_output(&output)))
     };
     let alone = look(&scene);
     assert_eq!(harmful(&alone), BTreeSet::from(["ros".to_owned()]), "{alone:#}");
@@ -211,7 +215,7 @@ fn harm_of(findings: &Json, check: &str) -> Option<String> {
 }
 
 #[test]
-fn a_firewall_stops_only_peers_that_have_to_call_this_robot() {
+fn a_firewall_stops_only_peers_that_must_initiate() {
     let mut scene = Scene::new();
     let policy = "add table inet own\n\
          add chain inet own in { type filter hook input priority 0; policy drop; }\n\
@@ -260,7 +264,7 @@ fn one_broken_link_of_several_is_a_note() {
 }
 
 #[test]
-fn an_answer_of_this_machine_is_no_other_machine() {
+fn an_arp_answer_of_this_machine_is_no_conflict() {
     let scene = Scene::new();
     scene.plant("/sys/class/net/eth9/address", "9c:c9:eb:00:00:09");
     scene.program("arping", "Unicast reply from 10.77.0.1 [9C:C9:EB:00:00:09]  0.7ms");
@@ -271,7 +275,7 @@ fn an_answer_of_this_machine_is_no_other_machine() {
 
 /// A link of 2 Mbps, on which images of 5 Mbps are published alongside a laser.
 #[test]
-fn the_test_of_a_peer_says_what_topics_get() {
+fn the_test_of_a_peer_shows_the_plan_of_topics() {
     let scene = Scene::new();
     let topics = "topics: { /scan: { priority: 200 }, /image: { priority: 20 }, /quiet: {}, /goal: {} }\n\
                   peers: { base: { address: 10.77.0.2 } }";
@@ -355,7 +359,7 @@ fn skipped_checks_are_listed_with_their_requirements() {
     assert!(of_wifi["text"].as_str().unwrap().contains("iw"), "{of_wifi}");
     let mut command = scene.robot.command("setpriv");
     command.args(["--reuid", "65534", "--clear-groups", PROGRAM, "doctor"]);
-    let text = out(&command.args(["--node", "nobody"]).output().unwrap());
+    let text = standard_output(&command.args(["--node", "nobody"]).output().unwrap());
     let line = text.lines().find(|it| it.contains("firewall")).unwrap_or_else(|| panic!("{text}"));
     assert!(line.contains("sudo tautline doctor"), "{text}");
     assert!(text.contains("no file of this robot") || text.contains("robot.yaml"), "{text}");
@@ -368,8 +372,8 @@ fn skipped_checks_are_listed_with_their_requirements() {
     let mut command = scene.robot.command("setpriv");
     command.args(["--reuid", "65534", "--clear-groups", PROGRAM, "doctor"]);
     let output = command.arg(&file).arg("--json").output().unwrap();
-    let found: Json =
-        serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{}", out(&output)));
+    let found: Json = serde_json::from_slice(&output.stdout)
+        .unwrap_or_else(|_| panic!("{}", standard_output(&output)));
     let how = format!("this user may not read {0}: sudo tautline doctor {0}", file.display());
     for check in [
         "file",
@@ -392,7 +396,7 @@ fn skipped_checks_are_listed_with_their_requirements() {
     }
     let mut command = scene.robot.command("setpriv");
     command.args(["--reuid", "65534", "--clear-groups", PROGRAM, "doctor"]);
-    let text = out(&command.arg(&file).args(["--peer", "base"]).output().unwrap());
+    let text = standard_output(&command.arg(&file).args(["--peer", "base"]).output().unwrap());
     assert!(text.contains(&format!("not tested: {how}")), "{text}");
     assert!(!text.contains("no daemon answers") && !text.contains("start it"), "{text}");
 }
@@ -408,12 +412,12 @@ fn the_master_of_the_shell_that_called_sudo_is_found() {
     let mut command = scene.base.command(sudo.to_str().unwrap());
     command.args(["-c", script, "sudo", PROGRAM, "doctor"]);
     command.args(["--node", "nobody"]).env("ROS_MASTER_URI", "http://10.77.0.1:4711");
-    let text = out(&command.output().unwrap());
+    let text = standard_output(&command.output().unwrap());
     assert!(text.contains("no master at http://10.77.0.1:4711"), "{text}");
 }
 
 #[test]
-fn of_several_daemons_the_limits_of_the_one_with_the_file_count() {
+fn doctor_checks_the_limits_of_the_daemon_with_the_file() {
     let mut scene = Scene::new();
     scene.lines("realtime: { priority: 50 }");
     let file = scene.place.path("robot1.yaml");
@@ -440,7 +444,7 @@ fn of_several_daemons_the_limits_of_the_one_with_the_file_count() {
 fn without_a_daemon_a_peer_is_not_tested_and_a_missing_file_is_an_error() {
     let mut scene = Scene::new();
     scene.status = None;
-    let text = out(&scene.doctor(&["--peer", "base"]));
+    let text = standard_output(&scene.doctor(&["--peer", "base"]));
     for words in
         ["no daemon answers", "tautline run", "10.77.0.2, by wlan0", "3 received", "1500 bytes"]
     {
@@ -448,14 +452,22 @@ fn without_a_daemon_a_peer_is_not_tested_and_a_missing_file_is_an_error() {
     }
     let output = scene.doctor(&["--peer", "bass"]);
     assert_eq!(output.status.code(), Some(1));
-    assert!(out(&output).contains("no peer 'bass'; its peers: base"), "{}", out(&output));
+    assert!(
+        standard_output(&output).contains("no peer 'bass'; its peers: base"),
+        "{}",
+        standard_output(&output)
+    );
     let output = scene.command().arg("/nowhere/robot.yaml").output().unwrap();
     assert_eq!(output.status.code(), Some(1));
-    assert!(out(&output).contains("/nowhere/robot.yaml: cannot be read"), "{}", out(&output));
+    assert!(
+        standard_output(&output).contains("/nowhere/robot.yaml: cannot be read"),
+        "{}",
+        standard_output(&output)
+    );
 }
 
 #[test]
-fn a_report_has_what_helps_and_no_secret() {
+fn a_report_contains_no_secret() {
     let mut scene = Scene::new();
     let key = std::fs::read_to_string(scene.key_file()).unwrap();
     let secret = key.lines().last().unwrap().split(": ").nth(1).unwrap().to_owned();
@@ -471,7 +483,7 @@ fn a_report_has_what_helps_and_no_secret() {
     scene.report(|it| it.notices.push(notice));
     let path = scene.place.path("report.txt");
     let output = scene.doctor(&["--report", path.to_str().unwrap()]);
-    let said = out(&output);
+    let said = standard_output(&output);
     assert!(said.contains("report.txt") && said.contains("Read the file before"), "{said}");
     let text = std::fs::read_to_string(&path).unwrap();
     for secret in ["hunter2", secret.as_str(), scene.keys[1].as_str()] {
@@ -497,7 +509,7 @@ fn a_report_has_what_helps_and_no_secret() {
     let link = scene.place.path("link.txt");
     std::os::unix::fs::symlink(scene.place.path("elsewhere"), &link).unwrap();
     let refused = scene.doctor(&["--report", link.to_str().unwrap()]);
-    assert_eq!(refused.status.code(), Some(1), "{}", out(&refused));
+    assert_eq!(refused.status.code(), Some(1), "{}", standard_output(&refused));
     assert!(!scene.place.path("elsewhere").exists());
     assert_eq!(std::fs::metadata(&path).unwrap().mode() & 0o777, 0o600);
 }
@@ -516,7 +528,7 @@ fn the_page_shows_what_doctor_prints() {
     // The cable is a radio.
     scene.plant("/sys/class/net/wlan0/device/vendor", "0x8086");
     scene.report(|it| it.uptime_s = 3720.0);
-    let first = shown(&scene, &scene.doctor(&[]), "sudo tautline doctor");
+    let first = normalized_output(&scene, &scene.doctor(&[]), "sudo tautline doctor");
     scene.heal();
     let mut later = scene.usual_status();
     scene.report(|it| it.topics.retain(|topic| topic.topic != "/base/plan"));
@@ -534,7 +546,7 @@ fn the_page_shows_what_doctor_prints() {
     }
     scene.later = Some(later);
     let test = scene.doctor(&["--peer", "base", "--seconds", "5"]);
-    let second = shown(&scene, &test, "sudo tautline doctor --peer base");
+    let second = normalized_output(&scene, &test, "sudo tautline doctor --peer base");
     let second = match second.split_once("\nPeer base") {
         Some((_, rest)) => format!("$ sudo tautline doctor --peer base\n...\nPeer base{rest}"),
         None => panic!("{second}"),
@@ -556,7 +568,7 @@ fn the_page_shows_what_doctor_prints() {
 }
 
 /// What was printed, without what differs between machines.
-fn shown(scene: &Scene, output: &Output, command: &str) -> String {
+fn normalized_output(scene: &Scene, output: &Output, command: &str) -> String {
     let text = String::from_utf8(output.stdout.clone()).unwrap();
     let folder = scene.place.path("robot1.yaml").parent().unwrap().display().to_string();
     let lines = text.lines().filter(|it| !it.starts_with("installed in /opt/ros"));

@@ -60,16 +60,16 @@ impl World {
 
     /// Publishes 6 Mbps for this time; returns the bytes per second that left the router.
     fn publish(&self, time: Duration) -> f64 {
-        let (begun, before) = (Instant::now(), self.passed());
+        let (begun, before) = (Instant::now(), self.fraction_passed());
         while begun.elapsed() < time {
             self.robot.publish(IMAGE, 30_000);
             std::thread::sleep(Duration::from_millis(40));
         }
-        let after = self.passed();
+        let after = self.fraction_passed();
         (after - before - BURST) / begun.elapsed().as_secs_f64()
     }
 
-    fn passed(&self) -> f64 {
+    fn fraction_passed(&self) -> f64 {
         let mut list = self.router.command("nft");
         let output =
             list.args(["list", "counter", "ip", "road", "passed"]).output().unwrap().stdout;
@@ -89,7 +89,7 @@ impl World {
 }
 
 /// Packets that did not arrive: on a busy machine, some acknowledgements are late.
-fn lost(link: &LinkReport) -> u64 {
+fn lost_packets(link: &LinkReport) -> u64 {
     link.lost_packets - link.late_packets
 }
 
@@ -108,7 +108,7 @@ fn a_policer_that_marks_loses_nothing_and_its_rate_is_kept() {
         let before = world.link();
         let rate = world.publish(Duration::from_secs(10));
         let after = world.link();
-        (rate, lost(&after) - lost(&before), after)
+        (rate, lost_packets(&after) - lost_packets(&before), after)
     });
     println!("{measured:#?}");
     let [(_, lost_of_dropped, dropped), (rate, lost_of_marked, marked)] = &measured;
@@ -120,7 +120,7 @@ fn a_policer_that_marks_loses_nothing_and_its_rate_is_kept() {
 }
 
 #[test]
-fn a_path_that_clears_or_drops_the_field_delivers_as_without() {
+fn a_path_that_clears_or_drops_the_ecn_field_delivers_all() {
     for rule in ["ip ecn set not-ect", "ip ecn != not-ect drop"] {
         let world = World::new(&[rule]);
         let delivered = world.robot.delivered(IMAGE);

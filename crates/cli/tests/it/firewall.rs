@@ -38,7 +38,7 @@ fn nft(enclosure: &Enclosure, words: &str) -> Command {
 }
 
 /// Returns the packets that a counter of the rules has counted.
-fn counted(enclosure: &Enclosure, name: &str) -> u64 {
+fn counter_value(enclosure: &Enclosure, name: &str) -> u64 {
     let list = format!("list counter inet tautline_radio {name}");
     let output = nft(enclosure, &list).output().unwrap();
     let text = String::from_utf8_lossy(&output.stdout);
@@ -71,7 +71,7 @@ fn enclosures(hosts: &Path) -> [Enclosure; 2] {
 }
 
 #[test]
-fn the_rules_let_in_peers_and_what_ip_needs_and_nothing_else() {
+fn the_firewall_admits_only_peers_and_neighbour_discovery() {
     let place = Place::new(PROGRAM);
     let [robot, base] = enclosures(&place.path("hosts"));
     let listener = format!(
@@ -86,7 +86,7 @@ fn the_rules_let_in_peers_and_what_ip_needs_and_nothing_else() {
     }
     assert!(!reaches_master(&base), "from the radio");
     assert!(reaches_master(&robot), "from the robot itself");
-    assert!(counted(&robot, "refused") > 0);
+    assert!(counter_value(&robot, "refused") > 0);
     let mut ping = base.command("ping");
     ping.args(["-c", "1", "-W", "5", ROBOT]);
     assert!(succeeds(ping), "ping");
@@ -102,14 +102,14 @@ fn the_rules_let_in_peers_and_what_ip_needs_and_nothing_else() {
     ];
     daemons[0].wait_for_state("base", "up");
     daemons[1].wait_for_state("robot", "up");
-    assert_eq!(counted(&robot, "too_fast"), 0);
+    assert_eq!(counter_value(&robot, "too_fast"), 0);
     let flood = format!(
         "import socket\ns = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)\n\
          for n in range(40000): s.sendto(b'x' * 32, ('{ROBOT}', 18470))"
     );
     wait_for("a flood that is cut", || {
         assert!(succeeds(python(&base, &flood)));
-        (counted(&robot, "too_fast") > 0).then_some(())
+        (counter_value(&robot, "too_fast") > 0).then_some(())
     });
     assert_eq!(daemons[0].peer_state("base"), "up");
 }

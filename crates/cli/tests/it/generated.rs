@@ -47,7 +47,7 @@ fn the_relays_reference_and_schema_follow_their_table() {
 }
 
 #[test]
-fn the_relays_schema_takes_what_the_relay_takes() {
+fn the_relays_schema_accepts_the_same_files_as_the_relay() {
     let key = "cHVibGljIGtleSBvZiBiYXNlLCBhbiBleGFtcGxlLi4=";
     let fits =
         |file: Json| jsonschema::validator_for(&schema::relay_schema()).unwrap().is_valid(&file);
@@ -88,17 +88,17 @@ fn every_record_of_a_decision_has_a_row_in_the_index() {
     assert_eq!(linked, records, "docs/decisions/index.md has one row for each record, in order");
 }
 
-fn fits(file: Json) -> bool {
+fn matches_schema(file: Json) -> bool {
     jsonschema::validator_for(&schema::schema()).unwrap().is_valid(&file)
 }
 
 #[test]
-fn the_schema_takes_what_the_daemon_takes() {
-    assert!(fits(json!({ "name": "robot1" })));
-    assert!(fits(json!({ "name": "robot1", "beacons": true, "dscp": false })));
-    assert!(fits(json!({ "name": "robot1", "audit": { "to": "journald" } })));
-    assert!(fits(json!({ "name": "robot1", "audit": true })));
-    assert!(fits(json!({
+fn the_schema_accepts_the_same_files_as_the_daemon() {
+    assert!(matches_schema(json!({ "name": "robot1" })));
+    assert!(matches_schema(json!({ "name": "robot1", "beacons": true, "dscp": false })));
+    assert!(matches_schema(json!({ "name": "robot1", "audit": { "to": "journald" } })));
+    assert!(matches_schema(json!({ "name": "robot1", "audit": true })));
+    assert!(matches_schema(json!({
         "name": "robot1", "listen": 18470, "beacons": ["wlan0"], "metrics": "127.0.0.1:9470", "ros1": false,
         "peers": { "base": "10.0.0.2", "robot4": {}, "robot5": null,
             "robot3": { "links": [{ "address": "10.0.0.3", "mtu": 1400 }], "accept": "/scan", "remap": { "/a": "/b" } } },
@@ -109,13 +109,13 @@ fn the_schema_takes_what_the_daemon_takes() {
         "limits": { "max_message": "8MB", "repair_budget": "30%" },
         "dscp": { "voice": 46, "voice_from": 256 }, "realtime": null,
     })));
-    assert!(fits(
+    assert!(matches_schema(
         json!({ "name": "r", "topics": ["/scan", { "name": "/camera/**", "rate": "5Hz" }] })
     ));
 }
 
 #[test]
-fn the_schema_refuses_what_the_daemon_refuses() {
+fn the_schema_refuses_the_same_files_as_the_daemon() {
     for bad in [
         json!({}),
         json!({ "name": "robot 1" }),
@@ -137,7 +137,7 @@ fn the_schema_refuses_what_the_daemon_refuses() {
         json!({ "name": "r", "tf": { "prefix": "/robot1" } }),
         json!({ "name": "r", "tf": { "prefix": "robot1//" } }),
     ] {
-        assert!(!fits(bad.clone()), "{bad}");
+        assert!(!matches_schema(bad.clone()), "{bad}");
     }
 }
 
@@ -154,7 +154,7 @@ fn sources(folder: &Path, all: &mut String) {
 }
 
 #[test]
-fn every_claim_of_the_threat_model_names_tests_that_exist() {
+fn tests_named_in_the_threat_model_exist() {
     let crates = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     let page = std::fs::read_to_string(crates.join("../docs/explanation/threat-model.md")).unwrap();
     let mut code = String::new();

@@ -69,16 +69,16 @@ fn settle_or_stall(peer: &mut Peer, daemon: &Daemon) {
 }
 
 /// Returns a relayed packet for another node, with its claimed sender.
-fn relayed(peer: &mut Peer, from: Option<&str>, to: &str) -> Vec<u8> {
+fn relayed_packet(peer: &mut Peer, from: Option<&str>, to: &str) -> Vec<u8> {
     let (from, to) = (from.map(short), Some(short(to)));
-    let payload = RelayHeader { hops: 8, life: None, from, to }.before(&[0; 64]);
+    let payload = RelayHeader { hops: 8, life: None, from, to }.with_header(&[0; 64]);
     let mut frame = Vec::new();
     data(100, peer.next_relay(), None).emit_relay(&payload, &mut frame);
     frame
 }
 
 #[test]
-fn packets_in_packets_end_no_daemon_and_cost_no_memory() {
+fn nested_packets_do_not_end_the_daemon_or_cost_memory() {
     let place = Place::new(PROGRAM);
     let (daemon, port) = base(&place, "mallory: {}");
     let mut mallory = meet("mallory", port);
@@ -97,7 +97,7 @@ fn only_the_next_hop_reports_its_queue() {
     let place = Place::new(PROGRAM);
     let (daemon, port) = base(&place, "alice: { relay: true }, bob: { relay: true }, mallory: {}");
     let [mut alice, mut bob, mut mallory] = ["alice", "bob", "mallory"].map(|it| meet(it, port));
-    let first = relayed(&mut alice, None, "bob");
+    let first = relayed_packet(&mut alice, None, "bob");
     alice.queue(vec![first]);
     settle(&mut alice, &daemon);
     assert!(bob.run_until(PATIENCE, |it| it.heard.relayed > 0).unwrap(), "it is passed on");
@@ -107,7 +107,7 @@ fn only_the_next_hop_reports_its_queue() {
     put_ping(&mut lie);
     mallory.queue(vec![lie]);
     settle(&mut mallory, &daemon);
-    let second = relayed(&mut alice, None, "bob");
+    let second = relayed_packet(&mut alice, None, "bob");
     alice.queue(vec![second]);
     settle(&mut alice, &daemon);
     // A relay backlog report is repeated within a fraction of a second.
@@ -117,11 +117,11 @@ fn only_the_next_hop_reports_its_queue() {
 }
 
 #[test]
-fn a_relay_is_asked_by_those_who_may() {
+fn only_peers_with_the_right_use_a_relay() {
     let place = Place::new(PROGRAM);
     let (daemon, port) = base(&place, "alice: { relay: true }, bob: { relay: true }, mallory: {}");
     let [_alice, mut bob, mut mallory] = ["alice", "bob", "mallory"].map(|it| meet(it, port));
-    let forged = relayed(&mut mallory, Some("alice"), "bob");
+    let forged = relayed_packet(&mut mallory, Some("alice"), "bob");
     mallory.queue(vec![forged]);
     settle(&mut mallory, &daemon);
     wait_for("the packet is refused, or has been passed on", || {
@@ -133,7 +133,7 @@ fn a_relay_is_asked_by_those_who_may() {
 }
 
 #[test]
-fn definitions_of_one_peer_are_bounded_and_go_with_it() {
+fn definitions_of_one_peer_are_bounded_and_removed_with_it() {
     let place = Place::new(PROGRAM);
     let (daemon, port) = base(&place, "mallory: {}");
     let mut mallory = meet("mallory", port);
@@ -160,7 +160,7 @@ fn definitions_of_one_peer_are_bounded_and_go_with_it() {
 }
 
 #[test]
-fn a_peer_that_leaves_and_comes_does_not_fill_the_log() {
+fn a_flapping_peer_does_not_fill_the_log() {
     let place = Place::new(PROGRAM);
     let (daemon, port) = base(&place, "mallory: {}");
     let mut mallory = meet("mallory", port);
@@ -179,7 +179,7 @@ fn a_peer_that_leaves_and_comes_does_not_fill_the_log() {
 }
 
 #[test]
-fn one_forged_cookie_leads_to_one_call() {
+fn one_forged_cookie_causes_one_initiation() {
     let (place, port) = (Place::new(PROGRAM), free_port());
     let far = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let there = far.local_addr().unwrap();

@@ -62,7 +62,7 @@ impl Daemon {
     }
 
     /// What `tautline status` prints.
-    fn shown(&self) -> String {
+    fn status_text(&self) -> String {
         let mut command = Command::new(PROGRAM);
         let output = command.args(["status", "--control"]).arg(self.socket()).output().unwrap();
         String::from_utf8(output.stdout).unwrap()
@@ -79,7 +79,7 @@ impl Daemon {
 
     fn wait_for_paths(&self, peer: &str, expected: &[&str]) {
         let look = || (self.paths(peer) == expected).then_some(());
-        let what = format!("{expected:?} from {} to {peer}\n{}", self.name, self.shown());
+        let what = format!("{expected:?} from {} to {peer}\n{}", self.name, self.status_text());
         wait_for(what, look);
     }
 }
@@ -124,7 +124,7 @@ impl Recipe {
 
     fn show(&self) {
         for (name, daemon) in &self.daemons {
-            println!("--- {name}\n{}", daemon.shown());
+            println!("--- {name}\n{}", daemon.status_text());
         }
     }
 }
@@ -156,7 +156,7 @@ fn the_base_has_an_address_behind_a_router_that_forwards_its_port() {
 }
 
 #[test]
-fn a_relay_of_a_team_leads_to_a_direct_path_or_carries_all() {
+fn a_team_relay_enables_a_direct_path_or_forwards() {
     for (kinds, is_direct) in [
         ([Kind::PortRestricted; 2], true),
         ([Kind::Symmetric, Kind::FullCone], true),

@@ -30,7 +30,7 @@ struct Link {
 }
 
 impl Link {
-    fn between(daemons: [u16; 2]) -> Self {
+    fn between_daemons(daemons: [u16; 2]) -> Self {
         let sockets = [(); 2].map(|()| Arc::new(UdpSocket::bind("127.0.0.1:0").unwrap()));
         let ports = [0, 1].map(|side| sockets[side].local_addr().unwrap().port());
         let cut = Arc::new(AtomicBool::new(false));
@@ -74,7 +74,7 @@ fn a_latched_map_that_loss_and_an_outage_interrupt_arrives_once_and_is_sent_once
     let (place, masters) =
         (Place::new(PROGRAM), [(); 2].map(|()| Master::start_alone(ros::free_port())));
     let ports = [(); 2].map(|()| free_port());
-    let link = Link::between(ports);
+    let link = Link::between_daemons(ports);
     let file = |side: usize, peer: &str| {
         format!(
             "listen: \"127.0.0.1:{}\"\nros1: {{ master: \"{}\", host: 127.0.0.1 }}\n\

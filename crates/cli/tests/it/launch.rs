@@ -53,7 +53,7 @@ impl Drop for Launched {
 }
 
 #[test]
-fn a_daemon_in_a_launch_file_has_the_name_that_the_launch_file_gives() {
+fn a_daemon_in_a_launch_file_uses_the_launched_name() {
     let place = Place::new(PROGRAM);
     let hosts = place.hosts();
     let robot = Enclosure::new(&hosts);

@@ -53,7 +53,7 @@ fn an_application_is_notified_of_links_and_their_free_capacity() {
 }
 
 #[test]
-fn watching_applications_are_bounded_and_leaving_ones_free_their_place() {
+fn watching_applications_are_limited() {
     let robot = Running::start("robot", &format!("listen: \"127.0.0.1:{}\"", free_port()));
     let news: Vec<_> = (0..16).map(|_| robot.handle.watch_links().unwrap()).collect();
     let refused = robot.handle.watch_links().unwrap_err();
@@ -71,7 +71,7 @@ fn publish_until(robot: &Running, mut done: impl FnMut() -> bool) {
         assert!(Instant::now() < deadline, "in vain: {:?}", image(robot));
         robot.events.emit(Event::Message {
             topic: IMAGE.into(),
-            source: Source::here(0),
+            source: Source::local(0),
             payload: payload.clone(),
             origin: tautline_gateway::Origin::default(),
             received: Instant::now(),

@@ -27,7 +27,7 @@ fn exchange(server: &MetricsServer, request: &[u8]) -> String {
 }
 
 #[test]
-fn prometheus_gets_its_page() {
+fn prometheus_gets_the_metrics_page() {
     let answer =
         exchange(&server(), b"GET /metrics?x=1 HTTP/1.1\r\nHost: robot1\r\nAccept: */*\r\n\r\n");
     let (head, body) = answer.split_once("\r\n\r\n").unwrap();
@@ -38,7 +38,7 @@ fn prometheus_gets_its_page() {
 }
 
 #[test]
-fn anything_else_is_refused_in_the_words_of_http() {
+fn other_http_requests_are_refused() {
     let server = server();
     let first_line =
         |request: &[u8]| exchange(&server, request).lines().next().unwrap_or_default().to_owned();
@@ -55,7 +55,7 @@ fn anything_else_is_refused_in_the_words_of_http() {
 }
 
 #[test]
-fn prometheus_gets_its_page_despite_any_number_of_silent_connections() {
+fn silent_connections_do_not_block_the_metrics_page() {
     let server = server();
     let connect = || TcpStream::connect(server.address()).unwrap();
     let silent: Vec<_> = (0..3 * MAX_CONNECTIONS_PER_ADDRESS).map(|_| connect()).collect();
@@ -65,7 +65,7 @@ fn prometheus_gets_its_page_despite_any_number_of_silent_connections() {
 }
 
 #[test]
-fn an_address_that_is_taken_is_named() {
+fn an_address_in_use_is_reported() {
     let server = server();
     let error = MetricsServer::start(server.address(), FakeNode::new()).unwrap_err().to_string();
     assert!(error.contains(&server.address().to_string()) && error.contains("metrics:"), "{error}");

@@ -129,14 +129,17 @@ impl Network {
     /// No router saw a fragment, except one of a long ping.
     fn check(&self) {
         for (router, name) in [(&self.near, "near"), (&self.far, "far")] {
-            assert_eq!(counted(router, "fragments"), 0, "{name}");
-            assert!(counted(router, "passed") > 0, "{name}");
+            assert_eq!(counter_value(router, "fragments"), 0, "{name}");
+            assert!(counter_value(router, "passed") > 0, "{name}");
         }
         for (ip, bytes) in [(Ip::V4, "9500"), (Ip::V6, "9500")] {
-            let (before, target) = (counted(&self.near, "fragments"), ip.host(81, 2));
+            let (before, target) = (counter_value(&self.near, "fragments"), ip.host(81, 2));
             let ping = ["-c", "1", "-W", "1", "-s", bytes, &target];
             self.left.command("ping").args(ping).output().unwrap();
-            assert!(counted(&self.near, "fragments") > before, "{ip:?}: fragments are counted");
+            assert!(
+                counter_value(&self.near, "fragments") > before,
+                "{ip:?}: fragments are counted"
+            );
         }
     }
 }
@@ -234,7 +237,7 @@ fn offer(node: &Running, topic: &str) {
 }
 
 /// Packets that a router has counted.
-fn counted(router: &Enclosure, name: &str) -> u64 {
+fn counter_value(router: &Enclosure, name: &str) -> u64 {
     let list = ["list", "counter", "inet", "road", name];
     let output = router.command("nft").args(list).output().unwrap().stdout;
     let text = String::from_utf8(output).unwrap();
@@ -283,7 +286,7 @@ fn the_program_reports_the_mtu_of_each_path() {
 }
 
 #[test]
-fn the_least_mtu_of_ipv4_is_enough() {
+fn the_minimum_ipv4_mtu_suffices() {
     let begun = Instant::now();
     let world = World::new(Ip::V4, 1500, 576, Way::Direct);
     let flows = world.until_they_arrive();
@@ -338,7 +341,7 @@ fn jumbo_frames_are_used_where_the_whole_path_carries_them() {
 }
 
 #[test]
-fn an_interface_whose_mtu_falls_loses_nothing_for_ever() {
+fn messages_recover_after_the_mtu_of_an_interface_falls() {
     let world = World::new(Ip::V4, 1500, 1500, Way::Direct);
     world.until_known(1500, "interface");
     world.network.left.ip("link set left mtu 1300");

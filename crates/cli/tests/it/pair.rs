@@ -124,7 +124,7 @@ assert all(code == 1 for code, _, _ in calls())
 "#;
 
 #[test]
-fn of_thousands_of_topics_those_of_most_use_cross_and_the_rest_is_counted() {
+fn pairing_selects_the_most_useful_of_thousands_of_topics() {
     let world = World::new();
     let (master, _robot) = ros1(&world.robot);
     let mut register = world.robot.inside.command("/usr/bin/python3");
@@ -151,7 +151,7 @@ fn of_thousands_of_topics_those_of_most_use_cross_and_the_rest_is_counted() {
 }
 
 #[test]
-fn a_robot_without_ros_is_paired_and_asked_for_its_line() {
+fn a_robot_without_ros_is_paired() {
     let world = World::new();
     let runs = world.pair_well([NO_ROS, &[]]);
     assert_eq!(runs[0].event("plan")["shown"], json!([]));
@@ -163,7 +163,7 @@ fn a_robot_without_ros_is_paired_and_asked_for_its_line() {
 }
 
 #[test]
-fn a_base_that_cannot_write_takes_back_the_files_of_the_robot() {
+fn the_robot_restores_its_files_if_the_base_cannot_write() {
     let world = World::new();
     std::fs::write(world.base.file(), "name: base\nros1: false\n").unwrap();
     let mut base = pairing::Run::start("base", world.base.pair_command(&[]));
@@ -296,7 +296,7 @@ fn two_robots_do_not_get_one_prefix() {
 }
 
 #[test]
-fn a_file_in_another_form_is_left_and_the_lines_go_into_a_second_file() {
+fn lines_for_a_file_in_another_form_go_into_a_second_file() {
     let world = World::new();
     let old = "name: base\nros1: false\npeers: {}\n";
     std::fs::write(world.base.file(), old).unwrap();
@@ -401,7 +401,7 @@ fn the_files_of_the_unit_are_for_its_user() {
 }
 
 #[test]
-fn root_makes_keys_for_the_user_of_the_unit_and_may_look_at_them() {
+fn root_creates_keys_for_the_user_of_the_unit() {
     let world = World::new();
     own_etc(&world, &world.robot);
     let inside = &world.robot.inside;
@@ -512,7 +512,7 @@ fn a_folder_without_write_permission_is_reported_first() {
 }
 
 #[test]
-fn mistakes_are_named_with_what_is_allowed() {
+fn mistakes_are_reported_with_the_allowed_values() {
     let world = World::new();
     for (arguments, expected) in [
         (&["4821-739"][..], "allowed: the eight digits"),

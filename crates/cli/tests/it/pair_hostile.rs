@@ -22,7 +22,7 @@ fn contains(all: &[u8], part: &[u8]) -> bool {
 }
 
 #[test]
-fn somebody_between_the_two_learns_nothing_and_cannot_use_what_was_recorded() {
+fn a_relaying_attacker_learns_nothing_from_a_pairing() {
     let world = World::new();
     let middle = Middle::new(&world.robot);
     let mut base = world.base.pair(NO_ROS);
@@ -53,14 +53,14 @@ fn somebody_between_the_two_learns_nothing_and_cannot_use_what_was_recorded() {
 }
 
 /// Flips a bit of the last byte of a frame, or of one of its share.
-fn changed(frame: &[u8], at: usize) -> Fate {
+fn flip_bit(frame: &[u8], at: usize) -> Fate {
     let mut frame = frame.to_vec();
     frame[at] ^= 1;
     Fate::Change(frame)
 }
 
 #[test]
-fn frames_that_somebody_changes_end_the_pairing() {
+fn changed_frames_end_the_pairing() {
     for (who, number) in [
         (From::Robot, 1),
         (From::Base, 1),
@@ -76,7 +76,7 @@ fn frames_that_somebody_changes_end_the_pairing() {
         let mut base = world.base.pair(NO_ROS);
         let mut robot = world.robot.pair(&[&base.code(), "--at", &middle.at(), "--no-ros"]);
         middle.carry(|from, count, frame| match (from, count) == (who, number) {
-            true => changed(frame, frame.len() - 1),
+            true => flip_bit(frame, frame.len() - 1),
             false => Fate::Pass,
         });
         let said = robot.failure();
@@ -92,7 +92,7 @@ fn frames_that_somebody_changes_end_the_pairing() {
 }
 
 /// Pairs with a connection that is cut at a frame; kills the robot then if told so.
-fn cut(world: &World, who: From, number: usize, kills: bool) -> [pairing::Run; 2] {
+fn pair_with_cut(world: &World, who: From, number: usize, kills: bool) -> [pairing::Run; 2] {
     let middle = Middle::new(&world.robot);
     let base = world.base.pair(NO_ROS);
     let mut robot = world.robot.pair(&[&base.code(), "--at", &middle.at(), "--no-ros"]);
@@ -108,10 +108,10 @@ fn cut(world: &World, who: From, number: usize, kills: bool) -> [pairing::Run; 2
 }
 
 #[test]
-fn a_robot_that_vanishes_leaves_both_ends_as_they_were() {
+fn a_robot_that_disappears_changes_neither_end() {
     for number in 1..=4 {
         let world = World::new();
-        let [mut base, _robot] = cut(&world, From::Robot, number, true);
+        let [mut base, _robot] = pair_with_cut(&world, From::Robot, number, true);
         assert!(world.base.files().is_empty(), "frame {number}");
         // A killed robot cannot remove what it prepared.
         let left = world.robot.files();
@@ -139,7 +139,7 @@ fn a_lost_message_changes_neither_end_unless_it_is_one_of_the_last() {
         [(From::Base, 1), (From::Base, 2), (From::Base, 3), (From::Base, 4), (From::Base, 5)]
     {
         let world = World::new();
-        let [mut base, robot] = cut(&world, who, number, false);
+        let [mut base, robot] = pair_with_cut(&world, who, number, false);
         let said = robot.output().to_lowercase();
         assert!(said.contains("nothing was written"), "{who:?} {number}: {said}");
         if number > 1 {
@@ -153,7 +153,7 @@ fn a_lost_message_changes_neither_end_unless_it_is_one_of_the_last() {
         [(From::Robot, 5, &["base.key"][..]), (From::Base, 6, &["base.key", "robot.yaml"])]
     {
         let world = World::new();
-        let [mut base, _robot] = cut(&world, who, number, false);
+        let [mut base, _robot] = pair_with_cut(&world, who, number, false);
         assert_eq!(base.end().success(), number == 6, "{}", base.output());
         assert_eq!(world.base.files(), at_base);
         assert_eq!(world.robot.files(), ["robot.yaml", "robot1.key"]);
@@ -166,7 +166,7 @@ fn a_lost_message_changes_neither_end_unless_it_is_one_of_the_last() {
 }
 
 #[test]
-fn a_hundred_silent_strangers_do_not_keep_the_robot_out() {
+fn silent_strangers_do_not_exclude_the_robot() {
     let world = World::new();
     let mut base = world.base.pair(NO_ROS);
     let code = base.code();
@@ -188,7 +188,7 @@ fn a_hundred_silent_strangers_do_not_keep_the_robot_out() {
 }
 
 #[test]
-fn a_robot_does_not_use_up_the_tries_of_another_base() {
+fn attempts_at_one_base_do_not_count_at_another() {
     let world = World::new();
     let inside = world.robot.inside.neighbour(&world.place.hosts());
     world.robot.inside.join_by(&inside, "wire2", 78);

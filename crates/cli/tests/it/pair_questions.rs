@@ -21,7 +21,7 @@ fn code(base: &mut Run) -> String {
 }
 
 /// Both ends, when both people are asked.
-fn asked(world: &World, more: [&[&str]; 2]) -> [Run; 2] {
+fn pair_with_questions(world: &World, more: [&[&str]; 2]) -> [Run; 2] {
     let mut base = start(&world.base, more[0]);
     let robot = start(&world.robot, &[&[&*code(&mut base)], more[1]].concat());
     let mut runs = [base, robot];
@@ -36,7 +36,7 @@ fn assert_nothing_is_written(world: &World, case: &str) {
 }
 
 #[test]
-fn two_times_yes_pairs_both() {
+fn two_confirmations_pair_both_ends() {
     let world = World::new();
     let mut base = start(&world.base, &[]);
     let code = code(&mut base);
@@ -58,7 +58,7 @@ fn two_times_yes_pairs_both() {
 fn a_no_at_one_end_ends_the_question_at_the_other_and_frees_the_port() {
     let world = World::new();
     for refusing in [0, 1] {
-        let mut runs = asked(&world, [&[], &[]]);
+        let mut runs = pair_with_questions(&world, [&[], &[]]);
         runs[refusing].answer("n");
         for (end, run) in runs.iter_mut().enumerate() {
             let said = run.failure();
@@ -73,10 +73,10 @@ fn a_no_at_one_end_ends_the_question_at_the_other_and_frees_the_port() {
 }
 
 #[test]
-fn an_end_that_vanishes_ends_the_question_at_the_other() {
+fn a_disappearing_end_ends_the_question_at_the_other() {
     let world = World::new();
     for (vanishing, signal) in [(0, "-INT"), (1, "-INT"), (0, "-KILL"), (1, "-KILL")] {
-        let mut runs = asked(&world, [&[], &[]]);
+        let mut runs = pair_with_questions(&world, [&[], &[]]);
         runs[vanishing].kill(signal);
         let said = runs[1 - vanishing].failure();
         let expected = "ended: the other machine closed the connection. Nothing was written here";
@@ -87,10 +87,10 @@ fn an_end_that_vanishes_ends_the_question_at_the_other() {
 }
 
 #[test]
-fn after_one_end_has_agreed_either_may_vanish() {
+fn an_end_may_disappear_after_the_agreement() {
     let world = World::new();
     for (agreeing, vanishing) in [(0, 0), (1, 1), (0, 1), (1, 0)] {
-        let mut runs = asked(&world, [&[], &[]]);
+        let mut runs = pair_with_questions(&world, [&[], &[]]);
         runs[agreeing].answer("y");
         // It has prepared its files, and waits for the other person.
         let machine = [&world.base, &world.robot][agreeing];

@@ -68,7 +68,7 @@ fn snapshot(node: &str, uptime_s: f64, topics: &[Json]) -> String {
 }
 
 #[test]
-fn a_plan_asks_for_rates_and_sizes_by_name() {
+fn a_plan_names_missing_rates_and_sizes() {
     let place = Place::new();
     place.file("base.yaml", &BASE.replace(", expect: { rate: 20Hz }", ""));
     let both = ["base.yaml", "robot1.yaml", "--radio", "wifi:6Mbps"];
@@ -132,7 +132,7 @@ fn the_file_may_name_its_radio_and_check_warns_if_it_is_too_slow() {
 }
 
 #[test]
-fn notes_name_what_the_files_leave_out_and_where_they_disagree() {
+fn notes_name_gaps_and_contradictions_of_files() {
     let place = Place::new();
     let robot = ROBOT.replace("accept: [/cmd_vel]", "accept: [/stop]");
     place.file("robot1.yaml", &robot);
@@ -277,7 +277,7 @@ fn paths_without_a_known_radio_are_named() {
 }
 
 #[test]
-fn snapshots_say_which_links_carried_a_topic() {
+fn snapshots_show_the_links_of_a_topic() {
     let place = Place::new();
     let mut scan = report("/scan", "out", "robot1", 1000, 1_000_000);
     scan["links"] = json!({
@@ -402,7 +402,7 @@ fn delays_are_drawn_against_the_load_and_the_number_of_robots() {
 }
 
 #[test]
-fn bad_input_names_what_was_found_and_what_is_allowed() {
+fn errors_of_input_name_the_value_and_the_allowed_values() {
     let place = Place::new();
     place.file("young.json", &snapshot("base", 1.0, &[report("/cmd_vel", "out", "robot1", 9, 90)]));
     place.file("other.json", "{}");

@@ -26,7 +26,7 @@ fn file(port: u16, topics: &str) -> String {
 }
 
 /// Acknowledges what the daemon sends until a condition holds.
-fn until(peer: &mut Peer, mut holds: impl FnMut(&Peer) -> bool) {
+fn acknowledge_until(peer: &mut Peer, mut holds: impl FnMut(&Peer) -> bool) {
     let mut next = Instant::now();
     let held = peer.run_until(PATIENCE, |it| {
         let is_due = Instant::now() >= next;
@@ -50,16 +50,16 @@ fn tautline(daemon: &Daemon, command: &str) -> String {
 }
 
 #[test]
-fn a_daemon_names_the_assumption_that_failed_once_until_the_file_plans_something_else() {
+fn a_failed_assumption_is_reported_once() {
     let (place, port) = (Place::new(PROGRAM), free_port());
     let planned = file(port, "/diagnostics: { expect: { rate: 2Hz, size: 100B } }");
     let robot = place.start("robot", &planned);
     let mut base = hostile::meet("base", "robot", port);
-    until(&mut base, |it| it.heard.offers.iter().any(|it| it.topic.name == TOPIC));
+    acknowledge_until(&mut base, |it| it.heard.offers.iter().any(|it| it.topic.name == TOPIC));
     let offer = base.heard.offers.iter().find(|it| it.topic.name == TOPIC).unwrap();
     let channel = offer.channel;
     base.control(&Control::Want { channel, wanted: true });
-    until(&mut base, |_| size(&robot).is_some_and(|it| it.failed_for_s.is_some()));
+    acknowledge_until(&mut base, |_| size(&robot).is_some_and(|it| it.failed_for_s.is_some()));
 
     let report = size(&robot).unwrap();
     assert_eq!((&*report.subject, report.expected), (TOPIC, 100.0));
@@ -73,7 +73,7 @@ fn a_daemon_names_the_assumption_that_failed_once_until_the_file_plans_something
 
     // A second reading adds no second notice.
     let seen = Instant::now();
-    until(&mut base, |_| seen.elapsed() > Duration::from_secs(3));
+    acknowledge_until(&mut base, |_| seen.elapsed() > Duration::from_secs(3));
     let notice = "not as planned: /diagnostics: messages of";
     assert_eq!(robot.log().matches(notice).count(), 1);
     assert_eq!(robot.status().notices.iter().filter(|it| it.starts_with(notice)).count(), 1);
@@ -89,7 +89,7 @@ fn a_daemon_names_the_assumption_that_failed_once_until_the_file_plans_something
 
 /// The radio is planned as 802.11 at 6 Mbps, but its rate is 2 Mbps.
 #[test]
-fn a_radio_that_carries_less_than_planned_is_named_and_topics_that_nobody_planned() {
+fn slow_radios_and_unplanned_topics_are_reported() {
     let [robot, base] = [(); 2].map(|()| free_port());
     let robot_file = format!(
         "listen: \"127.0.0.1:{robot}\"\npeers: {{ base: {{ address: \"127.0.0.1:{base}\" }} }}\n\

@@ -19,7 +19,7 @@ fn serialized(text: &str) -> Vec<u8> {
 }
 
 #[test]
-fn a_program_talks_to_ros_nodes_behind_a_daemon() {
+fn a_program_exchanges_messages_with_ros_nodes_behind_a_daemon() {
     let place = Place::new(PROGRAM);
     let master = Master::start_alone(free_port());
     let [robot_port, program_port] = [(); 2].map(|()| running::free_port());

@@ -142,7 +142,7 @@ fn scans(from: &Running, to: &Running, count: usize) -> Vec<Duration> {
 }
 
 #[test]
-fn two_teams_with_the_same_names_use_one_relay_and_do_not_meet() {
+fn two_teams_with_the_same_names_are_separate_at_one_relay() {
     let world = World::new(&["robot", "base", "robot", "base"]);
     let teams =
         world.team("blue", "    max_rate: 20Mbps\n", &[0, 1]) + &world.team("red", "", &[2, 3]);
@@ -180,7 +180,7 @@ fn two_teams_with_the_same_names_use_one_relay_and_do_not_meet() {
 }
 
 #[test]
-fn a_member_with_keys_of_another_team_learns_nothing_there() {
+fn a_member_gets_no_response_from_another_team() {
     let world = World::new(&["robot", "base", "robot", "base"]);
     let teams = world.team("blue", "", &[0, 1]) + &world.team("red", "", &[2, 3]);
     let relay = world.start_relay(&teams);
@@ -205,7 +205,7 @@ fn a_member_with_keys_of_another_team_learns_nothing_there() {
 }
 
 #[test]
-fn a_key_that_is_in_no_team_is_refused_and_recorded() {
+fn a_key_of_no_team_is_refused_and_recorded() {
     let world = World::new(&["robot", "base"]);
     let relay = world.start_relay(&world.team("blue", "", &[1]));
     let stranger = world.start(0, 1);
@@ -270,7 +270,7 @@ fn reload_adds_and_removes_members_and_teams() {
 /// Sends packets of 1.2 kB to be relayed to a member, without end and at the highest priority.
 fn flood(peer: &mut Peer, to: &PublicKey, stop: &AtomicBool) -> u64 {
     let header = RelayHeader { hops: 8, life: None, from: None, to: Some(to.short_name()) };
-    let carried = header.before(&[7; 1200]);
+    let carried = header.with_header(&[7; 1200]);
     let mut sent = 0;
     while !stop.load(Ordering::Relaxed) {
         for _ in 0..10 {
@@ -322,7 +322,7 @@ fn scans_during_a_flood(options: &str) -> (Vec<Duration>, String) {
 }
 
 #[test]
-fn a_flood_of_one_team_leaves_another_its_messages() {
+fn a_flood_of_one_team_does_not_drop_messages_of_another() {
     for options in ["    max_rate: 2Mbps\n", ""] {
         let (delays, text) = scans_during_a_flood(options);
         let at = |percent: usize| delays[(delays.len() * percent / 100).min(delays.len() - 1)];

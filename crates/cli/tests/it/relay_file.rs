@@ -28,7 +28,7 @@ fn problems(text: &str) -> Vec<String> {
 }
 
 #[test]
-fn members_are_peers_of_their_teams_and_there_is_no_ros() {
+fn members_become_peers_of_their_teams() {
     let (robot, base, third) = (key("robot"), key("base"), key("third"));
     let config = config(&format!(
         "name: relay\nlisten: 18471\nteams:\n  blue:\n    max_rate: 20Mbps\n    members:\n      robot: {robot}\n      \
@@ -56,7 +56,7 @@ fn members_are_peers_of_their_teams_and_there_is_no_ros() {
 }
 
 #[test]
-fn each_mistake_has_its_line_and_what_is_allowed() {
+fn each_mistake_is_reported_with_line_and_allowed_values() {
     let (robot, base) = (key("robot"), key("base"));
     let long = "a".repeat(32);
     let cases = [
@@ -122,7 +122,7 @@ fn the_numbers_of_teams_and_members_are_limited() {
 }
 
 #[test]
-fn the_commands_tell_the_kinds_of_files_apart() {
+fn the_commands_distinguish_the_kinds_of_files() {
     let folder = tempfile::tempdir().unwrap();
     let path = |name: &str| folder.path().join(name).display().to_string();
     let relay = path("relay.yaml");

@@ -27,7 +27,7 @@ fn reload(daemon: &Daemon, arguments: &[&str]) -> Output {
     command.arg("reload").args(arguments).arg("--control").arg(&daemon.control).output().unwrap()
 }
 
-fn out(output: &Output) -> String {
+fn standard_output(output: &Output) -> String {
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     String::from_utf8(output.stdout.clone()).unwrap()
 }
@@ -93,7 +93,7 @@ fn new_sessions(daemon: &Daemon, peer: &str) -> usize {
 }
 
 #[test]
-fn a_peer_is_shut_out_at_once_and_another_joins_while_the_rest_continues() {
+fn a_peer_is_removed_and_another_added_while_others_continue() {
     let team = Team::new(&["base", "robot", "thief", "guest"]);
     let base = team.start("base", &["robot", "thief"]);
     let others = ["robot", "thief", "guest"].map(|name| team.start(name, &["base"]));
@@ -103,7 +103,7 @@ fn a_peer_is_shut_out_at_once_and_another_joins_while_the_rest_continues() {
         daemon.wait_for_state("base", "up");
     }
     team.rewrite("base", &["robot"], "");
-    assert_eq!(out(&reload(&base, &[])), "changed:\n  peer thief removed\n");
+    assert_eq!(standard_output(&reload(&base, &[])), "changed:\n  peer thief removed\n");
     assert_eq!(peers(&base), ["robot"], "its session ended before the answer");
     assert!(base.status().links.iter().all(|link| link.peer == "robot"));
     thief.wait_for_state("base", "down");
@@ -120,7 +120,7 @@ fn a_peer_is_shut_out_at_once_and_another_joins_while_the_rest_continues() {
 
     // The thief returns to the file and gets a new session.
     team.rewrite("base", &["robot", "guest", "thief"], "");
-    assert_eq!(out(&reload(&base, &[])), "changed:\n  peer thief added\n");
+    assert_eq!(standard_output(&reload(&base, &[])), "changed:\n  peer thief added\n");
     base.wait_for_state("thief", "up");
     thief.wait_for_state("base", "up");
     assert_eq!((base.peer_state("robot"), robot.peer_state("base")), ("up".into(), "up".into()));
@@ -137,14 +137,17 @@ fn a_peer_with_another_key_is_another_peer() {
     let spare = &team.ports[2].2;
     let lines = team.lines("base", &["robot"], "").replace(&team.ports[1].2, spare);
     team.place.write("base", "base", &lines);
-    assert_eq!(out(&reload(&base, &[])), "changed:\n  peer robot removed\n  peer robot added\n");
+    assert_eq!(
+        standard_output(&reload(&base, &[])),
+        "changed:\n  peer robot removed\n  peer robot added\n"
+    );
     robot.wait_for_state("base", "down");
     base.wait_for_notice(&["'robot'", "peers.robot has another"]);
     assert_eq!(base.peer_state("robot"), "connecting");
 }
 
 #[test]
-fn a_wrong_key_that_was_corrected_is_no_notice_any_more() {
+fn the_notice_of_a_wrong_key_ends_after_its_correction() {
     let team = Team::new(&["base", "robot", "spare"]);
     // The base does not know the robot's address: the notice names none.
     let address = format!("address: \"127.0.0.1:{}\", ", team.ports[1].1);
@@ -155,10 +158,10 @@ fn a_wrong_key_that_was_corrected_is_no_notice_any_more() {
     base.wait_for_state("robot", "up");
     let lines = team.lines("robot", &["base"], "");
     team.place.write("robot", "robot", &lines.replace(&team.ports[0].2, &team.ports[2].2));
-    out(&reload(&robot, &[]));
+    standard_output(&reload(&robot, &[]));
     base.wait_for_notice(&["handshakes from 127.0.0.1", "for another key"]);
     team.rewrite("robot", &["base"], "");
-    out(&reload(&robot, &[]));
+    standard_output(&reload(&robot, &[]));
     base.wait_for_state("robot", "up");
     wait_for("the end of the notice", || {
         let notices = base.status().notices;
@@ -167,7 +170,7 @@ fn a_wrong_key_that_was_corrected_is_no_notice_any_more() {
 }
 
 #[test]
-fn a_wrong_file_changes_nothing_and_says_what_check_says() {
+fn reloading_an_invalid_file_reports_the_errors_of_check() {
     let team = Team::new(&["base", "robot"]);
     let base = team.start("base", &["robot"]);
     let robot = team.start("robot", &["base"]);
@@ -202,21 +205,21 @@ fn a_wrong_file_changes_nothing_and_says_what_check_says() {
 }
 
 #[test]
-fn a_dry_run_tells_the_difference_and_changes_nothing() {
+fn a_dry_run_shows_the_difference_and_changes_nothing() {
     let team = Team::new(&["base", "robot", "guest"]);
     let base = team.start("base", &["robot"]);
     assert_eq!(
-        out(&reload(&base, &["--dry-run"])),
+        standard_output(&reload(&base, &["--dry-run"])),
         "no changes: the file matches the running configuration\n"
     );
     team.rewrite("base", &["guest"], "topics: { /scan: {} }\nmetrics: 127.0.0.1:1\n");
     let expected = "would change:\n  peer robot removed\n  peer guest added\n  topic /scan added\n  \
                     metrics changed: metrics none -> 127.0.0.1:1\n";
     for _ in 0..2 {
-        assert_eq!(out(&reload(&base, &["--dry-run"])), expected);
+        assert_eq!(standard_output(&reload(&base, &["--dry-run"])), expected);
         assert_eq!(peers(&base), ["robot"]);
     }
-    let json = out(&reload(&base, &["--dry-run", "--json"]));
+    let json = standard_output(&reload(&base, &["--dry-run", "--json"]));
     let json: serde_json::Value = serde_json::from_str(&json).unwrap();
     assert_eq!(json["changes"][0]["what"], "peer");
     assert_eq!(json["changes"][0]["kind"], "removed");
@@ -224,7 +227,7 @@ fn a_dry_run_tells_the_difference_and_changes_nothing() {
 }
 
 #[test]
-fn metrics_follow_the_file_and_an_address_that_is_taken_changes_nothing() {
+fn the_address_of_metrics_follows_the_file() {
     let team = Team::new(&["base", "robot"]);
     let base = team.start("base", &["robot"]);
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
@@ -234,16 +237,16 @@ fn metrics_follow_the_file_and_an_address_that_is_taken_changes_nothing() {
     assert!(said.contains(&address.to_string()), "{said}");
     assert_eq!(peers(&base), ["robot"]);
     drop(taken);
-    out(&reload(&base, &[]));
+    standard_output(&reload(&base, &[]));
     assert!(peers(&base).is_empty());
     assert!(std::net::TcpStream::connect(address).is_ok());
     team.rewrite("base", &[], "");
-    out(&reload(&base, &[]));
+    standard_output(&reload(&base, &[]));
     assert!(std::net::TcpStream::connect(address).is_err());
 }
 
 #[test]
-fn links_follow_the_file_within_the_session() {
+fn a_reload_changes_links_within_the_session() {
     let team = Team::new(&["base", "robot"]);
     let base = team.start("base", &["robot"]);
     let robot = team.start("robot", &["base"]);
@@ -261,7 +264,7 @@ fn links_follow_the_file_within_the_session() {
         let links =
             if links.is_empty() { format!("address: \"127.0.0.1:{port}\"") } else { links.into() };
         team.place.write("base", "base", &entry(&links));
-        out(&reload(&base, &[]));
+        standard_output(&reload(&base, &[]));
         assert_eq!(base.status().links.len(), count);
         wait_for("the link that leads there is up", || {
             let links = base.status().links;
@@ -317,14 +320,14 @@ struct Running {
     thread: JoinHandle<Result<(), RunError>>,
 }
 
-fn parsed(name: &str, lines: &str) -> Config {
+fn parsed_config(name: &str, lines: &str) -> Config {
     let file = format!("name: {name}\nsecurity: none\nros1: false\n{lines}\n");
     config::parse(&file, &Surroundings::default()).unwrap_or_else(|all| panic!("{all:?}")).config
 }
 
 impl Running {
     fn start(name: &str, lines: &str) -> Self {
-        let config = parsed(name, lines);
+        let config = parsed_config(name, lines);
         let heard = Arc::<Mutex<Heard>>::default();
         let (sender, started) = sync_channel(1);
         let kept = heard.clone();
@@ -352,7 +355,7 @@ impl Running {
     fn publish(&self, topic: &str, number: u64) {
         self.events.emit(Event::Message {
             topic: topic.into(),
-            source: Source::here(0),
+            source: Source::local(0),
             payload: Bytes::copy_from_slice(&number.to_le_bytes()),
             origin: tautline_gateway::Origin::default(),
             received: Instant::now(),
@@ -412,14 +415,16 @@ fn a_stream_loses_nothing_through_many_changes_at_both_ends() {
     ];
     let mut number = 0;
     for round in 0..30 {
-        robot.handle.reconfigure(parsed("robot", &robots[round % robots.len()])).unwrap();
+        robot.handle.reconfigure(parsed_config("robot", &robots[round % robots.len()])).unwrap();
         for step in 0..10 {
             robot.publish("/steady", number);
             robot.publish("/other", number);
             number += 1;
             std::thread::sleep(Duration::from_millis(2));
             if step == 5 {
-                base.handle.reconfigure(parsed("base", &bases[round % bases.len()])).unwrap();
+                base.handle
+                    .reconfigure(parsed_config("base", &bases[round % bases.len()]))
+                    .unwrap();
             }
         }
     }
@@ -441,7 +446,7 @@ fn a_stream_loses_nothing_through_many_changes_at_both_ends() {
 #[test]
 fn an_impossible_reload_changes_nothing() {
     let robot = Running::start("robot", &format!("listen: \"127.0.0.1:{}\"", free_port()));
-    let mut wrong = parsed("robot", "peers: { base: 10.0.0.2 }\ntopics: { /x: {} }");
+    let mut wrong = parsed_config("robot", "peers: { base: 10.0.0.2 }\ntopics: { /x: {} }");
     wrong.peers[0].name = "robot".into();
     let error = robot.handle.reconfigure(wrong).unwrap_err();
     assert!(error.to_string().contains("'robot' is taken"), "{error}");
@@ -450,7 +455,7 @@ fn an_impossible_reload_changes_nothing() {
 }
 
 #[test]
-fn a_reload_names_what_was_set_before_and_is_kept() {
+fn a_reload_lists_settings_that_remain() {
     let place = Place::new(PROGRAM);
     let lines = format!("listen: \"127.0.0.1:{}\"\ntopics: {{ /steady: {{}} }}", free_port());
     let robot = Running::start("robot", &lines);

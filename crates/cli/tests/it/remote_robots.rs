@@ -127,7 +127,7 @@ fn nodes_of_a_robot_are_listed_at_the_base_with_their_topics() {
 }
 
 #[test]
-fn a_stand_in_neither_ends_a_local_node_nor_hides_it() {
+fn a_stand_in_does_not_end_or_hide_a_local_node() {
     let ros = Ros1::new();
     let mut camera = ros1::start(&ros.robot_master.uri, "/camera");
     camera.advertise("/image", TEXT, false);
@@ -259,7 +259,7 @@ fn after_a_crash_at_the_base_nodes_and_parameters_are_taken_over() {
 }
 
 #[test]
-fn two_pairs_of_daemons_between_two_masters_show_no_copies_of_copies() {
+fn two_pairs_of_daemons_create_no_copies_of_copies() {
     let ros = Ros1::new();
     let masters = [&ros.robot_master, &ros.base_master];
     ros.tool(masters[0], "rosparam set /rate 2.5");
@@ -345,7 +345,7 @@ fn parameters_of_a_robot_are_set_at_the_base_with_the_right() {
 }
 
 /// Carries connections to a master; returns its address and the numbers of calls by method.
-fn counted(master: &Master) -> (String, Arc<Mutex<BTreeMap<String, usize>>>) {
+fn counting_proxy(master: &Master) -> (String, Arc<Mutex<BTreeMap<String, usize>>>) {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let uri = format!("http://{}", listener.local_addr().unwrap());
     let calls = Arc::<Mutex<BTreeMap<String, usize>>>::default();
@@ -377,11 +377,11 @@ fn counted(master: &Master) -> (String, Arc<Mutex<BTreeMap<String, usize>>>) {
 }
 
 #[test]
-fn a_peer_that_wants_lists_and_does_not_in_turn_costs_the_master_nothing() {
+fn a_peer_that_toggles_its_interest_causes_no_polls() {
     let (place, port) = (Place::new(PROGRAM), free_port());
     let master = Master::start_alone(ros::free_port());
     tool(&master, "rosparam set /camera/rate 2.5", place.path("").as_path());
-    let (uri, calls) = counted(&master);
+    let (uri, calls) = counting_proxy(&master);
     let lines = format!(
         "listen: \"127.0.0.1:{port}\"\nros1: {{ master: \"{uri}\", host: 127.0.0.1 }}\n\
          peers: {{ mallory: {{ show: [nodes, parameters] }} }}"
@@ -449,7 +449,7 @@ fn start_script(domain: u32, script: &str, arguments: &[&str]) -> Agent {
 }
 
 #[test]
-fn nodes_and_parameters_of_a_robot_with_ros2_are_seen_at_the_base() {
+fn nodes_and_parameters_of_a_ros2_robot_are_shown_at_the_base() {
     if !ros2::runs_in_own_network() {
         return;
     }

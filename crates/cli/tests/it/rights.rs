@@ -41,7 +41,7 @@ fn line_for(daemon: &Daemon, name: &str) -> String {
 }
 
 #[test]
-fn a_laser_arrives_at_once_and_what_could_act_waits_for_its_line() {
+fn an_observation_is_accepted_by_default_and_a_command_is_not() {
     let place = Place::new(PROGRAM);
     let masters = [(); 2].map(|()| Master::start_alone(free_port()));
     let ports = [(); 2].map(|()| running::free_port());

@@ -21,7 +21,7 @@ const DEADLINE: Duration = Duration::from_secs(120);
 fn systemd_hears_ready_alive_reloading_and_stopping() {
     if std::env::var_os(CHILD).is_some() {
         assert_eq!(service::watchdog_interval(), Some(Duration::from_secs(5)));
-        service::ready();
+        service::notify_ready();
         service::alive();
         service::reloading();
         service::stopping();
@@ -75,7 +75,7 @@ const PACKAGING: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../packaging");
 const MOST_EXPOSED: f64 = 1.5;
 
 #[test]
-fn the_unit_leaves_little_exposed() {
+fn the_unit_has_a_low_exposure_score() {
     let output = Command::new("systemd-analyze")
         .args(["security", "--offline=true", UNIT])
         .output()

@@ -53,7 +53,7 @@ impl World {
 
     /// IP bytes by a cable in both directions since [`Self::count`], as the robot's kernel counts
     /// them.
-    fn counted(&self, cable: &str) -> u64 {
+    fn counted_bytes(&self, cable: &str) -> u64 {
         let mut list = self.robot.command("iptables");
         let output = list.args(["-nvxL"]).output().unwrap().stdout;
         let text = String::from_utf8(output).unwrap();
@@ -107,7 +107,7 @@ fn publish_and_wait(robot: &Running, topic: &str, count: u64, bytes: usize) -> T
 }
 
 /// Payload bytes of a topic by a link.
-fn carried(topic: &TopicReport, link: &str) -> u64 {
+fn carried_bytes(topic: &TopicReport, link: &str) -> u64 {
     topic.links.as_ref().unwrap().bytes[link]
 }
 
@@ -156,7 +156,7 @@ fn a_message_is_striped_over_links_of_different_mtus_and_survives_the_loss_of_ei
     assert_eq!(["wifi", "lte"].map(|it| link(robot, it).mtu), [1500, 700]);
     robot.offer(IMAGE);
     let both = publish_and_wait(robot, IMAGE, 10, 100_000);
-    let [first, second] = ["wifi", "lte"].map(|it| carried(&both, it));
+    let [first, second] = ["wifi", "lte"].map(|it| carried_bytes(&both, it));
     assert!(first > 200_000 && second > 200_000, "{:?}", both.links);
     // Fragments that were cut for one of the links are repaired on the other.
     for cable in ["wifi", "lte"] {
@@ -172,7 +172,7 @@ fn a_message_is_striped_over_links_of_different_mtus_and_survives_the_loss_of_ei
 }
 
 #[test]
-fn a_link_that_is_heard_in_one_direction_only_carries_no_messages_and_is_shown() {
+fn a_one_way_link_carries_no_messages_and_is_reported() {
     let world = World::with_two_cables();
     let lines = format!("topics: {{ {IMAGE}: {{ links: best }} }}");
     let nodes = world.start(&two_links(2, ""), &two_links(1, ""), &lines);
@@ -188,7 +188,7 @@ fn a_link_that_is_heard_in_one_direction_only_carries_no_messages_and_is_shown()
     });
     let before = robot.sent(IMAGE).unwrap();
     let after = publish_and_wait(robot, IMAGE, 50, 1000);
-    assert_eq!(carried(&after, "wifi"), carried(&before, "wifi"));
+    assert_eq!(carried_bytes(&after, "wifi"), carried_bytes(&before, "wifi"));
     assert_eq!(after.all_dropped(), before.all_dropped());
     assert!(link(base, "wifi").silent && !link(robot, "wifi").up);
     world.deafen("wifi", false);
@@ -222,7 +222,7 @@ fn a_link_whose_interface_appears_later_is_used() {
 }
 
 #[test]
-fn topics_without_permission_leave_a_link_whose_budget_is_used_up_to_the_others() {
+fn only_permitted_topics_use_a_link_with_a_spent_budget() {
     let world = World::with_two_cables();
     let topic = "priority: 20, links: stripe, only_links: [wifi, lte], keep_last: 50";
     let lines = format!(
@@ -239,12 +239,12 @@ fn topics_without_permission_leave_a_link_whose_budget_is_used_up_to_the_others(
     let used = wait_for("the budget is used up", || {
         link(robot, "lte").budget.filter(|budget| budget.spent)
     });
-    assert!((400_000..500_000).contains(&carried(&image, "lte")), "{:?}", image.links);
+    assert!((400_000..500_000).contains(&carried_bytes(&image, "lte")), "{:?}", image.links);
     assert!(used.used_bytes < 540_000, "{used:?}");
     let later = publish_and_wait(robot, IMAGE, 5, 100_000);
-    assert_eq!(carried(&later, "lte"), carried(&image, "lte"));
+    assert_eq!(carried_bytes(&later, "lte"), carried_bytes(&image, "lte"));
     let command = publish_and_wait(robot, COMMAND, 5, 100_000);
-    assert!(carried(&command, "lte") > 100_000, "{:?}", command.links);
+    assert!(carried_bytes(&command, "lte") > 100_000, "{:?}", command.links);
     let now = link(robot, "lte").budget.unwrap();
     let [restarted, base] = nodes;
     restarted.stop();
@@ -275,7 +275,7 @@ fn measure_an_idle_metered_link() {
     pairs.iter().for_each(|(world, _)| world.count("lte"));
     std::thread::sleep(Duration::from_secs(MINUTES * 60));
     for ((world, nodes), ends) in pairs.into_iter().zip(["neither end", "one end", "both ends"]) {
-        let bytes = world.counted("lte");
+        let bytes = world.counted_bytes("lte");
         let a_month = bytes * 30 * 24 * 60 / MINUTES / 1_000_000;
         println!("metered at {ends}: {bytes} bytes in {MINUTES} min, {a_month} MB in 30 days");
         stop(nodes);

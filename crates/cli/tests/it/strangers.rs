@@ -146,7 +146,7 @@ fn assert_gets_nothing(attempt: &Value) {
 }
 
 #[test]
-fn a_stranger_gets_nothing_where_the_robots_host_is_the_radios_address() {
+fn a_stranger_gets_no_connection_at_the_radio_address() {
     let world = World::new(&format!("host: {ROBOT}"));
     assert_gets_nothing(&world.attempt(&world.stranger, ROBOT));
     assert_served(&world.attempt(&world.robot, ROBOT));
@@ -160,13 +160,13 @@ fn a_stranger_gets_nothing_where_the_robots_host_is_the_radios_address() {
 }
 
 #[test]
-fn services_in_the_file_are_served() {
+fn configured_services_are_served() {
     let world = World::new(&format!("host: {ROBOT}, allow: 10.77.0.0/24"));
     assert_served(&world.attempt(&world.stranger, ROBOT));
 }
 
 #[test]
-fn on_the_radios_address_nothing_listens_unless_the_host_leads_to_it() {
+fn ros_sockets_listen_on_the_radio_only_if_configured() {
     let world = World::new("host: localhost");
     assert_gets_nothing(&world.attempt(&world.stranger, ROBOT));
     // The port is closed for the robot itself as well.
@@ -177,7 +177,7 @@ fn on_the_radios_address_nothing_listens_unless_the_host_leads_to_it() {
 }
 
 #[test]
-fn a_host_of_another_machine_is_explained_and_followed_when_it_comes() {
+fn a_host_of_another_machine_is_reported_until_its_address_appears() {
     let world = World::new("host: 10.78.0.1");
     let trouble = || world.daemon.status().gateways[0].trouble.clone();
     wait_for("the trouble", || trouble().contains("10.78.0.1").then_some(()));

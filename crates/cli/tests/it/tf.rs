@@ -90,7 +90,7 @@ fn read(report: &Value) -> BTreeMap<String, (String, f64)> {
     read
 }
 
-fn expected(transforms: &[(&str, &str, f64)]) -> BTreeMap<String, (String, f64)> {
+fn expected_transforms(transforms: &[(&str, &str, f64)]) -> BTreeMap<String, (String, f64)> {
     let each =
         transforms.iter().map(|(parent, child, x)| (child.to_string(), (parent.to_string(), *x)));
     each.collect()
@@ -108,7 +108,7 @@ fn wait_for(agent: &Agent, topic: &str, expected: &BTreeMap<String, (String, f64
 }
 
 #[test]
-fn static_transforms_of_all_publishers_reach_who_comes_late_until_one_leaves() {
+fn late_subscribers_get_static_transforms_of_all_publishers() {
     let pair = Pair::start("topics: { /tf_static: {} }\ntf: { prefix: r1/, shared: map }");
     let [mut laser, mut camera] = ["/laser", "/camera"].map(|name| pair.agent(0, name));
     for (agent, transform) in [(&mut laser, "base>laser@1"), (&mut camera, "/map>base@2")] {
@@ -117,7 +117,7 @@ fn static_transforms_of_all_publishers_reach_who_comes_late_until_one_leaves() {
     }
     let mut early = pair.agent(1, "/early");
     subscribe(&mut early, "/tf_static");
-    let both = expected(&[("r1/base", "r1/laser", 1.0), ("map", "r1/base", 2.0)]);
+    let both = expected_transforms(&[("r1/base", "r1/laser", 1.0), ("map", "r1/base", 2.0)]);
     wait_for(&early, "/tf_static", &both);
 
     let mut late = pair.agent(1, "/late");
@@ -126,7 +126,7 @@ fn static_transforms_of_all_publishers_reach_who_comes_late_until_one_leaves() {
     assert_eq!(late.received("/tf_static").len(), 1, "one message has them all");
 
     laser.leave();
-    let rest = expected(&[("map", "r1/base", 2.0)]);
+    let rest = expected_transforms(&[("map", "r1/base", 2.0)]);
     wait_for(&early, "/tf_static", &rest);
     let mut latest = pair.agent(1, "/latest");
     subscribe(&mut latest, "/tf_static");
@@ -135,7 +135,7 @@ fn static_transforms_of_all_publishers_reach_who_comes_late_until_one_leaves() {
 }
 
 #[test]
-fn a_busy_tf_comes_merged_with_named_frames_alone_and_ends_with_the_latest() {
+fn a_busy_tf_is_merged_and_filtered_by_frame() {
     let pair = Pair::start("topics: { /tf: { rate: 2Hz } }\ntf: { frames: [odom, base] }");
     let mut base = pair.agent(1, "/listener");
     subscribe(&mut base, "/tf");
@@ -152,7 +152,7 @@ fn a_busy_tf_comes_merged_with_named_frames_alone_and_ends_with_the_latest() {
     odometry.order(many);
     localization.send("/tf", fields(&["map>odom@5"]));
     odometry.send("/tf", fields(&["odom>base@2"]));
-    let latest = expected(&[("map", "odom", 5.0), ("odom", "base", 2.0)]);
+    let latest = expected_transforms(&[("map", "odom", 5.0), ("odom", "base", 2.0)]);
     running::wait_for("the latest of each frame, and no other frame", || {
         let all: BTreeMap<_, _> = base.received("/tf").iter().flat_map(read).collect();
         (all == latest).then_some(())
@@ -235,7 +235,7 @@ fn assert_goals_arrive(base: &mut Agent, base_type: &str, robots: [(&mut Agent, 
 }
 
 #[test]
-fn a_latched_message_comes_again_when_its_frame_gets_another_name() {
+fn a_latched_message_is_repeated_when_its_frame_name_changes() {
     let lines = |prefix: &str| format!("topics: {{ /goal: {{}} }}\ntf: {{ prefix: {prefix} }}");
     let pair = Pair::start(&lines("r1/"));
     let mut planner = pair.agent(0, "/planner");
@@ -325,7 +325,7 @@ fn two_robots_with_the_same_frames_are_distinguished_at_one_base() {
         robot.advertise("/tf_static", TF, true);
         robot.send("/tf_static", fields(&["base>laser@1", "map>base@2"]));
         let renamed = |name: &str| format!("robot{number}{name}");
-        let expected = expected(&[
+        let expected = expected_transforms(&[
             (&renamed("/base"), &renamed("/laser"), 1.0),
             ("map", &renamed("/base"), 2.0),
         ]);

@@ -51,7 +51,7 @@ impl ScopedAddress {
         Self { address: peer.ip().to_canonical(), scope }
     }
 
-    pub fn own() -> impl Iterator<Item = Self> {
+    pub fn own_addresses() -> impl Iterator<Item = Self> {
         let interfaces = if_addrs::get_if_addrs().unwrap_or_default().into_iter();
         interfaces.map(|it| Self { address: it.ip(), scope: it.index.unwrap_or(0) })
     }
@@ -130,7 +130,7 @@ impl Admission {
     pub fn admit(&self, kind: SlotKind, peer: SocketAddr) -> Option<Slot> {
         let from = ScopedAddress::of_peer(peer);
         // The addresses of this machine change, so the system is asked each time.
-        let is_own = from.address.is_loopback() || from.is_among(ScopedAddress::own());
+        let is_own = from.address.is_loopback() || from.is_among(ScopedAddress::own_addresses());
         if !is_own && !self.is_allowed(from) {
             self.log(from.address, "is refused", NOT_ALLOWED);
             return None;
@@ -188,7 +188,7 @@ impl RefusalLog {
 mod tests {
     use super::*;
 
-    fn scoped(text: &str, scope: u32) -> ScopedAddress {
+    fn scoped_address(text: &str, scope: u32) -> ScopedAddress {
         ScopedAddress { address: text.parse().unwrap(), scope }
     }
 
@@ -203,7 +203,7 @@ mod tests {
         assert!(admits("127.0.0.1") && admits("::1") && admits("10.9.200.1"));
         assert!(admits("::ffff:10.9.0.1"), "as an IPv6 socket has it");
         assert!(!admits("192.0.2.1") && !admits("2001:db8::1"));
-        admission.set_master(vec![scoped("192.0.2.1", 0)]);
+        admission.set_master(vec![scoped_address("192.0.2.1", 0)]);
         assert!(admits("192.0.2.1"));
         let own = if_addrs::get_if_addrs().unwrap();
         let admits = |interface: &if_addrs::Interface| {
@@ -223,13 +223,13 @@ mod tests {
     }
 
     #[test]
-    fn a_link_local_address_counts_on_its_own_interface_alone() {
+    fn a_link_local_address_is_valid_only_on_its_interface() {
         let admission = Admission::new(vec![]);
         let admits = |text: &str| admission.admit(SlotKind::Api, text.parse().unwrap()).is_some();
-        admission.set_master(vec![scoped("fe80::7:7", 3)]);
+        admission.set_master(vec![scoped_address("fe80::7:7", 3)]);
         assert!(admits("[fe80::7:7%3]:4000"));
         assert!(!admits("[fe80::7:7%4]:4000") && !admits("[fe80::7:7]:4000"));
-        let own = [scoped("fe80::1", 2), scoped("10.0.0.1", 2)];
+        let own = [scoped_address("fe80::1", 2), scoped_address("10.0.0.1", 2)];
         let is_own = |text: &str| ScopedAddress::of_peer(text.parse().unwrap()).is_among(own);
         assert!(is_own("[fe80::1%2]:1") && is_own("10.0.0.1:1"));
         assert!(!is_own("[fe80::1%3]:1"));
@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn one_address_does_not_take_the_slots_of_others() {
+    fn one_address_cannot_use_all_slots() {
         let admission = Admission::new(vec!["10.9.0.0/16".parse().unwrap()]);
         let admit = |from: &str| {
             let slot = admission.admit(SlotKind::Connection, at(from))?;
@@ -258,7 +258,7 @@ mod tests {
         held.extend((0..5000).filter_map(|_| admit("127.0.0.1")));
         assert_eq!(held.len(), MAX_CONNECTIONS, "this machine may use the rest");
         held.clear();
-        assert_eq!(admission.connections.used(), 0, "all are released");
+        assert_eq!(admission.connections.used_slots(), 0, "all are released");
     }
 
     #[test]
@@ -269,9 +269,9 @@ mod tests {
         {
             let admit = || admission.admit(kind, at("127.0.0.1"));
             let held: Vec<_> = (0..1000).map(|_| admit().expect("a slot")).collect();
-            assert!(pool.used() <= MAX_API_CONNECTIONS);
+            assert!(pool.used_slots() <= MAX_API_CONNECTIONS);
             drop(held);
-            assert_eq!(pool.used(), 0);
+            assert_eq!(pool.used_slots(), 0);
         }
     }
 

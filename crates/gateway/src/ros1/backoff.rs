@@ -141,7 +141,7 @@ mod tests {
     use std::collections::{BTreeMap, BTreeSet};
     use std::iter::empty;
 
-    fn selected(all: &BTreeMap<String, Backoff>, now: Instant) -> Vec<String> {
+    fn selected_names(all: &BTreeMap<String, Backoff>, now: Instant) -> Vec<String> {
         select(all.iter().map(|(name, backoff)| (name, *backoff)), empty(), now)
     }
 
@@ -154,7 +154,7 @@ mod tests {
         let polls = (0..).map(|poll| now + Duration::from_secs(poll)).take(100);
         let mut attempted = 0;
         for at in polls {
-            for name in selected(&all, at) {
+            for name in selected_names(&all, at) {
                 if name == "/z" {
                     assert!(at <= now + Duration::from_secs(1000 / MAX_NEW as u64 + 1));
                     return;
@@ -174,7 +174,7 @@ mod tests {
         all.values_mut().for_each(|backoff| backoff.reject(now));
         let later = now + MAX_PAUSE;
         all.insert("/z".into(), Backoff::new(later));
-        let names = selected(&all, later);
+        let names = selected_names(&all, later);
         assert_eq!((names[0].as_str(), names.len()), ("/z", 1 + MAX_RETRIES));
     }
 
@@ -187,10 +187,10 @@ mod tests {
             backoff.reject(now);
             all.insert(format!("/{n:02}"), backoff);
         }
-        assert!(selected(&all, now).is_empty(), "not at once");
+        assert!(selected_names(&all, now).is_empty(), "not at once");
         for second in 1..=8 {
             let at = now + Duration::from_secs(second);
-            for name in selected(&all, at) {
+            for name in selected_names(&all, at) {
                 all.get_mut(&name).unwrap().reject(at);
                 attempted.insert(name);
             }

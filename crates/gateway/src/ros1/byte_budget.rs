@@ -61,7 +61,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reservations_are_bounded_together_and_small_ones_always_fit() {
+    fn the_sum_of_reservations_is_bounded_and_small_ones_always_fit() {
         let budget = ByteBudget::new(10_000, 20_000);
         let (mut one, mut two) = (budget.reservation(), budget.reservation());
         assert!(one.grow_to(20_000) && one.grow_to(20_000 + FREE_BYTES));

@@ -4,7 +4,7 @@
 
 use super::definitions::Definitions;
 use super::header::{Header, HeaderError, TAUTLINE_FIELD};
-use super::shown::shown;
+use super::shown::for_logs;
 use super::xmlrpc::{self, CallError, MAX_REPLY_BYTES, connect, members, string_value};
 use crate::Topic;
 use crate::types::definition::MAX_NAME_BYTES;
@@ -63,7 +63,7 @@ pub(super) struct HostPort {
 
 impl std::fmt::Display for HostPort {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{}:{}", shown(&self.host), self.port)
+        write!(f, "{}:{}", for_logs(&self.host), self.port)
     }
 }
 
@@ -78,9 +78,9 @@ pub(super) enum ConnectError {
     Timeout(HostPort),
     #[error("{0}: {1}")]
     Header(HostPort, HeaderError),
-    #[error("{0} refuses: {reason}", reason = shown(.1))]
+    #[error("{0} refuses: {reason}", reason = for_logs(.1))]
     Refused(HostPort, String),
-    #[error("it is another Tautline node ('{}'), which is never read", shown(.0))]
+    #[error("it is another Tautline node ('{}'), which is never read", for_logs(.0))]
     Tautline(String),
 }
 

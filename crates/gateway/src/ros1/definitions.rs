@@ -4,7 +4,7 @@
 //! it, the topic still passes between robots with ROS 1.
 
 use super::connection::TypeVersion;
-use super::shown::shown;
+use super::shown::for_logs;
 use crate::lock::lock;
 use crate::log_limit::log_limited;
 use crate::types::hash::type_hash;
@@ -49,7 +49,7 @@ impl Definitions {
             Ok(kept) => return kept,
             Err(full) => full,
         };
-        if let Some(text) = self.installed(version).await {
+        if let Some(text) = self.installed_text(version).await {
             let mut texts = lock(&self.texts);
             if let Some((known, _)) = texts.get_key_value(&*text) {
                 return known.clone();
@@ -60,10 +60,10 @@ impl Definitions {
         }
         log_limited!(
             warn,
-            {topic = shown(topic),},
+            {topic = for_logs(topic),},
             "the definition of {} is omitted, since {full}: robots with ROS 2 need their own \
              definition; install its package on this robot",
-            shown(&version.name)
+            for_logs(&version.name)
         );
         "".into()
     }
@@ -77,7 +77,7 @@ impl Definitions {
             return Err(format!("it has {} bytes; allowed: {MAX_BYTES}", text.len()));
         }
         texts.retain(|text, _| Arc::strong_count(text) > 1);
-        let owner = shown(uri);
+        let owner = for_logs(uri);
         let (mut all, mut own) = (0, 0);
         for (known, publisher) in texts.iter() {
             let Some(publisher) = publisher else { continue };
@@ -98,7 +98,7 @@ impl Definitions {
     }
 
     /// The installed definition, if it is the same version.
-    async fn installed(&self, version: &TypeVersion) -> Option<String> {
+    async fn installed_text(&self, version: &TypeVersion) -> Option<String> {
         // The semaphore is never closed.
         let _permit = self.reading.acquire().await;
         let (installed, TypeVersion { name, md5 }) = (self.installed.clone(), version.clone());
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn equal_definitions_are_kept_once_and_all_together_are_bounded() {
+    fn equal_definitions_are_stored_once_within_a_limit() {
         let all = Definitions::new(Installed::new(vec![]));
         let (one, two) = (take(&all, "a", "int32 x"), take(&all, "b", "int32 x"));
         assert!(Arc::ptr_eq(&one, &two));

@@ -62,13 +62,13 @@ impl Publisher {
         !self.probing && (self.replaced || matches!(self.state, State::Unknown))
     }
 
-    fn known(&self) -> Option<&Description> {
+    fn description(&self) -> Option<&Description> {
         if let State::Known(description) = &self.state { Some(description) } else { None }
     }
 
     /// A pending probe holds its slot until it ends.
     fn is_needed(&self) -> bool {
-        self.listed || self.probing || self.known().is_some()
+        self.listed || self.probing || self.description().is_some()
     }
 
     /// Schedules a probe after a growing pause.
@@ -126,7 +126,7 @@ impl Discovery {
         }
     }
 
-    pub fn offered(&self, topic: &str) -> Option<&Topic> {
+    pub fn offered_topic(&self, topic: &str) -> Option<&Topic> {
         self.topics.get(topic)?.offered.as_ref()
     }
 
@@ -134,7 +134,8 @@ impl Discovery {
     pub fn uris(&self, topic: &str) -> BTreeSet<String> {
         let Some(tracked) = self.topics.get(topic) else { return BTreeSet::new() };
         let Some(offered) = &tracked.offered else { return BTreeSet::new() };
-        let fits = |found: &&Publisher| found.known().is_some_and(|known| known.is_of(offered));
+        let fits =
+            |found: &&Publisher| found.description().is_some_and(|known| known.is_of(offered));
         tracked.publishers.values().filter(fits).map(|found| found.uri.clone()).collect()
     }
 
@@ -160,7 +161,7 @@ impl Discovery {
             for (node, publisher) in &mut tracked.publishers {
                 publisher.listed = listed.is_some_and(|nodes| nodes.contains(node));
                 let listed_type = snapshot.types.as_ref().and_then(|types| types.get(name));
-                let other_type = matches!((listed_type, publisher.known()),
+                let other_type = matches!((listed_type, publisher.description()),
                     (Some(listed), Some(known)) if *listed != known.version.name);
                 if !publisher.connected && (!publisher.listed || other_type) {
                     self.suspects.insert(node.clone());
@@ -190,8 +191,10 @@ impl Discovery {
     /// was replaced.
     fn suspect_next(&mut self) {
         let publishers = self.topics.values().flat_map(|tracked| &tracked.publishers);
-        let all: BTreeSet<&String> =
-            publishers.filter(|(_, found)| found.known().is_some()).map(|(node, _)| node).collect();
+        let all: BTreeSet<&String> = publishers
+            .filter(|(_, found)| found.description().is_some())
+            .map(|(node, _)| node)
+            .collect();
         self.checks.retain(|node, check| check.pending || all.contains(node));
         let next = all.iter().find(|node| ***node > self.last_checked).or(all.first());
         if let Some(next) = next {
@@ -227,7 +230,7 @@ impl Discovery {
             let publisher = self.topics.get_mut(&topic)?.publishers.get_mut(&node)?;
             publisher.probing = true;
             // One lost packet must not withdraw a known topic.
-            let is_retry = publisher.backoff.has_failed() || publisher.known().is_some();
+            let is_retry = publisher.backoff.has_failed() || publisher.description().is_some();
             Some(Query::Probe { topic, node, is_retry })
         };
         selected.into_iter().filter_map(probe).collect()
@@ -259,7 +262,7 @@ impl Discovery {
 
     fn uri_of(&self, node: &str) -> Option<String> {
         let mut found = self.topics.values().filter_map(|tracked| tracked.publishers.get(node));
-        found.find(|publisher| publisher.known().is_some()).map(|found| found.uri.clone())
+        found.find(|publisher| publisher.description().is_some()).map(|found| found.uri.clone())
     }
 
     pub fn on_probed(&mut self, topic: &str, node: &str, result: Probed<Located>, now: Instant) {
@@ -361,7 +364,7 @@ impl Discovery {
     fn update(&mut self, name: &str) {
         let Some(tracked) = self.topics.get_mut(name) else { return };
         let known: Vec<&Description> =
-            tracked.publishers.values().filter_map(Publisher::known).collect();
+            tracked.publishers.values().filter_map(Publisher::description).collect();
         let new = select_offer(name, tracked.offered.as_ref(), &known);
         if new == tracked.offered {
             return;
@@ -377,12 +380,12 @@ impl Discovery {
 /// Updates one publisher of a checked node.
 fn apply_check(publisher: &mut Publisher, topic: &str, result: &Checked, now: Instant) {
     let Checked::Publishes { uri, topics } = result else {
-        if !publisher.connected && publisher.known().is_some() {
+        if !publisher.connected && publisher.description().is_some() {
             publisher.retry(now);
         }
         return;
     };
-    let Some(known) = publisher.known() else { return };
+    let Some(known) = publisher.description() else { return };
     match topics.get(topic) {
         Some(type_name) if *type_name == known.version.name && *uri == publisher.uri => {}
         // The same topic at another address is still offered: no message is lost during the change.
@@ -408,7 +411,7 @@ fn select_offer(name: &str, current: Option<&Topic>, known: &[&Description]) -> 
         type_name: chosen.version.name.clone(),
         type_hash: chosen.version.md5.clone(),
         definition: chosen.definition.clone(),
-        qos: Qos::combined(&each)?,
+        qos: Qos::combined_offer(&each)?,
     })
 }
 

@@ -24,12 +24,12 @@ fn listing(topics: &[(&str, &str)]) -> Snapshot {
     snapshot
 }
 
-fn found(uri: &str, type_name: &str) -> Probed<Located> {
+fn probed_publisher(uri: &str, type_name: &str) -> Probed<Located> {
     Probed::Found(Located { uri: uri.into(), description: description(type_name) })
 }
 
 fn publisher(type_name: &str) -> Probed<Located> {
-    found(URI, type_name)
+    probed_publisher(URI, type_name)
 }
 
 fn publishes(uri: &str, topic: &str, type_name: &str) -> Checked {
@@ -73,7 +73,7 @@ impl Bench {
         queries.filter_map(node).collect()
     }
 
-    fn checked(&mut self, found: Checked) {
+    fn apply_check(&mut self, found: Checked) {
         self.discovery.on_checked("/n", found, self.now);
     }
 
@@ -88,7 +88,7 @@ impl Bench {
 }
 
 #[test]
-fn selected_topics_of_others_are_probed_once_and_offered() {
+fn selected_topics_are_probed_once_and_offered() {
     let mut bench = Bench::new();
     let all = [("/out/a", "/n"), ("/out/a", "/us"), ("/out/b", "/us"), ("/private", "/n")];
     bench.snapshot(&all);
@@ -141,7 +141,7 @@ fn other_tautline_nodes_are_neither_offered_nor_probed_again() {
 }
 
 #[test]
-fn a_publisher_that_does_not_answer_is_probed_less_and_less_often() {
+fn a_silent_publisher_is_probed_at_growing_intervals() {
     let mut bench = Bench::new();
     let mut probes = 0;
     for _ in 0..120 {
@@ -158,7 +158,7 @@ fn a_publisher_that_does_not_answer_is_probed_less_and_less_often() {
 
 /// The master still lists a node that was killed. Its successor has the same name.
 #[test]
-fn a_node_that_ended_is_found_again_soon_and_later_less_often() {
+fn a_node_that_ended_is_checked_at_growing_intervals() {
     let mut bench = Bench::new();
     let mut probed = Vec::new();
     for second in 0..300 {
@@ -181,16 +181,16 @@ fn a_master_without_registrations_withdraws_no_live_publisher() {
     let mut bench = Bench::with_offer();
     bench.snapshot(&[]);
     assert_eq!(bench.checks(), ["/n"]);
-    bench.checked(publishes(URI, "/out/a", "T"));
+    bench.apply_check(publishes(URI, "/out/a", "T"));
     bench.discovery.on_connected("/out/a", URI, &description("T"));
     bench.advance(CHECK_PERIOD);
     bench.snapshot(&[]);
     bench.checks();
-    bench.checked(Checked::Gone);
+    bench.apply_check(Checked::Gone);
     assert_eq!(bench.events(), Vec::<String>::new());
     bench.discovery.on_lost("/out/a", URI);
     assert_eq!(bench.checks(), ["/n"], "checked at once");
-    bench.checked(Checked::Gone);
+    bench.apply_check(Checked::Gone);
     assert_eq!(bench.events(), ["withdrawn /out/a"]);
 }
 
@@ -199,18 +199,18 @@ fn a_topic_that_its_node_no_longer_lists_is_withdrawn() {
     let mut bench = Bench::with_offer();
     bench.snapshot(&[]);
     bench.checks();
-    bench.checked(publishes(URI, "/other", "T"));
+    bench.apply_check(publishes(URI, "/other", "T"));
     assert_eq!(bench.events(), ["withdrawn /out/a"]);
 }
 
 #[test]
-fn a_silent_node_counts_as_gone_after_several_checks() {
+fn a_silent_node_is_removed_after_several_checks() {
     let mut bench = Bench::with_offer();
     for _ in 0..MAX_SILENT_CHECKS {
         assert_eq!(bench.events(), Vec::<String>::new());
         bench.snapshot(&[("/out/a", "/n")]);
         assert_eq!(bench.checks(), ["/n"]);
-        bench.checked(Checked::Silent);
+        bench.apply_check(Checked::Silent);
         bench.advance(CHECK_PERIOD);
     }
     assert_eq!(bench.events(), ["withdrawn /out/a"]);
@@ -221,7 +221,7 @@ fn a_node_at_a_new_address_is_probed_and_its_new_type_offered() {
     let mut bench = Bench::with_offer();
     bench.snapshot(&[("/out/a", "/n")]);
     bench.checks();
-    bench.checked(publishes("http://robot:2000/", "/out/a", "T"));
+    bench.apply_check(publishes("http://robot:2000/", "/out/a", "T"));
     // As a retry: one lost packet must not withdraw the topic.
     let probe = Query::Probe { topic: "/out/a".into(), node: "/n".into(), is_retry: true };
     assert!(bench.discovery.take_queries(bench.now).contains(&probe));
@@ -235,38 +235,48 @@ fn a_restarted_publisher_is_read_at_its_new_address_and_never_withdrawn() {
     let mut bench = Bench::with_offer();
     bench.snapshot(&[("/out/a", "/n")]);
     bench.checks();
-    bench.checked(publishes("http://robot:2000/", "/out/a", "T"));
+    bench.apply_check(publishes("http://robot:2000/", "/out/a", "T"));
     assert_eq!(bench.discovery.uris("/out/a"), ["http://robot:2000/".to_owned()].into());
     bench.discovery.take_queries(bench.now);
-    bench.discovery.on_probed("/out/a", "/n", found("http://robot:2000/", "T"), bench.now);
+    bench.discovery.on_probed(
+        "/out/a",
+        "/n",
+        probed_publisher("http://robot:2000/", "T"),
+        bench.now,
+    );
     assert_eq!(bench.events(), Vec::<String>::new());
     assert_eq!(bench.discovery.uris("/out/a"), ["http://robot:2000/".to_owned()].into());
 }
 
 #[test]
-fn the_type_offered_first_holds_until_its_publisher_leaves() {
+fn the_first_offered_type_is_used_until_its_publisher_leaves() {
     let mut bench = Bench::with_offer();
     bench.snapshot(&[("/out/a", "/n"), ("/out/a", "/b")]);
-    bench.discovery.on_probed("/out/a", "/b", found("http://robot:3000/", "U"), bench.now);
+    bench.discovery.on_probed(
+        "/out/a",
+        "/b",
+        probed_publisher("http://robot:3000/", "U"),
+        bench.now,
+    );
     assert_eq!(bench.events(), Vec::<String>::new());
     assert_eq!(bench.discovery.uris("/out/a"), [URI.to_owned()].into(), "the other is not read");
     bench.snapshot(&[("/out/a", "/b")]);
     bench.checks();
-    bench.checked(Checked::Gone);
+    bench.apply_check(Checked::Gone);
     assert_eq!(bench.events(), ["offered /out/a U"]);
 }
 
 #[test]
-fn a_change_of_latching_repeats_the_offer() {
+fn the_offer_is_repeated_when_latching_changes() {
     let mut bench = Bench::with_offer();
     let latching = Description { latching: true, ..description("T") };
     bench.discovery.on_connected("/out/a", URI, &latching);
-    assert!(bench.discovery.offered("/out/a").unwrap().qos.transient_local);
+    assert!(bench.discovery.offered_topic("/out/a").unwrap().qos.transient_local);
     assert_eq!(bench.events(), ["offered /out/a T"]);
 }
 
 #[test]
-fn publishers_that_do_not_answer_hold_up_no_other() {
+fn silent_publishers_do_not_delay_others() {
     let mut bench = Bench::new();
     let names: Vec<String> = (0..1000).map(|number| format!("/out/a{number:03}")).collect();
     let mut all: Vec<(&str, &str)> = names.iter().map(|name| (name.as_str(), "/hangs")).collect();

@@ -5,7 +5,7 @@ use super::admission::{Admission, Admitted, SlotKind};
 use super::connection::Identity;
 use super::header::{Header, TAUTLINE_FIELD};
 use super::note::Note;
-use super::shown::shown;
+use super::shown::for_logs;
 use super::xmlrpc::tune;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -84,7 +84,7 @@ pub(super) fn refusal(
         Use::Call => ("calls", "call what Tautline serves"),
     };
     if let Some(name) = header.get(TAUTLINE_FIELD) {
-        return Some(format!("Tautline node '{}' must not {forbidden}", shown(name)));
+        return Some(format!("Tautline node '{}' must not {forbidden}", for_logs(name)));
     }
     let Some(md5) = header.get("md5sum") else {
         return Some("the connection header lacks 'md5sum'".into());
@@ -92,7 +92,7 @@ pub(super) fn refusal(
     if matches(md5) {
         return None;
     }
-    let caller = shown(header.get("callerid").unwrap_or("an unnamed node"));
-    let type_name = shown(header.get("type").unwrap_or("an unnamed type"));
-    Some(format!("{caller} {verb} {offered} as {type_name} (md5 {})", shown(md5)))
+    let caller = for_logs(header.get("callerid").unwrap_or("an unnamed node"));
+    let type_name = for_logs(header.get("type").unwrap_or("an unnamed type"));
+    Some(format!("{caller} {verb} {offered} as {type_name} (md5 {})", for_logs(md5)))
 }

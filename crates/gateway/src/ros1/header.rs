@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn a_length_that_lies_costs_no_memory() {
+    fn a_false_length_allocates_no_memory() {
         assert!(matches!(read(&[0xff; 8]), Err(HeaderError::TooLong { .. })));
         let short = read(&[0, 0, 4, 0, 1, 2, 3]);
         assert!(matches!(short, Err(HeaderError::Truncated { .. })), "{short:?}");

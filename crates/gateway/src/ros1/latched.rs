@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn the_age_of_a_repeated_message_is_that_of_its_stamp() {
+    fn a_repeated_message_has_the_age_of_its_stamp() {
         let (it, now) = (publisher(POSE), Instant::now());
         let wall = SystemTime::UNIX_EPOCH + Duration::from_secs(2_000_000_015);
         let origin = it.origin(&message(2_000_000_000), now, wall);
@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn a_repeated_message_with_a_new_sequence_number_is_the_same() {
+    fn the_sequence_number_does_not_change_the_identity_of_a_message() {
         let repeated = [&8u32.to_le_bytes()[..], &message(2_000_000_000)[STAMP_AT..]].concat();
         let is_same = |publisher: PublisherHistory| {
             publisher.identity(&message(2_000_000_000)) == publisher.identity(&repeated)

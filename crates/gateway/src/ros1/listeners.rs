@@ -129,7 +129,7 @@ impl Listeners {
         if self.resolved.is_none_or(|at| at.elapsed() >= RESOLVE_PERIOD) {
             self.resolve().await;
         }
-        let machine: Vec<ScopedAddress> = ScopedAddress::own().collect();
+        let machine: Vec<ScopedAddress> = ScopedAddress::own_addresses().collect();
         let host = self.host_addresses.as_ref().map(|all| own_addresses(all, &machine));
         let host = host.unwrap_or_default();
         let loopback = [IpAddr::from(Ipv4Addr::LOCALHOST), Ipv6Addr::LOCALHOST.into()]
@@ -240,7 +240,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_reserved_port_listens_on_one_address_alone() {
+    fn a_reserved_port_listens_on_only_one_address() {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         runtime.block_on(async {
             let local = || ScopedAddress { address: "127.0.0.2".parse().unwrap(), scope: 0 };
@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn only_addresses_of_this_machine_are_own() {
+    fn only_addresses_of_this_machine_are_own_addresses() {
         let of = |text: &str, scope: u32| ScopedAddress { address: text.parse().unwrap(), scope };
         let own = [of("10.0.0.1", 2), of("fe80::1", 3)];
         let all = [of("10.0.0.1", 0), of("10.0.0.2", 0), of("127.0.1.1", 0), of("fe80::1", 3)];

@@ -35,7 +35,7 @@ pub(super) struct Snapshot {
 
 impl Snapshot {
     fn new(state: &Value, types: Option<&Value>) -> Self {
-        let [publishers, subscribers, services] = Role::ALL.map(|role| role.listed(state));
+        let [publishers, subscribers, services] = Role::ALL.map(|role| role.nodes_in_state(state));
         let types = types.map(|types| pairs(types).into_iter().collect());
         Self { publishers, subscribers, services, types }
     }
@@ -69,7 +69,7 @@ impl Role {
     }
 
     /// The nodes that `getSystemState` lists in this role.
-    fn listed(self, state: &Value) -> NodesByName {
+    fn nodes_in_state(self, state: &Value) -> NodesByName {
         let entry = |entry: &Value| match members(entry) {
             [Value::String(name), nodes, ..] => {
                 Some((name.clone(), texts(nodes).into_iter().collect()))
@@ -218,7 +218,7 @@ impl Master {
         let own = &self.own.name;
         let state = self.call_over(&mut slot, own, "getSystemState", vec![]).await?;
         for role in Role::ALL {
-            for (name, nodes) in role.listed(&state) {
+            for (name, nodes) in role.nodes_in_state(&state) {
                 for caller in nodes.iter().filter(|it| *it == own || stand_ins.contains(*it)) {
                     let params = vec![string_value(&name), self.own.uri(role)];
                     self.call_over(&mut slot, caller, role.unregister_method(), params).await?;
@@ -292,7 +292,7 @@ mod tests {
     use std::sync::{Arc, Mutex};
     use tautline_testkit::http;
 
-    fn own() -> OwnNode {
+    fn test_node() -> OwnNode {
         let [name, uri, service_uri] = ["/us", "http://us:1/", "rosrpc://us:2"].map(String::from);
         OwnNode { name, uri, service_uri }
     }
@@ -309,7 +309,7 @@ mod tests {
                 let _ = serve(&stream, answer, &log);
             }
         });
-        (Master::new(Endpoint::parse(&uri).unwrap(), own()), calls)
+        (Master::new(Endpoint::parse(&uri).unwrap(), test_node()), calls)
     }
 
     fn serve(

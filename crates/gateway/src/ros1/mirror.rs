@@ -9,7 +9,7 @@
 //! A mark with our name and another address is from before a crash.
 
 use super::master::Master;
-use super::shown::shown;
+use super::shown::for_logs;
 use super::xmlrpc::CallError;
 use crate::description::Parameters;
 use crate::lock::lock;
@@ -94,7 +94,7 @@ impl Mirrors {
     }
 
     /// Starts the comparisons that are due.
-    pub fn due(&mut self, now: Instant) -> Vec<(u32, Job)> {
+    pub fn start_due_jobs(&mut self, now: Instant) -> Vec<(u32, Job)> {
         let is_due = |it: &Mirror| !it.is_running && it.next.is_none_or(|next| next <= now);
         // A peer that withdraws its list and shows it again has to wait, too.
         self.0.retain(|_, it| !(it.is_removed && is_due(it) && lock(&it.copies).ours.is_empty()));
@@ -181,7 +181,7 @@ impl Job {
             }
             Some(other) => {
                 lock(&self.copies).forget();
-                let owner = shown(&other);
+                let owner = for_logs(&other);
                 return Ok(self.not_shown(&format!("the daemon {owner} has copies there")));
             }
             None => {

@@ -9,7 +9,7 @@ fn parameters(all: &[(&str, i64)]) -> Parameters {
     all.iter().map(|(name, value)| ((*name).to_owned(), json!(value))).collect()
 }
 
-fn found(all: &[(&str, i64)]) -> Found {
+fn master_parameters(all: &[(&str, i64)]) -> Found {
     parameters(all).into_iter().map(|(name, value)| (name, Some(value))).collect()
 }
 
@@ -17,19 +17,19 @@ fn set(name: &str, value: i64) -> Change {
     Change::Set(name.into(), json!(value))
 }
 
-fn done(prefix: &str) -> Mirrored {
+fn finished_job(prefix: &str) -> Mirrored {
     let (changed, trouble) = (Parameters::new(), String::new());
     Mirrored { prefix: prefix.into(), changed, trouble, error: None }
 }
 
 /// Ends the jobs that start now as if they had these copies.
 fn finish(mirrors: &mut Mirrors, now: Instant, expected: &[(&str, &[(&str, i64)])]) {
-    let jobs = mirrors.due(now);
+    let jobs = mirrors.start_due_jobs(now);
     let prefixes: Vec<&str> = jobs.iter().map(|(_, job)| job.prefix.as_str()).collect();
     assert!(prefixes.iter().eq(expected.iter().map(|(prefix, _)| prefix)), "{prefixes:?}");
     for ((peer, job), (prefix, ours)) in jobs.iter().zip(expected) {
         lock(&job.copies).ours = parameters(ours);
-        mirrors.finish(*peer, done(prefix), PERIOD, now);
+        mirrors.finish(*peer, finished_job(prefix), PERIOD, now);
     }
 }
 
@@ -47,39 +47,40 @@ fn parameters_under_an_earlier_prefix_are_removed() {
     finish(&mut mirrors, begin + 2 * PERIOD, &[("/s", &[("/s/a", 1)])]);
     mirrors.set(1, String::new(), None);
     finish(&mut mirrors, begin + 3 * PERIOD, &[("/s", &[])]);
-    assert!(mirrors.due(begin + 4 * PERIOD).is_empty() && mirrors.0.is_empty());
+    assert!(mirrors.start_due_jobs(begin + 4 * PERIOD).is_empty() && mirrors.0.is_empty());
 }
 
 #[test]
-fn neither_new_lists_nor_withdrawn_ones_shorten_the_period() {
+fn new_and_withdrawn_lists_do_not_shorten_the_period() {
     let (mut mirrors, begin) = (Mirrors::default(), Instant::now());
     let list = |value| Some(parameters(&[("/r/a", value)]));
     let mut started = 0;
     for tenth in 0..100 {
         let now = begin + PERIOD * tenth / 10;
         mirrors.set(1, "/r".into(), list(i64::from(tenth)));
-        for (peer, job) in mirrors.due(now) {
+        for (peer, job) in mirrors.start_due_jobs(now) {
             // Half of these leave nothing at the master.
             lock(&job.copies).ours = if started % 2 == 0 { job.wanted } else { Parameters::new() };
-            mirrors.finish(peer, done("/r"), PERIOD, now);
+            mirrors.finish(peer, finished_job("/r"), PERIOD, now);
             started += 1;
         }
         mirrors.set(1, String::new(), None);
-        assert!(mirrors.due(now).is_empty());
+        assert!(mirrors.start_due_jobs(now).is_empty());
     }
     assert_eq!(started, 10);
     // A comparison that takes longer than the period is followed by a rest.
     let slow = begin + 20 * PERIOD;
     mirrors.set(1, "/r".into(), list(1));
-    assert_eq!(mirrors.due(slow).len(), 1);
-    mirrors.finish(1, done("/r"), PERIOD, slow + 3 * PERIOD);
-    assert!(mirrors.due(slow + 5 * PERIOD).is_empty());
-    assert_eq!(mirrors.due(slow + 6 * PERIOD).len(), 1);
+    assert_eq!(mirrors.start_due_jobs(slow).len(), 1);
+    mirrors.finish(1, finished_job("/r"), PERIOD, slow + 3 * PERIOD);
+    assert!(mirrors.start_due_jobs(slow + 5 * PERIOD).is_empty());
+    assert_eq!(mirrors.start_due_jobs(slow + 6 * PERIOD).len(), 1);
 }
 
 #[test]
-fn only_parameters_that_are_ours_are_changed_or_removed() {
-    let found = found(&[("/r/local", 1), ("/r/ours", 2), ("/r/gone", 3), ("/r/same", 4)]);
+fn only_our_copies_of_parameters_are_changed_or_removed() {
+    let found =
+        master_parameters(&[("/r/local", 1), ("/r/ours", 2), ("/r/gone", 3), ("/r/same", 4)]);
     let wanted = parameters(&[("/r/local", 9), ("/r/ours", 8), ("/r/same", 4), ("/r/new", 5)]);
     let mut ours = parameters(&[("/r/ours", 2), ("/r/gone", 3)]);
     let expected = [set("/r/new", 5), set("/r/ours", 8), Change::Delete("/r/gone".into())];
@@ -92,21 +93,21 @@ fn only_parameters_that_are_ours_are_changed_or_removed() {
 }
 
 #[test]
-fn local_changes_are_reverted_except_those_at_the_end() {
+fn local_changes_are_reverted_except_at_the_end() {
     let wanted = parameters(&[("/r/a", 1), ("/r/b", 2)]);
     let mut ours = wanted.clone();
-    let found = found(&[("/r/a", 7)]);
+    let found = master_parameters(&[("/r/a", 7)]);
     assert_eq!(changes(&found, &wanted, &mut ours), [set("/r/a", 1), set("/r/b", 2)]);
     assert_eq!(changes(&found, &Parameters::new(), &mut ours), []);
     assert!(ours.is_empty());
 }
 
 #[test]
-fn a_change_counts_until_the_peer_or_the_program_takes_it_back() {
+fn a_change_is_kept_until_the_peer_or_the_program_reverts_it() {
     let (ours, now) = (parameters(&[("/r/a", 1), ("/r/b", 2)]), Instant::now());
     let mut changed = Changed::new();
     let mut follow = |all: &[(&str, i64)], wanted: &[(&str, i64)]| {
-        let (all, wanted) = (found(all), parameters(wanted));
+        let (all, wanted) = (master_parameters(all), parameters(wanted));
         let news = follow_changes(&all, &wanted, &ours, &mut changed, now);
         (changed.keys().cloned().collect::<Vec<_>>(), news.into_keys().collect::<Vec<_>>())
     };
@@ -124,11 +125,12 @@ fn a_change_counts_until_the_peer_or_the_program_takes_it_back() {
 }
 
 #[test]
-fn a_prefix_is_removed_at_once_only_if_all_there_is_ours() {
+fn a_prefix_is_removed_at_once_only_if_it_contains_only_our_copies() {
     let ours = parameters(&[("/r/a", 1), ("/r/b", 2)]);
     let all = |more: &[(&str, Option<Json>)]| {
         let more = more.iter().map(|(name, value)| ((*name).to_owned(), value.clone()));
-        let found = found(&[("/r/a", 1), ("/r/b", 2)]).into_iter().chain(more).collect();
+        let found =
+            master_parameters(&[("/r/a", 1), ("/r/b", 2)]).into_iter().chain(more).collect();
         changes(&found, &Parameters::new(), &mut ours.clone())
     };
     assert_eq!(all(&[]), [Change::DeleteAll]);
@@ -139,7 +141,7 @@ fn a_prefix_is_removed_at_once_only_if_all_there_is_ours() {
 
 #[test]
 fn a_namespace_of_local_parameters_is_not_replaced() {
-    let mut found = found(&[("/r/a/b", 1), ("/r/c", 2)]);
+    let mut found = master_parameters(&[("/r/a/b", 1), ("/r/c", 2)]);
     found.insert("/r/binary".into(), None);
     let wanted = parameters(&[("/r/a", 1), ("/r/c/d", 2), ("/r/ab", 3), ("/r/binary", 4)]);
     assert_eq!(changes(&found, &wanted, &mut Parameters::new()), [set("/r/ab", 3)]);
@@ -151,7 +153,7 @@ fn a_namespace_of_local_parameters_is_not_replaced() {
 }
 
 #[test]
-fn trees_become_names_and_values() {
+fn parameter_trees_become_names_and_values() {
     let tree = |all: Vec<(&str, Value)>| {
         Value::Struct(all.into_iter().map(|(name, value)| (name.to_owned(), value)).collect())
     };

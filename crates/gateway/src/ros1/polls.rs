@@ -31,7 +31,7 @@ impl Polls {
     }
 
     /// The time of the next poll; none while one runs.
-    pub fn next(&self) -> Option<Instant> {
+    pub fn next_poll(&self) -> Option<Instant> {
         (!self.is_running).then_some(self.next)
     }
 
@@ -46,7 +46,7 @@ impl Polls {
     }
 
     /// The running poll has ended.
-    pub fn end(&mut self, now: Instant, has_succeeded: bool) {
+    pub fn end_poll(&mut self, now: Instant, has_succeeded: bool) {
         self.is_running = false;
         self.took = if has_succeeded { now - self.started } else { Duration::ZERO };
         let period = if now < self.starting_until { START_PERIOD } else { PERIOD };
@@ -83,10 +83,10 @@ mod tests {
         duration: Duration,
     ) -> Vec<Duration> {
         let mut starts = Vec::new();
-        while let Some(due) = polls.next().filter(|due| *due < begin + end) {
-            assert!(polls.start(due) && polls.next().is_none());
+        while let Some(due) = polls.next_poll().filter(|due| *due < begin + end) {
+            assert!(polls.start(due) && polls.next_poll().is_none());
             starts.push(due - begin);
-            polls.end(due + duration, true);
+            polls.end_poll(due + duration, true);
         }
         starts
     }
@@ -97,16 +97,16 @@ mod tests {
         let mut polls = Polls::new(begin);
         assert_eq!(starts(&mut polls, begin, ms(3000), ms(5)), [ms(0), ms(1000), ms(2000)]);
         polls.on_nodes_changed(begin + ms(2300));
-        assert!(polls.next() < Some(begin + ms(2300)), "at once");
+        assert!(polls.next_poll() < Some(begin + ms(2300)), "at once");
         assert!(polls.start(begin + ms(2300)));
-        polls.end(begin + ms(2305), true);
+        polls.end_poll(begin + ms(2305), true);
         let then = starts(&mut polls, begin, ms(5000), ms(5));
         let often = (1..=10).map(|n| ms(2300 + n * 100));
         assert_eq!(then, often.chain([ms(4300)]).collect::<Vec<_>>());
     }
 
     #[test]
-    fn nodes_that_come_and_go_cause_few_polls() {
+    fn short_lived_nodes_cause_few_polls() {
         for (duration, most) in [(ms(5), 100), (ms(300), 17), (ms(3000), 2)] {
             let begin = Instant::now();
             let mut polls = Polls::new(begin);
@@ -114,10 +114,10 @@ mod tests {
             for now in (0..10_000).map(|n| begin + ms(n)) {
                 if running.is_some_and(|start: Instant| now >= start + duration) {
                     running = None;
-                    polls.end(now, true);
+                    polls.end_poll(now, true);
                 }
                 polls.on_nodes_changed(now);
-                if polls.next().is_some_and(|due| due <= now) && polls.start(now) {
+                if polls.next_poll().is_some_and(|due| due <= now) && polls.start(now) {
                     (running, count) = (Some(now), count + 1);
                 }
             }
@@ -130,11 +130,11 @@ mod tests {
         let begin = Instant::now();
         let mut polls = Polls::new(begin);
         assert!(polls.start(begin) && !polls.start(begin + ms(1)));
-        polls.end(begin + ms(20), true);
-        assert_eq!(polls.next(), Some(begin + ms(20)));
+        polls.end_poll(begin + ms(20), true);
+        assert_eq!(polls.next_poll(), Some(begin + ms(20)));
         // Unless long lists make polls keep the master busy.
         assert!(polls.start(begin + ms(20)) && !polls.start(begin + ms(21)));
-        polls.end(begin + ms(1520), true);
-        assert_eq!(polls.next(), Some(begin + ms(3020)));
+        polls.end_poll(begin + ms(1520), true);
+        assert_eq!(polls.next_poll(), Some(begin + ms(3020)));
     }
 }

@@ -5,7 +5,7 @@
 use super::connection::{ConnectError, Identity};
 use super::master::{Master, Snapshot, Types};
 use super::probed::{Checked, Located, Probed};
-use super::shown::{shown, typed};
+use super::shown::{for_logs, name_with_type};
 use super::xmlrpc::{self, CallError, MAX_LIST_BYTES, MAX_REPLY_BYTES, pairs, string_value};
 use crate::Topic;
 use dxr::Value;
@@ -149,17 +149,17 @@ impl Prober {
                 if found.md5 == topic.type_hash {
                     return Ok(None);
                 }
-                let [node, name, md5] = [node, &found.name, &found.md5].map(|text| shown(text));
+                let [node, name, md5] = [node, &found.name, &found.md5].map(|text| for_logs(text));
                 format!("{node} publishes it as {name} (md5 {md5})")
             }
             User::Subscriber(node) => match self.subscribed_type(node, &topic.name).await? {
                 Some(theirs) if theirs != topic.type_name && theirs != "*" => {
-                    format!("{} subscribes to it as {}", shown(node), shown(&theirs))
+                    format!("{} subscribes to it as {}", for_logs(node), for_logs(&theirs))
                 }
                 _ => return Ok(None),
             },
         };
-        let topic = typed(&topic.name, &topic.type_name, &topic.type_hash);
+        let topic = name_with_type(&topic.name, &topic.type_name, &topic.type_hash);
         Ok(Some(format!("{topic} is not published at this master: {theirs}")))
     }
 

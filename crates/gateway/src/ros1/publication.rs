@@ -6,7 +6,7 @@ use super::connection::Identity;
 use super::handshake::{Use, refusal};
 use super::header::Header;
 use super::note::Note;
-use super::shown::{shown, typed};
+use super::shown::{for_logs, name_with_type};
 use super::subscriber_queue::{Queue, serve_subscriber};
 use crate::deliveries::{self, Deliveries};
 use crate::log_limit::log_limited;
@@ -120,7 +120,7 @@ impl Publication {
     }
 
     /// A subscriber's process is known: it gets the latched messages that it does not have.
-    pub fn identified(&mut self, id: u64, identity: deliveries::Subscriber) {
+    pub fn on_identified(&mut self, id: u64, identity: deliveries::Subscriber) {
         let Some(subscriber) = self.subscribers.get_mut(&id) else { return };
         if subscriber.identity.replace(identity).is_some() {
             return;
@@ -188,10 +188,10 @@ impl Publication {
         caller: &str,
         now: Instant,
     ) -> Result<(), String> {
-        let (address, caller) = (ScopedAddress::of_peer(peer).address, shown(caller));
+        let (address, caller) = (ScopedAddress::of_peer(peer).address, for_logs(caller));
         let is_same = |other: &Subscriber| other.address == address && other.caller == caller;
         let same = self.subscribers.values().filter(|other| is_same(other)).count();
-        let name = shown(&self.topic.name);
+        let name = for_logs(&self.topic.name);
         if same >= MAX_SUBSCRIBERS_OF_NODE && !self.close_stalled(now, is_same) {
             return Err(format!(
                 "{name} has its maximum of {MAX_SUBSCRIBERS_OF_NODE} subscribers from '{caller}' \
@@ -216,7 +216,7 @@ impl Publication {
         if let Some(closed) = self.subscribers.remove(&id) {
             log_limited!(
                 warn,
-                {topic = shown(&self.topic.name),},
+                {topic = for_logs(&self.topic.name),},
                 "subscriber {} read nothing for {} s and is replaced by a new one",
                 closed.caller,
                 STALLED.as_secs()
@@ -245,7 +245,7 @@ impl Publication {
             // Fails only while the gateway stops.
             let _ = notes.send(Note::SubscriberLeft { topic, id }).await;
         });
-        let (caller, identity) = (shown(caller), None);
+        let (caller, identity) = (for_logs(caller), None);
         self.subscribers.insert(id, Subscriber { caller, address, identity, queue, task });
     }
 
@@ -264,7 +264,7 @@ impl Publication {
     pub fn refusal(&self, header: &Header) -> Option<String> {
         let Topic { name, type_name, type_hash, .. } = &self.topic;
         let matches = |md5: &str| md5 == "*" || md5 == type_hash;
-        refusal(header, &typed(name, type_name, type_hash), Use::Subscribe, matches)
+        refusal(header, &name_with_type(name, type_name, type_hash), Use::Subscribe, matches)
     }
 }
 
@@ -281,7 +281,11 @@ mod tests {
     use tokio::time::timeout;
 
     /// One end in `publication`; of the other nothing is read. Buffers are small.
-    async fn silent(publication: &mut Publication, pool: &Arc<SlotPool>, id: u64) -> TcpStream {
+    async fn add_silent_subscriber(
+        publication: &mut Publication,
+        pool: &Arc<SlotPool>,
+        id: u64,
+    ) -> TcpStream {
         let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
         let socket = tokio::net::TcpSocket::new_v4().unwrap();
         socket.set_recv_buffer_size(4096).unwrap();
@@ -301,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn subscribers_that_take_nothing_keep_no_new_one_out() {
+    fn stalled_subscribers_do_not_exclude_new_ones() {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         let work = async {
             let (most, peer) = (MAX_SUBSCRIBERS as u64, "127.0.0.1:9".parse().unwrap());
@@ -309,7 +313,7 @@ mod tests {
             let pool = SlotPool::new(2 * MAX_SUBSCRIBERS, 1);
             let mut far = Vec::new();
             for id in 0..most {
-                far.push(silent(&mut publication, &pool, id).await);
+                far.push(add_silent_subscriber(&mut publication, &pool, id).await);
             }
             let later = || Instant::now() + STALLED;
             assert!(
@@ -330,7 +334,7 @@ mod tests {
             }
             for id in most..most + 8 {
                 publication.admit_subscriber(peer, "/new", later()).unwrap();
-                far.push(silent(&mut publication, &pool, id).await);
+                far.push(add_silent_subscriber(&mut publication, &pool, id).await);
                 assert_eq!(publication.subscribers.len(), MAX_SUBSCRIBERS);
             }
             assert!(publication.subscribers.contains_key(&0), "it read all messages");

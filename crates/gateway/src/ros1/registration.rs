@@ -138,7 +138,7 @@ impl Registrations {
     }
 
     /// The names to register now.
-    pub fn due(&self, role: Role) -> Vec<String> {
+    pub fn due_names(&self, role: Role) -> Vec<String> {
         let all = &self.0[role as usize];
         let waiting = all.iter().filter(|(_, registration)| registration.is_waiting());
         let waiting = waiting.map(|(name, registration)| (name, registration.backoff));

@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn names_that_hung_hold_up_no_other() {
+    fn hanging_name_lookups_do_not_delay_others() {
         static RESOLVER: Resolver = Resolver::new();
         static BEGUN: AtomicUsize = AtomicUsize::new(0);
         let (end, ends) = channel::<()>();
@@ -188,7 +188,7 @@ mod tests {
         });
     }
     #[test]
-    fn endless_new_names_hold_up_none_that_resolved_before() {
+    fn endless_new_names_do_not_delay_known_names() {
         static RESOLVER: Resolver = Resolver::new();
         let (end, ends) = channel::<()>();
         let ends = Arc::new(Mutex::new(ends));

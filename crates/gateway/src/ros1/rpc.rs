@@ -233,8 +233,8 @@ impl Client {
                 read.ok()?
             }
             _ = self.served.changed() => return None,
-            () = connection.evicted() => return None,
-            () = service.evicted() => return None,
+            () = connection.wait_for_eviction() => return None,
+            () = service.wait_for_eviction() => return None,
         };
         self.pin_slots();
         Some(request)
@@ -255,7 +255,7 @@ impl Client {
         let outcome = tokio::select! {
             outcome = receiver => Some(outcome.unwrap_or_else(|_| ended())),
             _ = self.served.changed() => Some(ended()),
-            () = closed(&self.stream) => None,
+            () = check_closed(&self.stream) => None,
         };
         drop(reservation);
         outcome
@@ -278,7 +278,7 @@ async fn next_request(
     }
 }
 
-async fn closed(stream: &TcpStream) {
+async fn check_closed(stream: &TcpStream) {
     if let Ok(1..) = stream.peek(&mut [0]).await {
         // The next request waits for the current one.
         pending::<()>().await;
@@ -305,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reservation_that_does_not_fit_is_refused_and_takes_nothing() {
+    fn a_reservation_above_the_limit_is_refused_without_effect() {
         let budget = ByteBudget::new(100_000, 0);
         let mut wire = Vec::new();
         run(write_block(&mut wire, None, &[7; 80_000])).unwrap();

@@ -226,24 +226,24 @@ mod tests {
         (ServiceDiscovery::new("/us", Arc::new(selector)), Instant::now())
     }
 
-    fn offered(md5: &str) -> Vec<Change> {
+    fn offer_event(md5: &str) -> Vec<Change> {
         vec![Change::Offered("/a".into(), version(md5))]
     }
 
     #[test]
-    fn selected_services_of_others_are_offered_while_listed_and_answering() {
+    fn selected_services_are_offered_while_listed_and_answering() {
         let (mut services, now) = services();
         let all = listing(&[("/a", "/n"), ("/ours", "/us"), ("/private", "/n")]);
         services.on_snapshot(&all, now);
         assert_eq!(services.take_probes(now), ["/a"]);
         assert!(services.take_probes(now).is_empty());
         services.on_probed("/a", server("1"), now);
-        assert_eq!(services.take_changes(), offered("1"));
+        assert_eq!(services.take_changes(), offer_event("1"));
         // The cycle reaches it; its type has changed.
         services.on_snapshot(&all, now);
         assert_eq!(services.take_probes(now), ["/a"]);
         services.on_probed("/a", server("2"), now);
-        assert_eq!((services.take_changes(), services.md5("/a")), (offered("2"), Some("2")));
+        assert_eq!((services.take_changes(), services.md5("/a")), (offer_event("2"), Some("2")));
         services.on_snapshot(&all, now);
         services.take_probes(now);
         services.on_probed("/a", Probed::Failed("refused".into()), now);

@@ -152,19 +152,19 @@ impl<L> NodePublishers<L> {
     }
 
     /// The publisher that keeps this message.
-    fn known(&self, identity: u64) -> Option<Place> {
+    fn publisher_of_kept(&self, identity: u64) -> Option<Place> {
         let known = self.places.iter().find(|(_, it)| it.content == Some(identity));
         known.map(|(number, _)| Place::Kept(*number))
     }
 
     /// The publisher of a message without a probe: that of the one before.
-    fn guess(&mut self, payload: &Bytes) -> Place {
-        self.doubt(payload);
+    fn publisher_without_probe(&mut self, payload: &Bytes) -> Place {
+        self.note_uncertain(payload);
         self.last
     }
 
     /// Notes a message that its publisher may keep, for the next check.
-    fn doubt(&mut self, payload: &Bytes) {
+    fn note_uncertain(&mut self, payload: &Bytes) {
         self.is_uncertain = true;
         self.doubtful.push_back(payload.clone());
         let mut bytes: usize = self.doubtful.iter().map(Bytes::len).sum();
@@ -188,7 +188,8 @@ impl<L> NodePublishers<L> {
         let is_gone = |it: &KeptPlace<L>| it.content.is_some_and(|it| !joiner.contains(&it));
         let gone: Vec<u32> =
             self.places.iter().filter(|(_, it)| is_gone(it)).map(|(number, _)| *number).collect();
-        let has_others = joiner.iter().any(|it| *it != identity && self.known(*it).is_none());
+        let has_others =
+            joiner.iter().any(|it| *it != identity && self.publisher_of_kept(*it).is_none());
         let place = if joiner.contains(&identity) {
             Place::Kept(gone.first().copied().unwrap_or_else(|| self.add(take)))
         } else if !gone.is_empty() && has_others {
@@ -281,7 +282,7 @@ impl SharedConnection<'_> {
         if !self.is_roscpp {
             // What latches in rospy, latches until it is connected again.
             if node.last == Place::Volatile {
-                node.doubt(payload);
+                node.note_uncertain(payload);
             }
             return node.last;
         }
@@ -289,28 +290,30 @@ impl SharedConnection<'_> {
         let limit = if latches { WHILE_KEEPING } else { UNLATCHED };
         let may_probe = node.probes.wait(limit, Instant::now()).is_zero();
         if !latches && !may_probe {
-            return node.guess(payload);
+            return node.publisher_without_probe(payload);
         }
         let identity = self.publisher.identity(payload);
-        if let Some(known) = node.known(identity) {
+        if let Some(known) = node.publisher_of_kept(identity) {
             return known;
         }
         if !may_probe {
-            return node.guess(payload);
+            return node.publisher_without_probe(payload);
         }
         node.probes.used += 1;
         let wanted: BTreeSet<u64> = node.contents().chain([identity]).collect();
         let is_enough = |found: &BTreeSet<u64>| wanted.is_subset(found);
-        let Some(joiner) = self.probe(is_enough, None).await else { return node.guess(payload) };
+        let Some(joiner) = self.probe(is_enough, None).await else {
+            return node.publisher_without_probe(payload);
+        };
         // The message may be one of a stream of equal ones, which the probe has seen as well.
         let is_in_stream = joiner.found.contains(&identity)
             && timeout(BOTH_RECEIVED, reader.fill_buf()).await.is_ok();
         if is_in_stream {
-            return node.guess(payload);
+            return node.publisher_without_probe(payload);
         }
         // roscpp sends a message before it keeps it, and a busy node sends more after the pause.
         if !is_enough(&joiner.found) {
-            node.doubt(payload);
+            node.note_uncertain(payload);
         }
         node.judge(identity, &joiner.found, take)
     }
@@ -358,7 +361,7 @@ impl SharedConnection<'_> {
         let mut missed = Vec::new();
         for payload in doubtful {
             let identity = self.publisher.identity(&payload);
-            if !joiner.found.contains(&identity) || node.known(identity).is_some() {
+            if !joiner.found.contains(&identity) || node.publisher_of_kept(identity).is_some() {
                 continue;
             }
             let place = match self.is_roscpp {
@@ -457,7 +460,7 @@ mod tests {
     }
 
     #[test]
-    fn a_publisher_alone_keeps_its_number() {
+    fn a_single_publisher_keeps_its_number() {
         let mut node = Node::new(true);
         for message in 1..9 {
             assert_eq!(node.receive(message, &[message]), Some(10));
@@ -482,12 +485,12 @@ mod tests {
     }
 
     #[test]
-    fn a_message_that_a_late_joiner_does_not_get_is_not_kept() {
+    fn a_message_that_late_joiners_do_not_get_is_not_kept() {
         let mut node = Node::new(true);
         assert_eq!(node.receive(1, &[1]), Some(10));
         assert_eq!(node.receive(2, &[1]), None);
         assert!(
-            node.publishers.guess(&Bytes::from_static(b"it")) == Place::Volatile
+            node.publishers.publisher_without_probe(&Bytes::from_static(b"it")) == Place::Volatile
                 && node.publishers.are_several()
         );
         assert_eq!(node.receive(3, &[3]), Some(10), "the latched one again");
@@ -501,7 +504,7 @@ mod tests {
     }
 
     #[test]
-    fn a_message_that_was_replaced_already_has_the_publisher_of_the_one_before() {
+    fn a_replaced_message_gets_the_publisher_of_the_previous_one() {
         let mut node = Node::new(true);
         assert_eq!(node.receive(1, &[1]), Some(10));
         assert_eq!(node.receive(2, &[3]), Some(10));
@@ -510,10 +513,13 @@ mod tests {
     }
 
     #[test]
-    fn a_node_is_checked_after_messages_that_were_not_judged() {
+    fn a_node_is_checked_after_messages_with_an_uncertain_publisher() {
         let (mut node, now) = (Node::new(false), Instant::now());
         assert_eq!(node.publishers.check_after(now), None);
-        assert_eq!(node.publishers.guess(&Bytes::from_static(b"it")), Place::Volatile);
+        assert_eq!(
+            node.publishers.publisher_without_probe(&Bytes::from_static(b"it")),
+            Place::Volatile
+        );
         assert_eq!(node.publishers.check_after(now), Some(QUIET));
         let (most, period) = CHECKS_OF_UNLATCHED;
         node.publishers.checks.used = most;
@@ -525,7 +531,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_that_sends_something_at_each_check_is_checked_a_few_times() {
+    fn a_node_that_publishes_at_each_check_is_rarely_checked() {
         for (latching, last) in [(false, None), (true, Some(512 * QUIET))] {
             let mut node = Node::new(latching);
             let pauses = (0..=MAX_INTERRUPTIONS).map(|interruptions| {
@@ -542,17 +548,17 @@ mod tests {
     fn messages_that_wait_for_a_check_are_bounded() {
         let mut node = Node::new(false);
         for bytes in [10, MAX_DOUBTFUL_BYTES / 2, MAX_DOUBTFUL_BYTES / 2, MAX_DOUBTFUL_BYTES / 2] {
-            node.publishers.doubt(&vec![0; bytes].into());
+            node.publishers.note_uncertain(&vec![0; bytes].into());
         }
         assert_eq!(node.publishers.doubtful.len(), 2);
-        node.publishers.doubt(&vec![0; MAX_DOUBTFUL_BYTES + 1].into());
+        node.publishers.note_uncertain(&vec![0; MAX_DOUBTFUL_BYTES + 1].into());
         assert!(node.publishers.doubtful.is_empty());
-        (0..100).for_each(|_| node.publishers.doubt(&Bytes::from_static(b"it")));
+        (0..100).for_each(|_| node.publishers.note_uncertain(&Bytes::from_static(b"it")));
         assert_eq!(node.publishers.doubtful.len(), MAX_KEPT as usize);
     }
 
     #[test]
-    fn after_a_new_connection_to_rospy_its_header_counts() {
+    fn a_new_connection_to_rospy_uses_its_header() {
         for (is_roscpp, latching) in [(false, false), (false, true), (true, false)] {
             let mut node = Node::new(true);
             assert_eq!(node.receive(1, &[1]), Some(10));

@@ -4,7 +4,7 @@
 
 use super::admission::{Admission, Admitted, SlotKind};
 use super::note::{ApiCall, Note};
-use super::shown::shown;
+use super::shown::for_logs;
 use super::slots::Slot;
 use super::xmlrpc::{
     as_text, members, parse_call, parse_off_thread, render_answer, render_fault, string_value,
@@ -106,11 +106,11 @@ async fn respond(
     let name = node_name.to_owned();
     let interpreted = move |body: &[u8]| {
         let (method, params) = parse_call(body)?;
-        Ok((interpret(&method, &params, &name), shown(&method)))
+        Ok((interpret(&method, &params, &name), for_logs(&method)))
     };
     let xml = match parse_off_thread(body, interpreted).await {
         Ok((request, method)) => answer(&method, request, notes).await,
-        Err(reason) => render_fault(-1, &shown(&reason)),
+        Err(reason) => render_fault(-1, &for_logs(&reason)),
     };
     let mut response = Response::new(Full::from(xml));
     let xml_type = header::HeaderValue::from_static("text/xml");
@@ -172,7 +172,7 @@ pub(super) fn interpret(method: &str, params: &[Value], node_name: &str) -> Requ
         "shutdown" => {
             Request::State(ApiCall::Shutdown { caller, reason: param(1).unwrap_or_default() })
         }
-        other => Request::Unknown(shown(other)),
+        other => Request::Unknown(for_logs(other)),
     }
 }
 

@@ -69,7 +69,7 @@ impl SlotPool {
     }
 
     #[cfg(test)]
-    pub fn used(&self) -> usize {
+    pub fn used_slots(&self) -> usize {
         lock(&self.state).holders.len()
     }
 }
@@ -85,7 +85,7 @@ pub(super) struct Slot {
 
 impl Slot {
     /// Returns when another connection has taken the slot; close this one then.
-    pub async fn evicted(&self) {
+    pub async fn wait_for_eviction(&self) {
         self.eviction.notified().await;
     }
 
@@ -97,7 +97,7 @@ impl Slot {
     ) -> Option<T> {
         tokio::select! {
             result = task => Some(result),
-            () = self.evicted() => {
+            () = self.wait_for_eviction() => {
                 tracing::debug!(%peer, "a silent connection was evicted");
                 None
             }
@@ -137,7 +137,7 @@ mod tests {
     const HERE: IpAddr = IpAddr::V4(std::net::Ipv4Addr::LOCALHOST);
 
     fn is_evicted(slot: &Slot) -> bool {
-        pin!(slot.evicted()).poll(&mut Context::from_waker(Waker::noop())).is_ready()
+        pin!(slot.wait_for_eviction()).poll(&mut Context::from_waker(Waker::noop())).is_ready()
     }
 
     #[test]
@@ -149,11 +149,11 @@ mod tests {
         assert_eq!(held[3].replaces, Some(HERE));
         assert_eq!(held.iter().map(is_evicted).collect::<Vec<_>>(), [false, true, false, false]);
         drop(held.remove(1));
-        assert_eq!(pool.used(), 3, "the slot was taken at the eviction");
+        assert_eq!(pool.used_slots(), 3, "the slot was taken at the eviction");
     }
 
     #[test]
-    fn a_pinned_slot_is_evicted_only_after_new_activity() {
+    fn a_pinned_slot_is_kept_until_new_activity() {
         let pool = SlotPool::new(2, 2);
         let pinned: Vec<Slot> = (0..2).map(|_| pool.take(HERE, true).unwrap()).collect();
         pinned.iter().for_each(Slot::pin);
@@ -169,7 +169,7 @@ mod tests {
         let (one, other) = ("192.0.2.1".parse().unwrap(), "192.0.2.2".parse().unwrap());
         let others: Vec<Slot> = (0..2).map(|_| pool.take(other, false).unwrap()).collect();
         let held: Vec<Slot> = (0..5).map(|_| pool.take(one, false).unwrap()).collect();
-        assert_eq!(pool.used(), 4);
+        assert_eq!(pool.used_slots(), 4);
         assert!(!others.iter().any(is_evicted));
         assert_eq!(held.iter().filter(|slot| is_evicted(slot)).count(), 3);
     }

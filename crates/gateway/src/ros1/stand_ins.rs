@@ -11,7 +11,7 @@
 //! stand-in that has nothing else.
 
 use super::master::{NodesByName, Role, Snapshot};
-use super::shown::shown;
+use super::shown::for_logs;
 use crate::description::Nodes;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -104,7 +104,7 @@ impl StandIns {
     /// The stand-ins that cannot be shown, for a person; or empty.
     pub fn trouble(&self) -> String {
         let Some(first) = self.taken.first() else { return String::new() };
-        let (first, count) = (shown(first), self.taken.len());
+        let (first, count) = (for_logs(first), self.taken.len());
         format!(
             "local nodes have the names of {count} node(s) of peers, which are not shown: {first}"
         )
@@ -120,7 +120,7 @@ impl StandIns {
         self.held.retain(|name| !names.contains(name));
     }
 
-    pub fn held(&self) -> &BTreeSet<String> {
+    pub fn held_names(&self) -> &BTreeSet<String> {
         &self.held
     }
 
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn a_topic_has_one_stand_in_and_each_stand_in_a_mark() {
+    fn each_topic_has_one_stand_in_and_each_stand_in_a_marker() {
         let mut stand_ins = StandIns::default();
         let shown = |topics: &[&str]| Shown { publishes: set(topics), ..Shown::default() };
         let nodes = [("/r/a", &["/r/x", "/r/y"][..]), ("/r/b", &["/r/y"])];
@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn only_names_that_we_hold_are_ours_in_a_snapshot() {
+    fn only_registered_names_are_ours_in_a_snapshot() {
         let mut stand_ins = StandIns::default();
         stand_ins.hold("/r/a");
         let nodes = set(&["/r/a", "/r/b", "/us"]);
@@ -187,6 +187,6 @@ mod tests {
         let callers: Vec<_> = listed.iter().map(|it| it.caller.as_str()).collect();
         assert_eq!(callers, ["/r/a", "/us"]);
         stand_ins.release(&["/r/a".into()]);
-        assert!(stand_ins.held().is_empty());
+        assert!(stand_ins.held_names().is_empty());
     }
 }

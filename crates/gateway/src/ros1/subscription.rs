@@ -6,7 +6,7 @@ use super::connection::{ConnectError, Description, Identity, Opened, TypeVersion
 use super::latched::PublisherHistory;
 use super::note::{Exclusion, Note, ReaderNote};
 use super::shared_connection::{NodePublishers, Place, SharedConnection};
-use super::shown::shown;
+use super::shown::for_logs;
 use crate::lock::lock;
 use crate::rejections::Reason;
 use crate::shared::Shared;
@@ -169,7 +169,7 @@ impl ReaderTask {
         let exclusion = loop {
             match self.context.identity.open(&self.uri, &self.topic).await {
                 Ok(opened) => {
-                    let mismatch = self.mismatch(&opened.found.version);
+                    let mismatch = self.type_mismatch(&opened.found.version);
                     self.report(ReaderNote::Connected(opened.found.clone())).await;
                     if mismatch.is_some() {
                         break mismatch.map(Exclusion::OtherType);
@@ -210,15 +210,15 @@ impl ReaderTask {
         }
     }
 
-    fn mismatch(&self, found: &TypeVersion) -> Option<String> {
+    fn type_mismatch(&self, found: &TypeVersion) -> Option<String> {
         (*found != self.version).then(|| {
             format!(
                 "the publisher at {} has type {} (md5 {}), the topic is read as {} (md5 {}); \
                  that publisher is left out",
-                shown(&self.uri),
-                shown(&found.name),
-                shown(&found.md5),
-                shown(&self.version.name),
+                for_logs(&self.uri),
+                for_logs(&found.name),
+                for_logs(&found.md5),
+                for_logs(&self.version.name),
                 self.version.md5
             )
         })
@@ -304,7 +304,7 @@ impl ReaderTask {
             let reason = format!(
                 "a message of {bytes} bytes from {} is larger than the maximum of {} bytes and \
                  was left out ({count} so far); set limits.max_message here and at the peers",
-                shown(&self.uri),
+                for_logs(&self.uri),
                 self.context.max_message
             );
             self.context.events.emit(Event::Refused { topic: self.topic.clone(), reason });

@@ -3,7 +3,7 @@
 //! cost.
 
 use super::resolver::Resolver;
-use super::shown::shown;
+use super::shown::for_logs;
 use bytes::Bytes;
 use dxr::{FaultResponse, MethodCall, MethodResponse, Value};
 use http_body_util::{BodyExt, Full, LengthLimitError, Limited};
@@ -44,19 +44,22 @@ const ROSCPP_SERVER: &[u8] = b"XMLRPC++";
 /// Why a call gave no result.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum CallError {
-    #[error("'{}' is not a URI of the form http://HOST:PORT/", shown(.0))]
+    #[error("'{}' is not a URI of the form http://HOST:PORT/", for_logs(.0))]
     Uri(String),
-    #[error("{}:{port}: {source}", shown(host))]
+    #[error("{}:{port}: {source}", for_logs(host))]
     Connect { host: String, port: u16, source: io::Error },
-    #[error("{}: no answer to {method} within {} s", shown(uri), CALL_TIMEOUT.as_secs())]
+    #[error("{}: no answer to {method} within {} s", for_logs(uri), CALL_TIMEOUT.as_secs())]
     Timeout { uri: String, method: &'static str },
-    #[error("{}: {method}: {source}", shown(uri))]
+    #[error("{}: {method}: {source}", for_logs(uri))]
     Http { uri: String, method: &'static str, source: hyper::Error },
-    #[error("{}: {method}: {}", shown(uri), shown(found))]
+    #[error("{}: {method}: {}", for_logs(uri), for_logs(found))]
     Answer { uri: String, method: &'static str, found: String },
-    #[error("{}: the answer to {method} is too large: {found} bytes; allowed: {limit}", shown(uri))]
+    #[error(
+        "{}: the answer to {method} is too large: {found} bytes; allowed: {limit}",
+        for_logs(uri)
+    )]
     TooLarge { uri: String, method: &'static str, found: String, limit: usize },
-    #[error("{}: {method} was refused: {}", shown(uri), shown(reason))]
+    #[error("{}: {method} was refused: {}", for_logs(uri), for_logs(reason))]
     Refused { uri: String, method: &'static str, reason: String },
 }
 
@@ -143,10 +146,10 @@ impl Connection {
     pub async fn open_master(to: &Endpoint) -> Result<Self, CallError> {
         // Not by the resolver: the master's name waits for no other lookup.
         let stream = TcpStream::connect((to.host.as_str(), to.port)).await;
-        Self::over(stream.and_then(|stream| tune(&stream).map(|()| stream)), to).await
+        Self::over_stream(stream.and_then(|stream| tune(&stream).map(|()| stream)), to).await
     }
 
-    async fn over(stream: io::Result<TcpStream>, to: &Endpoint) -> Result<Self, CallError> {
+    async fn over_stream(stream: io::Result<TcpStream>, to: &Endpoint) -> Result<Self, CallError> {
         let failed = |source| CallError::Connect { host: to.host.clone(), port: to.port, source };
         let (sender, driver) = http1::Builder::new()
             .max_buf_size(MAX_HEAD_BYTES)
@@ -250,7 +253,7 @@ pub(super) async fn call_identified(
     let to = Endpoint::parse(uri)?;
     let answer = async {
         let stream = connect(&to.host, to.port).await;
-        let mut connection = Connection::over(stream, &to).await?;
+        let mut connection = Connection::over_stream(stream, &to).await?;
         let body = connection.exchange(&to, method, params, limit).await?;
         let value = value_of(parse_off_thread(body, parse_answer).await, &to, method)?;
         Ok((value, connection.is_roscpp))
@@ -332,14 +335,14 @@ pub(super) fn parse_call(body: &[u8]) -> Result<(String, Vec<Value>), String> {
 }
 
 pub(super) fn render_answer(value: Value) -> String {
-    declared(MethodResponse { value }.to_xml())
+    with_declaration(MethodResponse { value }.to_xml())
 }
 
 pub(super) fn render_fault(code: i32, text: &str) -> String {
-    declared(FaultResponse { fault: dxr::Fault::new(code, text.into()) }.to_xml())
+    with_declaration(FaultResponse { fault: dxr::Fault::new(code, text.into()) }.to_xml())
 }
 
-fn declared(xml: Result<String, dxr::Error>) -> String {
+fn with_declaration(xml: Result<String, dxr::Error>) -> String {
     // dxr documents that its own values always render.
     format!("<?xml version=\"1.0\"?>\n{}", xml.unwrap_or_default())
 }
@@ -432,7 +435,7 @@ mod tests {
     }
 
     #[test]
-    fn of_other_nodes_than_the_master_a_short_answer_is_taken() {
+    fn only_the_master_may_send_long_answers() {
         let listener = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap();
         let uri = format!("http://{}/", listener.local_addr().unwrap());
         let server = std::thread::spawn(move || {

@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn calls_about_goals_wait_over_restarts_until_they_are_answered() {
+    fn calls_about_goals_are_kept_across_restarts_until_answered() {
         let [one, two] = callers_of_both_kinds();
         let mut first = Waiting::default();
         assert!(first.add("/a", 1, one, Some(request(1))));

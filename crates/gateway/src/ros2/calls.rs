@@ -67,14 +67,17 @@ impl Calls {
     /// Adds a call; `false` if it is known already. `Err` is the reason why it fails.
     pub fn add(&mut self, call: Call) -> Result<bool, String> {
         let is_known = self.waiting.iter().any(|waiting| waiting.call == call.call)
-            || self.clients.values().any(|it| it.sent().values().any(|it| it.call == call.call));
+            || self
+                .clients
+                .values()
+                .any(|it| it.lock_sent().values().any(|it| it.call == call.call));
         if is_known {
             return Ok(false);
         }
         if !is_cdr(&call.request) {
             return Err("the request is in an encoding other than CDR".into());
         }
-        let sent: usize = self.clients.values().map(|client| client.sent().len()).sum();
+        let sent: usize = self.clients.values().map(|client| client.lock_sent().len()).sum();
         if self.waiting.len() + sent >= MAX_CALLS {
             return Err(format!("more than {MAX_CALLS} calls of local servers are pending"));
         }
@@ -82,14 +85,15 @@ impl Calls {
         Ok(true)
     }
 
-    pub fn wanted(&self) -> BTreeSet<String> {
+    pub fn wanted_services(&self) -> BTreeSet<String> {
         self.waiting.iter().map(|call| call.service.clone()).collect()
     }
 
     pub fn next_deadline(&self) -> Option<Instant> {
         let waiting = self.waiting.iter().map(|call| call.deadline).min();
         let sent = self.clients.values();
-        let sent = sent.filter_map(|it| it.sent().values().map(|call| call.deadline).min()).min();
+        let sent =
+            sent.filter_map(|it| it.lock_sent().values().map(|call| call.deadline).min()).min();
         waiting.into_iter().chain(sent).min()
     }
 
@@ -134,7 +138,7 @@ impl Calls {
         let Some(client) = self.clients.get(service) else { return is_new };
         let mut free = client.free_window(Instant::now());
         // The lookup of matches costs more.
-        let matched = if free > 0 { client.matched(&offer.servers) } else { Vec::new() };
+        let matched = if free > 0 { client.matched_servers(&offer.servers) } else { Vec::new() };
         let Some(first) = matched.first() else { return is_new };
         let fits = |call: &mut Call| {
             let fits = call.service == service && free > 0;
@@ -212,7 +216,8 @@ impl Client {
         let max_message = context.max_message;
         let receive = move |payload: Bytes, info: &SampleInfo| {
             let (Some(identity), Some(server)) = (identity.get(), info.writer) else { return };
-            let Some((seq, outcome)) = identity.answered(&payload, &server, info.related) else {
+            let Some((seq, outcome)) = identity.answered_call(&payload, &server, info.related)
+            else {
                 return;
             };
             // None: the call has ended, or another server was faster.
@@ -227,12 +232,12 @@ impl Client {
         Ok(Self { type_name: offer.type_name.clone(), identity, sent, replies, requests })
     }
 
-    fn sent(&self) -> MutexGuard<'_, HashMap<i64, SentCall>> {
+    fn lock_sent(&self) -> MutexGuard<'_, HashMap<i64, SentCall>> {
         lock(&self.sent)
     }
 
     /// Servers that have matched us on both topics.
-    fn matched(&self, servers: &[Server]) -> Vec<Server> {
+    fn matched_servers(&self, servers: &[Server]) -> Vec<Server> {
         let (readers, writers) = (self.requests.matched(), self.replies.matched());
         let is_matched =
             |server: &&Server| readers.contains(&server.reader) && writers.contains(&server.writer);
@@ -242,7 +247,7 @@ impl Client {
     /// The number of requests that may be sent now.
     fn free_window(&self, now: Instant) -> usize {
         let is_on_its_way = |sent: &&SentCall| now < sent.at + TAKEN_AFTER;
-        WINDOW.saturating_sub(self.sent().values().filter(is_on_its_way).count())
+        WINDOW.saturating_sub(self.lock_sent().values().filter(is_on_its_way).count())
     }
 
     /// The reply may arrive at once: the call is entered first. Only one thread writes requests.
@@ -252,16 +257,16 @@ impl Client {
         let sample = self.identity.request(&first.reader, seq, request);
         let servers = servers.iter().map(|server| server.reader).collect();
         let at = Instant::now();
-        self.sent().insert(seq, SentCall { call, patience, deadline, at, servers });
+        self.lock_sent().insert(seq, SentCall { call, patience, deadline, at, servers });
         let written = self.requests.write(sample.payload, sample.related);
         if written.is_err() {
-            self.sent().remove(&seq);
+            self.lock_sent().remove(&seq);
         }
         written.map(drop)
     }
 
     fn take_if(&self, is_over: impl Fn(&mut SentCall) -> bool) -> Vec<SentCall> {
-        self.sent().extract_if(|_, sent| is_over(sent)).map(|(_, sent)| sent).collect()
+        self.lock_sent().extract_if(|_, sent| is_over(sent)).map(|(_, sent)| sent).collect()
     }
 }
 

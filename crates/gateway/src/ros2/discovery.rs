@@ -29,14 +29,14 @@ impl Endpoints {
         Self::new(false, MAX_ENDPOINTS)
     }
 
-    fn each(&self, topic: &str, role: Role) -> impl Iterator<Item = &Known> {
+    fn endpoints_of_topic(&self, topic: &str, role: Role) -> impl Iterator<Item = &Known> {
         self.keyless(topic, role).map(|(_, known)| known)
     }
 
     /// The offer of a topic. Of several types it has the one with most publishers.
     pub fn topic_offer(&self, topic: &str) -> Option<Offer> {
         let mut types = BTreeMap::<&str, Vec<&Known>>::new();
-        for writer in self.each(topic, Role::Publisher) {
+        for writer in self.endpoints_of_topic(topic, Role::Publisher) {
             types.entry(&writer.type_name).or_default().push(writer);
         }
         let (dds_type, writers) = types
@@ -49,14 +49,14 @@ impl Endpoints {
         Some(Offer {
             type_name: names::ros_type(dds_type)?,
             hash: hashes.max().cloned().unwrap_or_default(),
-            united: Qos::combined(&each)?,
+            united: Qos::combined_offer(&each)?,
             other_types: other_types.map(|other| (*other).into()).collect(),
         })
     }
 
     /// Whether a topic has a subscriber of this DDS type.
     pub fn is_wanted(&self, topic: &str, dds_type: &str) -> bool {
-        self.each(topic, Role::Subscriber).any(|reader| reader.type_name == dds_type)
+        self.endpoints_of_topic(topic, Role::Subscriber).any(|reader| reader.type_name == dds_type)
     }
 
     /// What is wrong with local publishers, if the topic may be sent, and subscribers, if peers
@@ -85,7 +85,9 @@ impl Endpoints {
     /// The worst conflict of the topic's endpoints with a publisher of this DDS type
     /// and hash.
     pub fn topic_conflict(&self, topic: &str, dds_type: &str, hash: &str) -> Option<Conflict> {
-        let all = self.each(topic, Role::Publisher).chain(self.each(topic, Role::Subscriber));
+        let all = self
+            .endpoints_of_topic(topic, Role::Publisher)
+            .chain(self.endpoints_of_topic(topic, Role::Subscriber));
         let conflicts = all.filter_map(|other| {
             let name = names::ros_type(&other.type_name).unwrap_or_else(|| other.type_name.clone());
             Conflict::with(name, &other.hash, other.type_name == dds_type, hash)
@@ -119,13 +121,13 @@ mod tests {
     }
 
     #[test]
-    fn a_topic_is_offered_from_its_first_publisher_to_its_last() {
+    fn a_topic_is_offered_while_it_has_publishers() {
         let mut domain = Endpoints::for_topics();
         let (first, second) = (endpoint(1, "rt/scan", SCAN), endpoint(2, "rt/scan", SCAN));
         assert_eq!(domain.on_event(&Discovery::Writer(first.clone())), topic("/scan"));
         domain.on_event(&Discovery::Writer(second.clone()));
         let offer = domain.topic_offer("/scan").unwrap();
-        let publishers = domain.each("/scan", Role::Publisher).count();
+        let publishers = domain.endpoints_of_topic("/scan", Role::Publisher).count();
         assert_eq!((offer.type_name.as_str(), publishers), ("sensor_msgs/msg/LaserScan", 2));
         let gone = |guid| Discovery::WriterGone { guid };
         assert_eq!(domain.on_event(&gone(first.guid)), topic("/scan"));
@@ -161,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn the_more_common_of_two_types_is_offered_and_the_other_type_is_named() {
+    fn the_more_common_type_is_offered_and_the_other_reported() {
         let mut domain = Endpoints::for_topics();
         for (number, type_name) in [(1, TEXT), (2, SCAN), (3, SCAN)] {
             domain.on_event(&Discovery::Writer(endpoint(number, "rt/x", type_name)));

@@ -90,7 +90,7 @@ impl Endpoints {
             keyed,
             type_name: endpoint.type_name.clone(),
             hash: names::type_hash(&endpoint.qos.user_data).unwrap_or_default().to_owned(),
-            qos: qos::offered(&endpoint.qos),
+            qos: qos::offered_qos(&endpoint.qos),
         };
         self.known.insert(endpoint.guid, known);
         self.by_name.entry(name.clone()).or_default().insert(endpoint.guid);

@@ -60,13 +60,13 @@ impl Default for Pace {
 
 impl Pace {
     /// The time of the next message, if there is a change.
-    pub fn due(&self, now: Instant) -> Option<Instant> {
+    pub fn next_message_time(&self, now: Instant) -> Option<Instant> {
         self.changed.then(|| self.sent.map_or(now, |at| at + INTERVAL))
     }
 
     /// Whether to send a message now; if so, it counts as sent.
     pub fn take(&mut self, now: Instant) -> bool {
-        let is_due = self.due(now).is_some_and(|due| due <= now);
+        let is_due = self.next_message_time(now).is_some_and(|due| due <= now);
         if is_due {
             *self = Self { changed: false, sent: Some(now) };
         }
@@ -196,7 +196,7 @@ mod tests {
     #[test]
     fn messages_are_sent_at_once_then_at_intervals_and_the_last_change_is_sent() {
         let (mut pace, start) = (Pace::default(), Instant::now());
-        assert_eq!(pace.due(start), Some(start));
+        assert_eq!(pace.next_message_time(start), Some(start));
         let mut sent = Vec::new();
         for ms in 0..1000 {
             pace.changed = true;
@@ -204,14 +204,14 @@ mod tests {
         }
         assert_eq!(sent, (0..1000).step_by(100).collect::<Vec<_>>());
         let last = start + 10 * INTERVAL;
-        assert_eq!(pace.due(start), Some(last), "the last change is sent as well");
-        assert!(pace.take(last) && pace.due(last).is_none());
+        assert_eq!(pace.next_message_time(start), Some(last), "the last change is sent as well");
+        assert!(pace.take(last) && pace.next_message_time(last).is_none());
         pace.changed = true;
         assert!(pace.take(last + 2 * INTERVAL), "at once after a quiet time");
     }
 
     #[test]
-    fn a_flood_of_messages_causes_one_notification_and_the_last_size_counts() {
+    fn a_flood_of_messages_causes_one_notification_with_the_last_size() {
         let observed = ObservedGidBytes::default();
         let (short, long) = (GidBytes::Sixteen, GidBytes::TwentyFour);
         assert!(!observed.on_message(short), "the default");

@@ -107,7 +107,7 @@ impl Histories {
     }
 
     /// Topics whose counts have ended.
-    pub fn ended(&mut self, now: Instant) -> Vec<String> {
+    pub fn take_ended(&mut self, now: Instant) -> Vec<String> {
         let is_over = |_: &String, count: &mut Count| count.until <= now;
         let mut topics = Vec::new();
         for (topic, count) in self.counting.extract_if(.., is_over) {

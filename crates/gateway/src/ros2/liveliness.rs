@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn a_topic_is_lost_when_no_reader_sees_a_publisher_that_is_alive() {
+    fn a_topic_is_lost_when_no_publisher_is_alive() {
         let (mut seen, start) = (Observed::default(), Instant::now());
         let second = 1000 * MS;
         assert_eq!(seen.state(second), State::Unknown);

@@ -261,22 +261,25 @@ mod tests {
             self.announced.on_message(&graph_writer, nodes.collect());
         }
 
-        fn shown(&self) -> Nodes {
+        fn shown_nodes(&self) -> Nodes {
             self.announced.nodes(&self.topics, &Endpoints::for_services())
         }
     }
 
     #[test]
-    fn participants_that_have_ended_are_forgotten_and_make_room() {
+    fn ended_participants_are_removed() {
         let mut domain = Domain::new();
         for participant in 0..3 * MAX_PARTICIPANTS {
             domain.add(participant, &[format!("n{participant}")]);
-            assert!(domain.shown().contains_key(&format!("/r/n{participant}")), "{participant}");
+            assert!(
+                domain.shown_nodes().contains_key(&format!("/r/n{participant}")),
+                "{participant}"
+            );
             assert!(!domain.announced.names().is_empty());
             domain.announced.on_notified();
             let gone = Discovery::WriterGone { guid: guid(participant, 0) };
             assert!(domain.announced.on_event(&gone), "the actor is notified");
-            assert!(domain.announced.names().is_empty() && domain.shown().is_empty());
+            assert!(domain.announced.names().is_empty() && domain.shown_nodes().is_empty());
             // A message that is read late, and another end of the same writer.
             domain.announced.on_message(&guid(participant, 0), vec![node("late", Vec::new())]);
             assert!(!domain.announced.on_event(&gone) && domain.announced.names().is_empty());
@@ -284,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn a_participant_has_one_place_and_endpoints_of_its_own_alone() {
+    fn a_participant_is_listed_once_with_only_its_endpoints() {
         let mut domain = Domain::new();
         domain.add(1, &["honest".into()]);
         for number in 100..100 + 2 * MAX_PARTICIPANTS {
@@ -293,16 +296,16 @@ mod tests {
             domain.announced.on_message(&graph_writer, vec![node("liar", vec![guid(1, 1)])]);
         }
         domain.add(3, &["later".into()]);
-        assert_eq!(domain.shown().into_keys().collect::<Vec<_>>(), ["/r/honest", "/r/later"]);
+        assert_eq!(domain.shown_nodes().into_keys().collect::<Vec<_>>(), ["/r/honest", "/r/later"]);
         // Nor does it take the name of a node for itself.
         domain
             .announced
             .on_message(&guid(2, 99 + 2 * MAX_PARTICIPANTS), vec![node("honest", vec![])]);
-        assert_eq!(domain.shown()["/r/honest"].publishes, ["/t".to_owned()].into());
+        assert_eq!(domain.shown_nodes()["/r/honest"].publishes, ["/t".to_owned()].into());
     }
 
     #[test]
-    fn no_report_precedes_discovery() {
+    fn nothing_is_reported_before_discovery() {
         let (mut reports, now) = (Reports::default(), Instant::now());
         reports.want(true, now);
         reports.on_change();
@@ -313,19 +316,19 @@ mod tests {
     }
 
     #[test]
-    fn many_nodes_of_a_participant_leave_room_for_nodes_of_other_participants() {
+    fn many_nodes_of_a_participant_do_not_exclude_others() {
         let mut domain = Domain::new();
         domain.add(1, &(0..2 * MAX_NODES).map(|number| format!("a{number}")).collect::<Vec<_>>());
         domain.add(2, &["z".into(), "y".into()]);
-        let shown = domain.shown();
+        let shown = domain.shown_nodes();
         assert!(shown.contains_key("/r/z") && shown.contains_key("/r/y"));
         assert_eq!(shown.len(), MAX_NODES);
         domain.add(1, &["a".into()]);
-        assert_eq!(domain.shown().len(), 3, "what a message lacks is forgotten");
+        assert_eq!(domain.shown_nodes().len(), 3, "what a message lacks is forgotten");
     }
 
     #[test]
-    fn stand_ins_take_our_endpoints_once_and_no_name_of_a_local_node() {
+    fn stand_ins_own_our_endpoints_and_avoid_names_of_local_nodes() {
         let mut stand_ins = StandIns::default();
         let shown = |topic: &str| Shown {
             publishes: [topic.to_owned()].into(),

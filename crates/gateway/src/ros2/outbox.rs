@@ -77,7 +77,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn peers_take_turns_and_each_keeps_its_order() {
+    fn peers_take_turns_in_their_own_order() {
         let mut outbox = Outbox::default();
         let flood = (0..1000).map(|number| (1, number));
         for message in flood.chain([(2, 0), (2, 1), (3, 0)]) {
@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn a_peer_fills_its_own_queue_alone_in_number_and_in_bytes() {
+    fn a_peer_can_fill_only_its_own_queue() {
         let mut outbox = Outbox::default();
         for number in 0..MAX_QUEUED {
             outbox.push(Some(1), 1, number).unwrap();

@@ -150,7 +150,7 @@ impl Client {
 
     /// The number of our request and the outcome in a server's reply. `None`: the reply is for
     /// another client.
-    pub fn answered(
+    pub fn answered_call(
         &self,
         payload: &Bytes,
         server: &Guid,
@@ -161,10 +161,10 @@ impl Client {
             let header = in_order(header, payload.starts_with(&CDR_LE));
             let (own, seq) = header.split_first_chunk::<8>()?;
             let seq = i64::from_le_bytes(*seq.first_chunk()?);
-            return (*own == self.own_bytes()).then(|| (seq, checked(response)));
+            return (*own == self.own_bytes()).then(|| (seq, checked_response(response)));
         }
         let related = related.filter(|id| id.writer == self.reader || id.writer == self.writer)?;
-        Some((related.seq, checked(payload.clone())))
+        Some((related.seq, checked_response(payload.clone())))
     }
 
     /// Our identification for servers with rmw_cyclonedds.
@@ -175,7 +175,7 @@ impl Client {
     }
 }
 
-fn checked(response: Bytes) -> Outcome {
+fn checked_response(response: Bytes) -> Outcome {
     match is_cdr(&response) {
         true => Ok(response),
         false => Err("the response is in an encoding other than CDR".into()),
@@ -240,10 +240,10 @@ pub mod tests {
         let request = US.request(&FAST, 4, payload.clone());
         assert_eq!((&request.payload, request.related.unwrap().writer), (&payload, US.reader));
         for (writer, expected) in [(US.reader, Some(4)), (US.writer, Some(4)), ([1; 16], None)] {
-            let answered = US.answered(&payload, &FAST, Some(SampleId { writer, seq: 4 }));
+            let answered = US.answered_call(&payload, &FAST, Some(SampleId { writer, seq: 4 }));
             assert_eq!(answered.map(|(seq, _)| seq), expected);
         }
-        assert_eq!(US.answered(&payload, &FAST, None), None);
+        assert_eq!(US.answered_call(&payload, &FAST, None), None);
     }
 
     #[test]
@@ -257,23 +257,23 @@ pub mod tests {
             assert_eq!(bare, plain(client));
             let Sample { payload: reply, related } = caller.reply(plain(server));
             assert!(related.is_none());
-            let (seq, outcome) = US.answered(&reply, &CYCLONE, None).unwrap();
+            let (seq, outcome) = US.answered_call(&reply, &CYCLONE, None).unwrap();
             assert_eq!((seq, outcome.unwrap()), (1 << 33, plain(server)));
             let other = Client { writer: [1; 16], ..US };
-            assert_eq!(other.answered(&reply, &CYCLONE, None), None);
+            assert_eq!(other.answered_call(&reply, &CYCLONE, None), None);
         }
     }
 
     proptest::proptest! {
         #[test]
-        fn any_bytes_are_accepted_or_not(bytes: Vec<u8>, seq: i64) {
+        fn any_bytes_are_accepted_or_refused_without_a_panic(bytes: Vec<u8>, seq: i64) {
             let bytes = Bytes::from(bytes);
             for program in [FAST, CYCLONE] {
                 if let Some((caller, request)) = Caller::from_request(&bytes, program, &info(seq, None)) {
                     caller.reply(request);
                 }
                 US.request(&program, seq, bytes.clone());
-                US.answered(&bytes, &program, Some(SampleId { writer: US.reader, seq }));
+                US.answered_call(&bytes, &program, Some(SampleId { writer: US.reader, seq }));
             }
         }
     }
@@ -285,13 +285,13 @@ pub mod tests {
         for length in 0..payload.len() {
             let cut = payload.slice(..length);
             assert!(Caller::from_request(&cut, CYCLONE, &info(1, None)).is_none(), "{length}");
-            assert_eq!(US.answered(&cut, &CYCLONE, None), None, "{length}");
+            assert_eq!(US.answered_call(&cut, &CYCLONE, None), None, "{length}");
         }
         let parameters = Bytes::from_static(&[0, 3, 0, 0]);
         assert!(Caller::from_request(&parameters, FAST, &info(1, None)).is_none());
         let ours = Some(SampleId { writer: US.reader, seq: 1 });
         for payload in [Bytes::new(), parameters] {
-            US.answered(&payload, &FAST, ours).unwrap().1.unwrap_err();
+            US.answered_call(&payload, &FAST, ours).unwrap().1.unwrap_err();
         }
     }
 }

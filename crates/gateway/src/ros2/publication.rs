@@ -64,7 +64,7 @@ struct Writers {
 
 impl Writers {
     /// The classes with writers.
-    fn shown(&self) -> impl Iterator<Item = Class> {
+    fn classes_with_writers(&self) -> impl Iterator<Item = Class> {
         let hidden = self.hidden;
         self.classes.iter().filter(move |class| !hidden || class.keeps_reliably())
     }
@@ -97,7 +97,7 @@ impl Writers {
 
     /// The transient local classes, each once for a publisher of it that has no message so far.
     fn classes_waiting(&self) -> Vec<Class> {
-        let kept = self.shown().filter(|class| class.transient_local);
+        let kept = self.classes_with_writers().filter(|class| class.transient_local);
         let mut missing = Vec::new();
         for class in kept {
             let known = self.of_source.values().filter(|of| of.has(class)).count();
@@ -134,7 +134,7 @@ impl Publication {
     pub fn serves(&self, topic: &Topic) -> bool {
         let policies = |topic: &Topic| {
             let class = Class { transient_local: false, reliable: true };
-            self.policies(topic, &Policies { depth: 1, ..usual(topic, class) })
+            self.policies(topic, &Policies { depth: 1, ..default_policies(topic, class) })
         };
         self.topic.type_name == topic.type_name && policies(&self.topic) == policies(topic)
     }
@@ -236,10 +236,10 @@ impl Publication {
         let changed = self.add_missing(&mut writers);
         drop(writers);
         drop(gone);
-        self.settled(changed);
+        self.on_writers_changed(changed);
     }
 
-    fn settled(&self, changed: Result<Vec<Arc<RawWriter>>, DdsError>) {
+    fn on_writers_changed(&self, changed: Result<Vec<Arc<RawWriter>>, DdsError>) {
         match changed {
             Ok(outdated) => self.report(outdated),
             Err(error) => {
@@ -256,7 +256,7 @@ impl Publication {
             if is_first && writers.classes.keep_messages() {
                 let changed = self.add_missing(&mut writers);
                 drop(writers);
-                self.settled(changed);
+                self.on_writers_changed(changed);
             }
             return;
         }
@@ -332,7 +332,7 @@ impl Publication {
             let lifespan = origin.lifespan_within(self.topic.qos.lifespan);
             Policies { class, depth: kept.depth.clamp(1, MAX_DEPTH), lifespan }
         } else if have_it.is_empty() {
-            usual(&self.topic, class)
+            default_policies(&self.topic, class)
         } else {
             // Later ones get nothing by best effort.
             return Ok(());
@@ -361,7 +361,7 @@ impl Publication {
         let is_changed = Cell::new(false);
         let Writers { classes, waiting, of_source, .. } = &mut *all;
         let ready = || {
-            let is_usual = usual(&self.topic, class) == *message.policies;
+            let is_usual = default_policies(&self.topic, class) == *message.policies;
             let at = waiting.iter().position(|(of, _)| is_usual && *of == class)?;
             is_changed.set(true);
             Some(waiting.remove(at).1)
@@ -416,7 +416,7 @@ impl Publication {
     /// A writer for all subscribers that match the description of the topic.
     fn usual_writer(&self, class: Class, all: Classes) -> Result<Arc<RawWriter>, DdsError> {
         let everyone = Audience::AllBut(BTreeSet::new());
-        self.writer(&usual(&self.topic, class), everyone, all).map(Arc::new)
+        self.writer(&default_policies(&self.topic, class), everyone, all).map(Arc::new)
     }
 
     fn writer(
@@ -448,7 +448,7 @@ impl Publication {
 }
 
 /// What a writer is like if its publisher is as the description of the topic.
-fn usual(topic: &Topic, class: Class) -> Policies {
+fn default_policies(topic: &Topic, class: Class) -> Policies {
     let Qos { depth, lifespan, .. } = topic.qos;
     Policies { class, depth: depth.clamp(1, MAX_DEPTH), lifespan }
 }

@@ -17,7 +17,7 @@ const DURABILITY: u32 = 2;
 const RELIABILITY: u32 = 11;
 
 /// The offer of a writer. DDS does not announce its depth.
-pub fn offered(dds: &Dds) -> Qos {
+pub fn offered_qos(dds: &Dds) -> Qos {
     Qos {
         transient_local: dds.durability >= TRANSIENT_LOCAL,
         depth: 1,
@@ -133,9 +133,9 @@ mod tests {
         };
         let dds = to_write(&qos, String::new());
         assert_eq!(dds.depth, 3);
-        assert_eq!(Qos { depth: 3, ..offered(&dds) }, qos);
+        assert_eq!(Qos { depth: 3, ..offered_qos(&dds) }, qos);
         for odd in [0, -1, i64::MIN, INFINITE] {
-            assert_eq!(offered(&Dds { deadline: odd, ..Dds::default() }).deadline, None);
+            assert_eq!(offered_qos(&Dds { deadline: odd, ..Dds::default() }).deadline, None);
         }
     }
 }

@@ -29,7 +29,7 @@ impl KnownReaders {
                     && all.topics.len() < MAX_READERS =>
             {
                 all.topics.insert(reader.guid, reader.topic.clone());
-                let is_late_joiner = qos::offered(&reader.qos).transient_local;
+                let is_late_joiner = qos::offered_qos(&reader.qos).transient_local;
                 let of_topic = all.by_topic.entry(reader.topic.clone()).or_default();
                 of_topic.insert(reader.guid, is_late_joiner);
             }
@@ -62,7 +62,7 @@ mod tests {
     use tautline_dds::{Endpoint, Qos as Dds};
 
     #[test]
-    fn subscribers_are_known_until_they_leave_and_subscribers_of_tautline_never() {
+    fn local_subscribers_are_known_until_they_leave() {
         let readers = KnownReaders::default();
         let reader = |number, user_data| {
             Discovery::Reader(Endpoint {

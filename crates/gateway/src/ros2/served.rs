@@ -46,7 +46,7 @@ impl Served {
     }
 
     /// Readers that a reply would reach now. The lookups take time.
-    pub fn matched(&self) -> Vec<Guid> {
+    pub fn matched_readers(&self) -> Vec<Guid> {
         self.replies.matched()
     }
 

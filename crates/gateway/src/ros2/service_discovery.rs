@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn the_more_common_of_two_types_is_offered_and_a_client_of_another_named() {
+    fn the_more_common_service_type_is_offered_and_other_clients_reported() {
         let mut servers = Endpoints::for_services();
         for (participant, type_name) in [(1, EMPTY), (2, BOOL), (3, BOOL)] {
             servers.on_event(&Discovery::Reader(request(participant, type_name)));

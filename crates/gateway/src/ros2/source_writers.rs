@@ -126,7 +126,7 @@ impl<W: Clone> SourceWriters<W> {
         let at = match known {
             Some(at) => at,
             None => {
-                if !self.late.last().is_some_and(|it| it.suits(message)) {
+                if !self.late.last().is_some_and(|it| it.may_write(message)) {
                     self.late.push(LateWriter::new(message, ready, &mut create)?);
                 }
                 self.late.len() - 1
@@ -214,7 +214,7 @@ impl<W> LateWriter<W> {
     }
 
     /// Whether it may write a message: nobody who has the message matches it.
-    fn suits(&self, message: &Message<'_>) -> bool {
+    fn may_write(&self, message: &Message<'_>) -> bool {
         self.policies == *message.policies && message.have_it.is_subset(&self.excluded)
     }
 }
@@ -277,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn a_writer_that_waits_takes_all_messages_of_its_publisher() {
+    fn a_waiting_writer_gets_all_messages_of_its_publisher() {
         let mut world = World::new(2, true, &[A]);
         for identity in 1..=3 {
             assert!(world.write(identity, &[]).is_empty());
@@ -288,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn late_joiners_get_as_many_as_the_publisher_keeps_after_others_had_some_already() {
+    fn late_joiners_get_as_many_messages_as_the_publisher_keeps() {
         let mut world = World::new(5, true, &[A, B]);
         (1..=3).for_each(|old| drop(world.write(old, &[A, B])));
         assert!(world.joins(A).is_empty());

@@ -312,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn a_publisher_with_more_messages_than_its_known_depth_is_counted_again_seldom() {
+    fn a_publisher_beyond_its_known_depth_is_rarely_counted_again() {
         let mut publishers = Publishers::default();
         let mut counted = |writer, len| {
             let mut is_counted = |seq: &i64| publishers.on_message(writer, *seq, len).2.is_some();

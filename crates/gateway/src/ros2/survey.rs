@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn topics_and_services_have_their_names_of_ros() {
+    fn topics_and_services_have_their_ros_names() {
         let mut found = Found::default();
         let twist = "geometry_msgs::msg::dds_::Twist_";
         let mut tautline = endpoint(1, "rt/other", twist);

@@ -38,7 +38,7 @@ impl KnownWriters {
                 let known = match names::is_of_tautline(&writer.qos.user_data) {
                     true => Writer::OfTautline,
                     false => {
-                        let offered = qos::offered(&writer.qos);
+                        let offered = qos::offered_qos(&writer.qos);
                         Writer::Local(offered.class(), offered.lifespan)
                     }
                 };

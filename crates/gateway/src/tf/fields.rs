@@ -146,17 +146,17 @@ impl FrameFields {
         message: &[u8],
         rules: &Rules,
     ) -> Result<Option<Vec<u8>>, TranscodeError> {
-        self.0.changed(message, Change::Rename(rules))
+        self.0.with_changed_fields(message, Change::Rename(rules))
     }
 
     /// The message with the names that its frames have on the robot with these rules; `None` if they
     /// are the same.
-    pub fn restored(
+    pub fn with_names_restored(
         &self,
         message: &[u8],
         rules: &Rules,
     ) -> Result<Option<Vec<u8>>, TranscodeError> {
-        self.0.changed(message, Change::Restore(rules))
+        self.0.with_changed_fields(message, Change::Restore(rules))
     }
 }
 
@@ -168,8 +168,12 @@ impl StampFields {
 
     /// The message with stamps that are later by this number of nanoseconds; `None` if it has none.
     /// A stamp of 0 is none, and one that would be out of range stays.
-    pub fn moved(&self, message: &[u8], by_ns: i64) -> Result<Option<Vec<u8>>, TranscodeError> {
-        self.0.changed(message, Change::Move(by_ns))
+    pub fn with_moved_stamps(
+        &self,
+        message: &[u8],
+        by_ns: i64,
+    ) -> Result<Option<Vec<u8>>, TranscodeError> {
+        self.0.with_changed_fields(message, Change::Move(by_ns))
     }
 }
 
@@ -236,7 +240,7 @@ impl Fields {
         Some(Self { dialect: schema.dialect, parts, has_wide_text })
     }
 
-    fn changed(
+    fn with_changed_fields(
         &self,
         message: &[u8],
         change: Change<'_>,
@@ -303,7 +307,7 @@ impl Walk<'_> {
         let parts = self.parts;
         for (index, step) in parts[0].steps.iter().enumerate() {
             if index >= parts[0].sought_end && self.can_copy(step.alignment) {
-                let rest = self.from.left();
+                let rest = self.from.remaining_bytes();
                 return self.copy(rest as u64);
             }
             self.field(step)?;
@@ -312,7 +316,7 @@ impl Walk<'_> {
     }
 
     fn field(&mut self, step: &Step) -> Result<(), TranscodeError> {
-        self.values(step).map_err(|error| error.within(&step.name))
+        self.values(step).map_err(|error| error.with_outer_field(&step.name))
     }
 
     /// Whether bytes with this alignment at most have the same padding in both messages.
@@ -324,7 +328,11 @@ impl Walk<'_> {
     fn copy(&mut self, bytes: u64) -> Result<(), TranscodeError> {
         let bytes = self.from.take(usize::try_from(bytes).unwrap_or(usize::MAX))?;
         // An unchanged message is not needed, however large it is.
-        if self.from.left() == 0 && !self.is_changed { Ok(()) } else { self.to.put(bytes) }
+        if self.from.remaining_bytes() == 0 && !self.is_changed {
+            Ok(())
+        } else {
+            self.to.put(bytes)
+        }
     }
 
     fn values(&mut self, step: &Step) -> Result<(), TranscodeError> {
@@ -366,7 +374,7 @@ impl Walk<'_> {
             let done = steps.iter().try_for_each(|step| self.field(step));
             done.map_err(|error| match count {
                 1 => error,
-                _ => error.within(&format!("[{index}]")),
+                _ => error.with_outer_field(&format!("[{index}]")),
             })?;
         }
         Ok(())
@@ -389,7 +397,7 @@ impl Walk<'_> {
         let (seconds, nanoseconds) = numbers.split_at(4);
         let moved = match self.change {
             Change::Move(by_ns) => {
-                moved(number(seconds), number(nanoseconds), by_ns, self.latest_second)
+                moved_time(number(seconds), number(nanoseconds), by_ns, self.latest_second)
             }
             Change::Rename(_) | Change::Restore(_) => None,
         };
@@ -423,7 +431,7 @@ impl Walk<'_> {
 
 /// Seconds and nanoseconds later by `by_ns`; `None` if there is no such stamp. Seconds beyond `latest`
 /// are negative in ROS 2: no clock shows a time before 1970.
-fn moved(seconds: u32, nanoseconds: u32, by_ns: i64, latest: u32) -> Option<(u32, u32)> {
+fn moved_time(seconds: u32, nanoseconds: u32, by_ns: i64, latest: u32) -> Option<(u32, u32)> {
     const SECOND: i64 = 1_000_000_000;
     if (seconds, nanoseconds) == (0, 0) || seconds > latest {
         return None;
@@ -461,7 +469,7 @@ impl Compiler<'_> {
         let (mut span, mut alignment) = (Some(Span::default()), 1);
         for field in owner.fields.iter().filter(|field| field.arity != Arity::Array(0)) {
             let (kind, element) = self.element(owner, field);
-            span = span.zip(repeated(element.span, field.arity)).map(|(a, b)| a.then(b));
+            span = span.zip(repeated(element.span, field.arity)).map(|(a, b)| a.followed_by(b));
             let length = match field.arity {
                 Arity::Sequence(_) => self.alignment(LENGTH_BYTES),
                 Arity::One | Arity::Array(_) => 1,

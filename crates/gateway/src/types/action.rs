@@ -107,7 +107,7 @@ pub fn installed_part(ros2_type: &str, installed: &Installed) -> Result<String, 
         problem: error.to_string(),
     };
     let schema = Schema::parse(&own, &texts[part as usize], Dialect::Ros2).map_err(unusable)?;
-    Ok(wrapped(part, &schema))
+    Ok(wrapped_definition(part, &schema))
 }
 
 /// Goal, result and feedback in one ROS, as far as they are known.
@@ -116,7 +116,7 @@ pub struct Parts(pub [Option<Schema>; 3]);
 
 impl Parts {
     /// The parts of an action (`package/Type`) that are installed.
-    pub fn installed(name: &str, dialect: Dialect, installed: &Installed) -> Self {
+    pub fn from_installed(name: &str, dialect: Dialect, installed: &Installed) -> Self {
         let own = |part: Part| match dialect {
             Dialect::Ros1 => format!("{name}{}", part.word()),
             Dialect::Ros2 => format!("{name}_{}", part.word()),
@@ -143,14 +143,14 @@ impl Parts {
                 .ok()
                 .map(|[request, response]| if part == Part::Goal { request } else { response }),
         };
-        let inner = whole.and_then(|schema| inner(&schema, part.field()));
+        let inner = whole.and_then(|schema| field_schema(&schema, part.field()));
         if let Some(inner) = inner {
             self.0[part as usize] = Some(inner);
         }
     }
 
     /// The parts of `self`; a missing one is taken from `other`.
-    pub fn or(self, other: Self) -> Self {
+    pub fn or_else_from(self, other: Self) -> Self {
         let [a, b, c] = self.0;
         let [x, y, z] = other.0;
         Self([a.or(x), b.or(y), c.or(z)])
@@ -158,7 +158,7 @@ impl Parts {
 }
 
 /// The type of a field, as a definition of its own.
-fn inner(schema: &Schema, field: &str) -> Option<Schema> {
+fn field_schema(schema: &Schema, field: &str) -> Option<Schema> {
     let found = schema.root().fields.iter().find(|it| it.name == field)?;
     let Base::Struct(number) = found.base else { return None };
     let mut structs = schema.structs.clone();
@@ -184,7 +184,7 @@ fn with_types<'a>(text: &str, types: impl IntoIterator<Item = (&'a str, &'a str)
 }
 
 /// The definition of ROS 2's type around a part.
-fn wrapped(part: Part, schema: &Schema) -> String {
+fn wrapped_definition(part: Part, schema: &Schema) -> String {
     let name = &schema.root().name;
     let head = match part {
         Part::Goal => {
@@ -252,14 +252,14 @@ impl ActionType {
                 transcoder(Part::Feedback, &feedback)?,
             ],
             ros2: [
-                wrapped(Part::Goal, &goal[1]),
-                wrapped(Part::Result, &result[1]),
-                wrapped(Part::Feedback, &feedback[1]),
+                wrapped_definition(Part::Goal, &goal[1]),
+                wrapped_definition(Part::Result, &result[1]),
+                wrapped_definition(Part::Feedback, &feedback[1]),
             ],
             ros1: [
-                around(name, Part::Goal, &goal[0])?,
-                around(name, Part::Result, &result[0])?,
-                around(name, Part::Feedback, &feedback[0])?,
+                message_around_part(name, Part::Goal, &goal[0])?,
+                message_around_part(name, Part::Result, &result[0])?,
+                message_around_part(name, Part::Feedback, &feedback[0])?,
             ],
             name: name.into(),
             no_result,
@@ -343,7 +343,7 @@ impl ActionType {
 const MAX_NO_RESULT_BYTES: usize = 1 << 20;
 
 /// The message of ROS 1 around a part.
-fn around(name: &str, part: Part, schema: &Schema) -> Result<Schema, String> {
+fn message_around_part(name: &str, part: Part, schema: &Schema) -> Result<Schema, String> {
     let (wrapper, own) = (format!("{name}Action{}", part.word()), &schema.root().name);
     let text = schema.to_text();
     let field = part.field();
@@ -469,7 +469,7 @@ mod tests {
     }
 
     #[test]
-    fn the_definitions_of_ros_2_give_the_parts_back() {
+    fn ros_2_definitions_are_split_into_their_parts() {
         let action = action();
         let mut parts = Parts::default();
         for part in [Part::Goal, Part::Result] {

@@ -20,7 +20,7 @@ use super::hash::{service_type_hash, type_hash};
 use super::installed::Installed;
 use super::service_parts::request_and_response;
 use super::transcode::cursor::{Layout, Reader};
-use super::transcode::{MAX_PADDING, TranscodeError, at_end, cdr_reader, each};
+use super::transcode::{MAX_PADDING, TranscodeError, at_end, cdr_reader, for_each_element};
 use super::trust::leaves_layout_open;
 use crate::{Service, Topic};
 use spans::Span;
@@ -126,7 +126,7 @@ impl Walk<'_> {
         let varied = self.varied;
         for step in &varied[number].steps {
             self.skip(step.before)?;
-            self.field(step).map_err(|error| error.within(&step.name))?;
+            self.field(step).map_err(|error| error.with_outer_field(&step.name))?;
         }
         self.skip(varied[number].after)
     }
@@ -137,7 +137,7 @@ impl Walk<'_> {
             Arity::Array(count) => count as usize,
             Arity::Sequence(bound) => {
                 let count = self.from.length()?;
-                within(bound, count, "elements")?;
+                check_bound(bound, count, "elements")?;
                 count
             }
         };
@@ -146,22 +146,22 @@ impl Walk<'_> {
                 let bytes = span.repeated_at(self.from.position(), count as u64);
                 self.from.skip(bytes)
             }
-            Element::Text(bound) => {
-                each(count, |_| within(bound, self.from.string()?.len(), "bytes of text"))
-            }
-            Element::WideText(bound) => each(count, |_| {
+            Element::Text(bound) => for_each_element(count, |_| {
+                check_bound(bound, self.from.string()?.len(), "bytes of text")
+            }),
+            Element::WideText(bound) => for_each_element(count, |_| {
                 let length = self.from.length()?;
                 if self.unit_bytes > 1 {
-                    within(bound, length, "units of text")?;
+                    check_bound(bound, length, "units of text")?;
                 }
                 self.from.skip(length.saturating_mul(self.unit_bytes) as u64)
             }),
-            Element::Struct(number) => each(count, |_| self.all_of(number)),
+            Element::Struct(number) => for_each_element(count, |_| self.all_of(number)),
         }
     }
 }
 
-fn within(bound: Option<u32>, found: usize, what: &str) -> Result<(), TranscodeError> {
+fn check_bound(bound: Option<u32>, found: usize, what: &str) -> Result<(), TranscodeError> {
     match bound.filter(|bound| found > *bound as usize) {
         Some(bound) => {
             Err(TranscodeError::new(format!("{found} {what}; allowed: at most {bound}")))
@@ -188,9 +188,9 @@ impl Compiler<'_> {
             let element = self.element(field.base);
             match (element, field.arity) {
                 (_, Arity::Array(0)) => {}
-                (Element::Fixed(span), Arity::One) => varied.after = varied.after.then(span),
+                (Element::Fixed(span), Arity::One) => varied.after = varied.after.followed_by(span),
                 (Element::Fixed(span), Arity::Array(count)) => {
-                    varied.after = varied.after.then(span.repeated(count.into()));
+                    varied.after = varied.after.followed_by(span.repeated(count.into()));
                 }
                 (element, arity) => {
                     let before = std::mem::take(&mut varied.after);

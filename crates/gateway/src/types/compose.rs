@@ -3,7 +3,7 @@
 
 use super::definition::{Arity, Base, DUMMY_FIELD, Dialect, Field, Primitive, Schema};
 use super::transcode::cursor::{Layout, Writer};
-use super::transcode::{TranscodeError, cdr_writer, each};
+use super::transcode::{TranscodeError, cdr_writer, for_each_element};
 
 /// Characters of a value that an error quotes.
 const MAX_QUOTED_CHARS: usize = 60;
@@ -54,7 +54,7 @@ impl Composer<'_> {
         if let Some((name, _)) = fields.iter().find(|(name, _)| !known(name)) {
             let real = part.fields.iter().map(|field| &*field.name);
             let all: Vec<&str> = real.filter(|name| *name != DUMMY_FIELD).collect();
-            return Err(wrong(&format!("the field {}", quoted(name)), &all.join(", ")));
+            return Err(wrong_value(&format!("the field {}", quoted(name)), &all.join(", ")));
         }
         for field in &part.fields {
             let value = fields.iter().find(|(name, _)| *name == field.name);
@@ -62,7 +62,7 @@ impl Composer<'_> {
                 Some((_, value)) => self.field(field, value, to),
                 None => self.zero(field, to),
             };
-            done.map_err(|error| error.within(&field.name))?;
+            done.map_err(|error| error.with_outer_field(&field.name))?;
         }
         Ok(())
     }
@@ -71,32 +71,32 @@ impl Composer<'_> {
         let elements = match (field.arity, value) {
             (Arity::One, _) => return self.value(field.base, value, to),
             (_, Written::List(elements)) => elements,
-            _ => return Err(wrong(&in_words(value), "a list")),
+            _ => return Err(wrong_value(&in_words(value), "a list")),
         };
         let count = elements.len();
         let found = || format!("{count} elements");
         match field.arity {
             Arity::Array(size) if count != size as usize => {
-                return Err(wrong(&found(), &size.to_string()));
+                return Err(wrong_value(&found(), &size.to_string()));
             }
             Arity::Sequence(Some(bound)) if count > bound as usize => {
-                return Err(wrong(&found(), &format!("at most {bound}")));
+                return Err(wrong_value(&found(), &format!("at most {bound}")));
             }
             Arity::Sequence(_) => to.length(count)?,
             _ => {}
         }
-        each(count, |index| self.value(field.base, &elements[index], to))
+        for_each_element(count, |index| self.value(field.base, &elements[index], to))
     }
 
     fn value(&self, base: Base, value: &Written, to: &mut Writer) -> Result<(), TranscodeError> {
         match (base, value) {
             (Base::Struct(number), Written::Map(fields)) => self.part(number, fields, to),
-            (Base::Struct(_), _) => Err(wrong(&in_words(value), "a map of its fields")),
+            (Base::Struct(_), _) => Err(wrong_value(&in_words(value), "a map of its fields")),
             (Base::String(bound), Written::One(text)) => {
                 check_bound(text.len(), "bytes", bound)?;
                 // Text in CDR ends at the first NUL.
                 if self.schema.dialect == Dialect::Ros2 && text.contains('\0') {
-                    return Err(wrong("text with NUL", "text without"));
+                    return Err(wrong_value("text with NUL", "text without"));
                 }
                 to.string(text.as_bytes())
             }
@@ -106,7 +106,7 @@ impl Composer<'_> {
                 let bytes: Vec<u8> = units.iter().flat_map(|unit| unit.to_le_bytes()).collect();
                 to.wide_text(&bytes)
             }
-            (Base::String(_) | Base::WString(_), _) => Err(wrong(&in_words(value), "text")),
+            (Base::String(_) | Base::WString(_), _) => Err(wrong_value(&in_words(value), "text")),
             (Base::Primitive(Primitive::Time | Primitive::Duration), Written::Map(parts)) => {
                 self.time(base, parts, to)
             }
@@ -116,7 +116,7 @@ impl Composer<'_> {
                     Written::One(text) => kind.read(text),
                     _ => None,
                 };
-                let bytes = read.ok_or_else(|| wrong(&in_words(value), &kind.allowed()))?;
+                let bytes = read.ok_or_else(|| wrong_value(&in_words(value), &kind.allowed()))?;
                 let size = primitive.bytes();
                 to.numbers(size as u8, &bytes[..size])
             }
@@ -135,14 +135,17 @@ impl Composer<'_> {
             _ => Primitive::UInt32,
         };
         if let Some((name, _)) = parts.iter().find(|(name, _)| !TIME_PARTS.contains(&&**name)) {
-            return Err(wrong(&format!("the field {}", quoted(name)), &TIME_PARTS.join(", ")));
+            return Err(wrong_value(
+                &format!("the field {}", quoted(name)),
+                &TIME_PARTS.join(", "),
+            ));
         }
         for part in TIME_PARTS {
             match parts.iter().find(|(name, _)| name == part) {
                 Some((_, value)) => self.value(Base::Primitive(word), value, to),
                 None => to.zeros(4, 1),
             }
-            .map_err(|error| error.within(part))?;
+            .map_err(|error| error.with_outer_field(part))?;
         }
         Ok(())
     }
@@ -158,9 +161,9 @@ impl Composer<'_> {
                 to.zeros(4, count.saturating_mul(TIME_PARTS.len()))
             }
             Base::Primitive(primitive) => to.zeros(primitive.bytes() as u8, count),
-            Base::String(_) => each(count, |_| to.string(&[])),
-            Base::WString(_) => each(count, |_| to.wide_text(&[])),
-            Base::Struct(number) => each(count, |_| self.part(number, &[], to)),
+            Base::String(_) => for_each_element(count, |_| to.string(&[])),
+            Base::WString(_) => for_each_element(count, |_| to.wide_text(&[])),
+            Base::Struct(number) => for_each_element(count, |_| self.part(number, &[], to)),
         }
     }
 }
@@ -246,7 +249,7 @@ fn real(text: &str) -> Option<f64> {
 
 fn check_bound(found: usize, what: &str, bound: Option<u32>) -> Result<(), TranscodeError> {
     match bound.filter(|bound| found > *bound as usize) {
-        Some(bound) => Err(wrong(&format!("{found} {what}"), &format!("at most {bound}"))),
+        Some(bound) => Err(wrong_value(&format!("{found} {what}"), &format!("at most {bound}"))),
         None => Ok(()),
     }
 }
@@ -265,6 +268,6 @@ fn quoted(text: &str) -> String {
     format!("'{start}{more}'")
 }
 
-fn wrong(found: &str, allowed: &str) -> TranscodeError {
+fn wrong_value(found: &str, allowed: &str) -> TranscodeError {
     TranscodeError::new(format!("found {found}; allowed: {allowed}"))
 }

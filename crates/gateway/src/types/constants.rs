@@ -14,22 +14,22 @@ const BYTE_VALUES: i128 = 1 << 8;
 
 /// A constant (`uint8 DEBUG=1`) of the other ROS in the notation of `to`; `None` if that ROS cannot
 /// express it.
-pub(super) fn converted(constant: &str, to: Dialect) -> Option<String> {
+pub(super) fn converted_constant(constant: &str, to: Dialect) -> Option<String> {
     let (written, rest) = constant.split_once(' ')?;
     let (name, value) = rest.split_once('=')?;
     let element = written.split("<=").next().unwrap_or_default();
     let (written, value) = match (element, to) {
-        ("string" | "wstring", Dialect::Ros1) => ("string", unquoted(value)?),
-        ("string", Dialect::Ros2) => ("string", quoted(value)?),
+        ("string" | "wstring", Dialect::Ros1) => ("string", unquoted_text(value)?),
+        ("string", Dialect::Ros2) => ("string", quoted_text(value)?),
         ("bool", _) => ("bool", truth(value, to)?),
         ("float32" | "float64", _) => (element, value.to_owned()),
-        _ => (element, whole(element, value, to)?),
+        _ => (element, whole_number(element, value, to)?),
     };
     Some(format!("{written} {name}={value}"))
 }
 
 /// ROS 1 strips the value, and has no quotes.
-fn unquoted(value: &str) -> Option<String> {
+fn unquoted_text(value: &str) -> Option<String> {
     let text = ['"', '\''].into_iter().find_map(|quote| {
         let inner = value.strip_prefix(quote)?.strip_suffix(quote)?;
         Some(inner.replace(&format!("\\{quote}"), &quote.to_string()))
@@ -39,7 +39,7 @@ fn unquoted(value: &str) -> Option<String> {
 }
 
 /// ROS 2 knows no `#` in a text.
-fn quoted(value: &str) -> Option<String> {
+fn quoted_text(value: &str) -> Option<String> {
     (!value.contains('#')).then(|| format!("\"{}\"", value.replace('"', "\\\"")))
 }
 
@@ -63,7 +63,7 @@ fn truth(value: &str, to: Dialect) -> Option<String> {
     Some(word.to_owned())
 }
 
-fn whole(element: &str, value: &str, to: Dialect) -> Option<String> {
+fn whole_number(element: &str, value: &str, to: Dialect) -> Option<String> {
     let number = integer(value)?;
     let in_other_range = match (element, to) {
         ("byte", Dialect::Ros1) if number >= BYTE_VALUES / 2 => number - BYTE_VALUES,
@@ -114,7 +114,7 @@ mod tests {
             ("string X=\" kept \"", None),
             ("string X=\"", Some("string X=\"")),
         ] {
-            assert_eq!(converted(of_ros2, Dialect::Ros1).as_deref(), in_ros1, "{of_ros2}");
+            assert_eq!(converted_constant(of_ros2, Dialect::Ros1).as_deref(), in_ros1, "{of_ros2}");
         }
         for (of_ros1, in_ros2) in [
             ("bool X=True", Some("bool X=true")),
@@ -124,7 +124,7 @@ mod tests {
             ("string X=a # b", None),
             ("string X=", Some("string X=\"\"")),
         ] {
-            assert_eq!(converted(of_ros1, Dialect::Ros2).as_deref(), in_ros2, "{of_ros1}");
+            assert_eq!(converted_constant(of_ros1, Dialect::Ros2).as_deref(), in_ros2, "{of_ros1}");
         }
     }
 }

@@ -194,7 +194,7 @@ impl Schema {
         let name = short_name(type_name);
         let whole = |problem: String| DefinitionError { type_name: name.clone(), line: 1, problem };
         check_size(text).map_err(whole)?;
-        let texts = split(&name, text);
+        let texts = split_texts(&name, text);
         if texts.len() > MAX_TYPES {
             let found = texts.len();
             return Err(whole(format!("{found} types; allowed: {MAX_TYPES}")));
@@ -231,7 +231,7 @@ impl Schema {
     /// definition.
     pub fn to_text(&self) -> String {
         let mut text = String::new();
-        for number in contained(&self.structs) {
+        for number in contained_types(&self.structs) {
             let part = &self.structs[number];
             if number > 0 {
                 text.push_str(&format!("{}\nMSG: {}\n", separator(), part.name));
@@ -281,7 +281,7 @@ impl Schema {
 }
 
 /// The numbers of the first type and of all types in it, each once, the first one first.
-pub(super) fn contained(structs: &[Struct]) -> Vec<usize> {
+pub(super) fn contained_types(structs: &[Struct]) -> Vec<usize> {
     let (mut found, mut is_found) = (vec![0], vec![false; structs.len()]);
     is_found[0] = true;
     let mut next = 0;
@@ -360,7 +360,7 @@ struct Text<'a> {
     lines: Vec<&'a str>,
 }
 
-fn split<'a>(name: &str, text: &'a str) -> Vec<Text<'a>> {
+fn split_texts<'a>(name: &str, text: &'a str) -> Vec<Text<'a>> {
     let mut texts = vec![Text { name: name.to_owned(), lines: Vec::new() }];
     let mut lines = text.lines().peekable();
     while let Some(line) = lines.next() {

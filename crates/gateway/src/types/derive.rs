@@ -4,9 +4,9 @@
 //! For types with equal fields that both ROS ship, the result has the md5 and RIHS01 of the
 //! original.
 
-use super::constants::converted;
+use super::constants::converted_constant;
 use super::definition::{
-    Arity, Base, DUMMY_FIELD, Dialect, Field, Primitive, Schema, Struct, contained,
+    Arity, Base, DUMMY_FIELD, Dialect, Field, Primitive, Schema, Struct, contained_types,
 };
 use std::collections::HashMap;
 
@@ -62,7 +62,7 @@ pub fn to_ros2(ros1: &Schema) -> Result<Schema, NoCounterpart> {
         let (name, fields) = (name.to_owned(), vec![sec, nanosec]);
         structs.push(Struct { name, fields, constants: Vec::new() });
     }
-    Ok(Schema { dialect: Dialect::Ros2, structs: needed(&structs) })
+    Ok(Schema { dialect: Dialect::Ros2, structs: needed_types(&structs) })
 }
 
 /// A ROS 2 definition by ROS 1's rules: `seq`, `time` and `duration`, no bounds.
@@ -103,7 +103,7 @@ pub fn to_ros1(ros2: &Schema) -> Result<Schema, NoCounterpart> {
             part.fields.insert(0, plain("seq", base, "uint32"));
         }
     }
-    Ok(Schema { dialect: Dialect::Ros1, structs: needed(&structs) })
+    Ok(Schema { dialect: Dialect::Ros1, structs: needed_types(&structs) })
 }
 
 /// Checks that all fields of a ROS 1 type have different names in ROS 2.
@@ -123,7 +123,7 @@ fn check_names(ros1: &Struct) -> Result<(), NoCounterpart> {
 
 fn convert_constants(part: &mut Struct, to: Dialect) {
     let constants = std::mem::take(&mut part.constants);
-    part.constants = constants.iter().filter_map(|it| converted(it, to)).collect();
+    part.constants = constants.iter().filter_map(|it| converted_constant(it, to)).collect();
 }
 
 fn plain(name: &str, base: Base, written: &str) -> Field {
@@ -154,8 +154,8 @@ fn snake_case(name: &str) -> String {
 }
 
 /// The first type and the types that it needs, renumbered.
-fn needed(structs: &[Struct]) -> Vec<Struct> {
-    let order = contained(structs);
+fn needed_types(structs: &[Struct]) -> Vec<Struct> {
+    let order = contained_types(structs);
     let renumbered = |number: &usize| {
         let mut part = structs[*number].clone();
         for field in &mut part.fields {

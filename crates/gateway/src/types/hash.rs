@@ -80,11 +80,11 @@ fn rihs01(schema: &Schema, folder: &str) -> String {
     collect(schema, schema.root(), &mut needed);
     let referenced: Vec<String> = needed
         .iter()
-        .map(|(name, number)| described(schema, &schema.structs[*number], name))
+        .map(|(name, number)| type_description(schema, &schema.structs[*number], name))
         .collect();
     let text = format!(
         r#"{{"type_description": {}, "referenced_type_descriptions": [{}]}}"#,
-        described(schema, schema.root(), &named_under(&schema.root().name, folder)),
+        type_description(schema, schema.root(), &named_under(&schema.root().name, folder)),
         referenced.join(", ")
     );
     format!("RIHS01_{}", hexadecimal(&Sha256::digest(text)))
@@ -102,7 +102,7 @@ fn collect(schema: &Schema, part: &Struct, needed: &mut BTreeSet<(String, usize)
     }
 }
 
-fn described(schema: &Schema, part: &Struct, name: &str) -> String {
+fn type_description(schema: &Schema, part: &Struct, name: &str) -> String {
     let fields: Vec<String> = part.fields.iter().map(|field| {
         let (id, string_capacity, nested) = match field.base {
             Base::Primitive(primitive) => (type_id(primitive), 0, String::new()),

@@ -29,7 +29,7 @@ pub struct Installed {
 #[derive(Debug, thiserror::Error)]
 pub enum Missing {
     /// No root has its file.
-    #[error("no {file} in {}", listed(roots))]
+    #[error("no {file} in {}", list_of_roots(roots))]
     NoFile {
         /// The file, as below a root.
         file: PathBuf,
@@ -46,7 +46,7 @@ pub enum Missing {
     },
 }
 
-fn listed(roots: &[PathBuf]) -> String {
+fn list_of_roots(roots: &[PathBuf]) -> String {
     let roots: Vec<String> = roots.iter().map(|root| root.display().to_string()).collect();
     if roots.is_empty() { "(AMENT_PREFIX_PATH is empty)".into() } else { roots.join(", ") }
 }
@@ -75,7 +75,7 @@ impl Installed {
     /// [`Schema::parse`](super::Schema::parse) reads.
     pub fn definition(&self, type_name: &str, dialect: Dialect) -> Result<String, Missing> {
         let name = short_name(type_name);
-        match (self.whole(&name, MESSAGE, dialect), dialect) {
+        match (self.whole_text(&name, MESSAGE, dialect), dialect) {
             (Err(missing @ Missing::NoFile { .. }), Dialect::Ros1) => {
                 self.of_python(&name).ok_or(missing)
             }
@@ -98,7 +98,7 @@ impl Installed {
     /// The definition of a service type: request, a line `---`, response, then the types that they
     /// need, as in a message's definition.
     pub fn service(&self, type_name: &str, dialect: Dialect) -> Result<String, Missing> {
-        self.whole(&short_name(type_name), SERVICE, dialect)
+        self.whole_text(&short_name(type_name), SERVICE, dialect)
     }
 
     /// The definitions of an action's goal, result and feedback, each with the types that it needs.
@@ -115,7 +115,7 @@ impl Installed {
         Ok([complete(goal)?, complete(result)?, complete(feedback)?])
     }
 
-    fn whole(&self, root: &str, kind: &str, dialect: Dialect) -> Result<String, Missing> {
+    fn whole_text(&self, root: &str, kind: &str, dialect: Dialect) -> Result<String, Missing> {
         let (text, file) = self.read(root, kind)?;
         let known = (kind == MESSAGE).then(|| root.to_owned()).into_iter().collect();
         self.complete(root, text, &file, known, dialect)

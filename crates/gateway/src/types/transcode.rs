@@ -92,7 +92,7 @@ impl Transcoder {
                 }
                 Some(_) => self.default(step, to),
             };
-            outcome.map_err(|error| error.within(&step.name))?;
+            outcome.map_err(|error| error.with_outer_field(&step.name))?;
         }
         Ok(())
     }
@@ -138,7 +138,7 @@ impl Transcoder {
                 values.iter_mut().for_each(|value| *value = u8::from(*value != 0));
                 to.numbers(1, &values)
             }
-            Kind::Text(bound) => each(count, |_| {
+            Kind::Text(bound) => for_each_element(count, |_| {
                 let text = from.string()?;
                 if let Some(bound) = bound.filter(|bound| text.len() > *bound as usize) {
                     let found = text.len();
@@ -147,14 +147,16 @@ impl Transcoder {
                 }
                 to.string(text)
             }),
-            Kind::WideText => each(count, |_| from.wide_text().and_then(|it| to.wide_text(&it))),
-            Kind::Time(kind) => each(count, |_| {
+            Kind::WideText => {
+                for_each_element(count, |_| from.wide_text().and_then(|it| to.wide_text(&it)))
+            }
+            Kind::Time(kind) => for_each_element(count, |_| {
                 let read = from.numbers(4, 2)?;
                 // Two numbers of four bytes.
                 let found = <[u8; TIME_BYTES]>::try_from(&*read).unwrap_or_default();
                 to.numbers(4, &kind.convert(side, found)?)
             }),
-            Kind::Struct(number) => each(count, |_| self.walk(side, number, from, to)),
+            Kind::Struct(number) => for_each_element(count, |_| self.walk(side, number, from, to)),
         }
     }
 
@@ -168,10 +170,10 @@ impl Transcoder {
         match step.kind {
             Kind::Number(size) => to.zeros(size, count),
             Kind::Bool => to.zeros(1, count),
-            Kind::Text(_) => each(count, |_| to.string(&[])),
-            Kind::WideText => each(count, |_| to.wide_text(&[])),
+            Kind::Text(_) => for_each_element(count, |_| to.string(&[])),
+            Kind::WideText => for_each_element(count, |_| to.wide_text(&[])),
             Kind::Time(_) => to.zeros(4, count.saturating_mul(2)),
-            Kind::Struct(number) => each(count, |_| {
+            Kind::Struct(number) => for_each_element(count, |_| {
                 let steps = self.plan.steps(number);
                 to.spend(steps.len())?;
                 steps.iter().try_for_each(|inner| self.default(inner, to))
@@ -188,7 +190,7 @@ pub(crate) fn cdr_reader(message: &[u8]) -> Result<Reader<'_>, TranscodeError> {
     })?;
     match [head[0], head[1]] {
         CDR_LE => Ok(Reader::new(body, Layout::CDR)),
-        CDR_BE => Ok(Reader::new(body, Layout::CDR).swapped()),
+        CDR_BE => Ok(Reader::new(body, Layout::CDR).with_swapped_bytes()),
         [high, low] => {
             let found = format!("encapsulation 0x{high:02x}{low:02x}");
             Err(TranscodeError::new(format!("{found}; allowed: 0x0000, 0x0001 (CDR)")))
@@ -203,7 +205,7 @@ pub(crate) fn cdr_writer(limit: usize) -> Writer {
 
 /// Checks that at most `padding` bytes are left.
 pub(crate) fn at_end(from: &Reader<'_>, padding: usize) -> Result<(), TranscodeError> {
-    match from.left() {
+    match from.remaining_bytes() {
         left if left > padding => {
             Err(TranscodeError::new(format!("{left} bytes are left over at the end")))
         }
@@ -212,14 +214,14 @@ pub(crate) fn at_end(from: &Reader<'_>, padding: usize) -> Result<(), TranscodeE
 }
 
 /// Runs `task` for each element, and adds the element's number to an error.
-pub(crate) fn each(
+pub(crate) fn for_each_element(
     count: usize,
     mut task: impl FnMut(usize) -> Result<(), TranscodeError>,
 ) -> Result<(), TranscodeError> {
     (0..count).try_for_each(|index| {
         let path = |error: TranscodeError| match count {
             1 => error,
-            _ => error.within(&format!("[{index}]")),
+            _ => error.with_outer_field(&format!("[{index}]")),
         };
         task(index).map_err(path)
     })

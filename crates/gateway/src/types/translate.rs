@@ -104,7 +104,7 @@ pub fn localize(
     own: Option<Dialect>,
     installed: &Installed,
 ) -> Result<LocalForm, String> {
-    let (definition, untrusted) = split(trusted_definition(offered, installed));
+    let (definition, untrusted) = definition_or_error(trusted_definition(offered, installed));
     let topic = Topic { definition, ..offered.clone() };
     let fields = ArrivalFields::new(&topic);
     match own.filter(|own| is_translated(&topic.name, &topic.type_name, *own)) {
@@ -142,7 +142,7 @@ pub fn localize_service(
     own: Option<Dialect>,
     installed: &Installed,
 ) -> Result<LocalService, String> {
-    let (definition, untrusted) = split(trusted_service(offered, installed));
+    let (definition, untrusted) = definition_or_error(trusted_service(offered, installed));
     let service = Service { definition, ..offered.clone() };
     let (name, type_name) = (&service.name, &service.type_name);
     let Some(own) = own.filter(|own| is_translated(name, type_name, *own)) else {
@@ -182,7 +182,7 @@ pub struct TranslatedService {
     pub translator: ServiceTranslator,
 }
 
-fn split(found: Result<Arc<str>, Untrusted>) -> (Arc<str>, Option<Untrusted>) {
+fn definition_or_error(found: Result<Arc<str>, Untrusted>) -> (Arc<str>, Option<Untrusted>) {
     match found {
         Ok(definition) => (definition, None),
         Err(untrusted) => ("".into(), Some(untrusted)),
@@ -201,12 +201,14 @@ pub fn translate_service(
 ) -> Result<TranslatedService, String> {
     let theirs = dialect_of(&service.type_name);
     let name = short_name(&service.type_name);
-    let own = installed.service(&name, to).map_err(|error| undefined(&service.type_name, &error));
+    let own = installed
+        .service(&name, to)
+        .map_err(|error| missing_type_error(&service.type_name, &error));
     let own = own.and_then(|text| request_and_response(&name, &text, to));
     let foreign = match (service.definition.is_empty(), &own) {
         (false, _) => request_and_response(&name, &service.definition, theirs)?,
         (true, Ok([request, response])) => {
-            let foreign = [derived(request, theirs)?, derived(response, theirs)?];
+            let foreign = [derived_schema(request, theirs)?, derived_schema(response, theirs)?];
             if theirs == Dialect::Ros1 {
                 let hash = service_md5(&foreign[0], &foreign[1]);
                 check_hash(&service.type_name, &hash, &service.type_hash)?;
@@ -217,7 +219,7 @@ pub fn translate_service(
     };
     let local = match own {
         Ok(own) => own,
-        Err(_) => [derived(&foreign[0], to)?, derived(&foreign[1], to)?],
+        Err(_) => [derived_schema(&foreign[0], to)?, derived_schema(&foreign[1], to)?],
     };
     let mismatch = |error| counterpart(&service.type_name, &error);
     let translator = ServiceTranslator {
@@ -240,12 +242,12 @@ pub fn translate(topic: &Topic, to: Dialect, installed: &Installed) -> Result<Tr
     let foreign_name = short_name(&topic.type_name);
     let local_name = renamed(&foreign_name, to);
     let own = installed.definition(&local_name, to);
-    let own = own.map_err(|error| undefined(&topic.type_name, &error));
+    let own = own.map_err(|error| missing_type_error(&topic.type_name, &error));
     let own = own
         .and_then(|text| Schema::parse(&local_name, &text, to).map_err(|error| error.to_string()));
-    let foreign = foreign(topic, &own)?;
+    let foreign = foreign_schema(topic, &own)?;
     let is_certain = own.is_ok() || !leaves_layout_open(&foreign);
-    let local = own.or_else(|_| derived(&foreign, to))?;
+    let local = own.or_else(|_| derived_schema(&foreign, to))?;
     let translator =
         Translator::new(&foreign, &local).map_err(|error| counterpart(&topic.type_name, &error))?;
     let type_name = match to {
@@ -264,12 +266,12 @@ pub fn translate(topic: &Topic, to: Dialect, installed: &Installed) -> Result<Tr
 
 /// The type in the peer's ROS: the peer's definition, or one derived from ours if that has the
 /// offered hash.
-fn foreign(topic: &Topic, own: &Result<Schema, String>) -> Result<Schema, String> {
+fn foreign_schema(topic: &Topic, own: &Result<Schema, String>) -> Result<Schema, String> {
     let dialect = dialect_of(&topic.type_name);
     if let Some(schema) = peers_schema(topic)? {
         return Ok(schema);
     }
-    let foreign = derived(own.as_ref().map_err(Clone::clone)?, dialect)?;
+    let foreign = derived_schema(own.as_ref().map_err(Clone::clone)?, dialect)?;
     check_hash(&topic.type_name, &type_hash(&foreign), &topic.type_hash)?;
     Ok(foreign)
 }
@@ -284,7 +286,7 @@ fn check_hash(type_name: &str, ours: &str, theirs: &str) -> Result<(), String> {
     }
 }
 
-fn derived(foreign: &Schema, to: Dialect) -> Result<Schema, String> {
+fn derived_schema(foreign: &Schema, to: Dialect) -> Result<Schema, String> {
     match to {
         Dialect::Ros2 => derive::to_ros2(foreign),
         Dialect::Ros1 => derive::to_ros1(foreign),
@@ -296,7 +298,7 @@ fn counterpart(type_name: &str, mismatch: &Mismatch) -> String {
     format!("{type_name} has no counterpart here: {mismatch}")
 }
 
-fn undefined(type_name: &str, error: &Missing) -> String {
+fn missing_type_error(type_name: &str, error: &Missing) -> String {
     format!(
         "{type_name} came without a usable definition (ros2: definitions: there), and has none \
          here: {error}"
@@ -345,7 +347,7 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_message_needs_no_text() {
+    fn an_empty_message_needs_no_definition() {
         let none = Installed::default();
         let md5 = "d41d8cd98f00b204e9800998ecf8427e";
         // As rospy sends it.

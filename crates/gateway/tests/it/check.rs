@@ -29,7 +29,7 @@ fn ros2(text: &str) -> Schema {
     Schema::parse("a/msg/A", text, Dialect::Ros2).unwrap()
 }
 
-fn said(text: &str, dialect: Dialect, message: &[u8]) -> String {
+fn check_error(text: &str, dialect: Dialect, message: &[u8]) -> String {
     let schema = Schema::parse("a/A", text, dialect).unwrap();
     match Checker::new(&schema).check(message) {
         Ok(()) => String::new(),
@@ -38,7 +38,7 @@ fn said(text: &str, dialect: Dialect, message: &[u8]) -> String {
 }
 
 /// Bytes with the length in front.
-fn counted(length: u32, bytes: &[u8]) -> Vec<u8> {
+fn with_length(length: u32, bytes: &[u8]) -> Vec<u8> {
     [&length.to_le_bytes()[..], bytes].concat()
 }
 
@@ -47,53 +47,65 @@ fn cdr(bytes: &[u8]) -> Vec<u8> {
 }
 
 #[test]
-fn a_false_length_is_found_where_it_is() {
+fn a_false_length_is_reported_at_its_position() {
     use Dialect::{Ros1, Ros2};
     let scan = "float32 angle\nfloat32[] ranges\nfloat32[] intensities";
-    let message = |ranges: u32| [&[0; 4][..], &counted(ranges, &[0; 8]), &counted(0, &[])].concat();
-    assert_eq!(said(scan, Ros1, &message(2)), "");
-    let beyond = said(scan, Ros1, &message(u32::MAX));
+    let message =
+        |ranges: u32| [&[0; 4][..], &with_length(ranges, &[0; 8]), &with_length(0, &[])].concat();
+    assert_eq!(check_error(scan, Ros1, &message(2)), "");
+    let beyond = check_error(scan, Ros1, &message(u32::MAX));
     assert_eq!(beyond, "ranges: 17179869180 bytes wanted, 12 are left");
-    assert_eq!(said(scan, Ros1, &message(1)), "4 bytes are left over at the end");
-    assert_eq!(said(scan, Ros2, &cdr(&message(2))), "");
-    assert_eq!(said(scan, Ros2, &cdr(&message(3))), "intensities: 4 bytes wanted, 0 are left");
-    assert_eq!(said(scan, Ros1, &[7]), "4 bytes wanted, 1 are left");
-    assert_eq!(said(scan, Ros2, &[7]), "1 bytes; allowed: at least 4");
+    assert_eq!(check_error(scan, Ros1, &message(1)), "4 bytes are left over at the end");
+    assert_eq!(check_error(scan, Ros2, &cdr(&message(2))), "");
+    assert_eq!(
+        check_error(scan, Ros2, &cdr(&message(3))),
+        "intensities: 4 bytes wanted, 0 are left"
+    );
+    assert_eq!(check_error(scan, Ros1, &[7]), "4 bytes wanted, 1 are left");
+    assert_eq!(check_error(scan, Ros2, &[7]), "1 bytes; allowed: at least 4");
     let nested = format!("B[] parts\n{BAR}\nMSG: a/B\nuint8 x\nstring name");
-    let message = counted(2, &[&[1][..], &counted(0, &[]), &[1], &counted(9, b"x")].concat());
-    assert_eq!(said(&nested, Ros1, &message), "parts[1].name: 9 bytes wanted, 1 are left");
+    let message =
+        with_length(2, &[&[1][..], &with_length(0, &[]), &[1], &with_length(9, b"x")].concat());
+    assert_eq!(check_error(&nested, Ros1, &message), "parts[1].name: 9 bytes wanted, 1 are left");
 }
 
 #[test]
-fn payloads_that_ros_accepts_pass() {
+fn payloads_that_ros_accepts_are_accepted() {
     use Dialect::{Ros1, Ros2};
-    assert_eq!(said("bool x", Ros1, &[7]), "", "any byte");
-    assert_eq!(said("bool[2] x", Ros2, &cdr(&[7, 255])), "", "any byte");
-    let latin1 = counted(2, &[0xe9, 0xff]);
-    assert_eq!(said("string x", Ros1, &latin1), "", "text that is not UTF-8");
-    assert_eq!(said("string x", Ros1, &counted(2, b"a\0")), "", "NUL in text");
-    assert_eq!(said("string x", Ros2, &cdr(&counted(3, &[0xe9, 0xff, 0]))), "");
-    assert_eq!(said("string x", Ros2, &cdr(&counted(0, &[]))), "", "an empty text without NUL");
+    assert_eq!(check_error("bool x", Ros1, &[7]), "", "any byte");
+    assert_eq!(check_error("bool[2] x", Ros2, &cdr(&[7, 255])), "", "any byte");
+    let latin1 = with_length(2, &[0xe9, 0xff]);
+    assert_eq!(check_error("string x", Ros1, &latin1), "", "text that is not UTF-8");
+    assert_eq!(check_error("string x", Ros1, &with_length(2, b"a\0")), "", "NUL in text");
+    assert_eq!(check_error("string x", Ros2, &cdr(&with_length(3, &[0xe9, 0xff, 0]))), "");
+    assert_eq!(
+        check_error("string x", Ros2, &cdr(&with_length(0, &[]))),
+        "",
+        "an empty text without NUL"
+    );
     // Some writers fill up to a multiple of four.
-    assert_eq!(said("uint8 x", Ros2, &cdr(&[1, 0, 0, 0])), "");
-    assert_eq!(said("uint8 x", Ros2, &cdr(&[1; 5])), "4 bytes are left over at the end");
+    assert_eq!(check_error("uint8 x", Ros2, &cdr(&[1, 0, 0, 0])), "");
+    assert_eq!(check_error("uint8 x", Ros2, &cdr(&[1; 5])), "4 bytes are left over at the end");
     // Nothing is aligned if there is nothing to align.
     let empty = cdr(&[0, 0, 0, 0, 7]);
-    assert_eq!(said("float64[] x\nuint8 y", Ros2, &empty), "");
-    assert_eq!(said("float64[0] x\nfloat64[<=3] z\nuint8 y", Ros2, &empty), "");
+    assert_eq!(check_error("float64[] x\nuint8 y", Ros2, &empty), "");
+    assert_eq!(check_error("float64[0] x\nfloat64[<=3] z\nuint8 y", Ros2, &empty), "");
     let big = [&[0, 0, 0, 0][..], &2_u32.to_be_bytes(), &[0; 8], &[0, 0, 0, 2, b'x', 0]].concat();
-    assert_eq!(said("int32[] x\nstring y", Ros2, &big), "", "a big-endian writer");
-    assert_eq!(said("", Ros1, &[]), "", "std_msgs/Empty");
-    assert_eq!(said("", Ros2, &cdr(&[0])), "", "std_msgs/msg/Empty");
+    assert_eq!(check_error("int32[] x\nstring y", Ros2, &big), "", "a big-endian writer");
+    assert_eq!(check_error("", Ros1, &[]), "", "std_msgs/Empty");
+    assert_eq!(check_error("", Ros2, &cdr(&[0])), "", "std_msgs/msg/Empty");
 }
 
 #[test]
-fn ros_2_payloads_of_another_type_do_not_pass() {
-    let said = |text, message: &[u8]| said(text, Dialect::Ros2, &cdr(message));
-    assert_eq!(said("string x", &counted(1, b"x")), "x: text ends with 0x78; allowed: 0x00");
-    assert_eq!(said("string<=1 x", &counted(3, b"ab\0")), "x: 2 bytes of text; allowed: at most 1");
-    assert_eq!(said("int8[<=1] x", &counted(2, &[0; 2])), "x: 2 elements; allowed: at most 1");
-    let long = counted(3, &[0; 12]);
+fn ros_2_payloads_of_another_type_are_refused() {
+    let said = |text, message: &[u8]| check_error(text, Dialect::Ros2, &cdr(message));
+    assert_eq!(said("string x", &with_length(1, b"x")), "x: text ends with 0x78; allowed: 0x00");
+    assert_eq!(
+        said("string<=1 x", &with_length(3, b"ab\0")),
+        "x: 2 bytes of text; allowed: at most 1"
+    );
+    assert_eq!(said("int8[<=1] x", &with_length(2, &[0; 2])), "x: 2 elements; allowed: at most 1");
+    let long = with_length(3, &[0; 12]);
     assert_eq!(said("wstring<=2 x", &long), "x: 3 units of text; allowed: at most 2");
     let checker = Checker::new(&ros2("int8 x"));
     let error = checker.check(&[0, 3, 0, 0, 1]).unwrap_err().to_string();
@@ -101,10 +113,10 @@ fn ros_2_payloads_of_another_type_do_not_pass() {
 }
 
 #[test]
-fn wide_text_passes_as_each_dds_writes_it() {
+fn wide_strings_of_each_dds_are_accepted() {
     let checker = Checker::new(&ros2("wstring x\nuint32 y"));
     for (length, bytes) in [(2, 8), (2, 4), (4, 4)] {
-        let message = cdr(&[counted(length, &vec![0; bytes]), vec![7; 4]].concat());
+        let message = cdr(&[with_length(length, &vec![0; bytes]), vec![7; 4]].concat());
         checker.check(&message).unwrap();
         assert!(checker.check(&message[..11]).is_err(), "{length} in {bytes}");
     }
@@ -115,32 +127,35 @@ fn the_time_depends_on_the_bytes_and_not_on_the_lengths() {
     use Dialect::Ros1;
     // Elements without bytes, and more of them than could be counted one by one.
     let empty = format!("E[] many\nE[4000000000] more\n{BAR}\nMSG: a/E\n");
-    assert_eq!(said(&empty, Ros1, &counted(u32::MAX, &[])), "");
+    assert_eq!(check_error(&empty, Ros1, &with_length(u32::MAX, &[])), "");
     let nested = (0..20).fold(String::from("T0[4000000000] x\n"), |text, number| {
         format!("{text}{BAR}\nMSG: a/T{number}\nT{}[4000000000] x\n", number + 1)
     });
     let nested = format!("{nested}{BAR}\nMSG: a/T20\nuint8 x\n");
-    assert!(said(&nested, Ros1, &[0; 9]).contains("bytes wanted, 9 are left"));
+    assert!(check_error(&nested, Ros1, &[0; 9]).contains("bytes wanted, 9 are left"));
     // Texts that the message does not have.
-    assert_eq!(said("string[4000000000] x", Ros1, &[0; 8]), "x[2]: 4 bytes wanted, 0 are left");
+    assert_eq!(
+        check_error("string[4000000000] x", Ros1, &[0; 8]),
+        "x[2]: 4 bytes wanted, 0 are left"
+    );
     // Definitions that would be exponentially long written out.
     let twice = (0..30).fold(String::from("T0 a\nT0 b\n"), |text, number| {
         let next = number + 1;
         format!("{text}{BAR}\nMSG: a/T{number}\nT{next} a\nT{next} b\n")
     });
     let twice = format!("{twice}{BAR}\nMSG: a/T30\nstring x\n");
-    assert!(said(&twice, Ros1, &[0; 4 * MANY]).ends_with("4 bytes wanted, 0 are left"));
+    assert!(check_error(&twice, Ros1, &[0; 4 * MANY]).ends_with("4 bytes wanted, 0 are left"));
     // A chain of types around one text is one step.
     let chain = (0..30).fold(String::from("T0[] x\n"), |text, number| {
         format!("{text}{BAR}\nMSG: a/T{number}\nT{} x\n", number + 1)
     });
     let chain = format!("{chain}{BAR}\nMSG: a/T30\nstring x\n");
-    let texts = counted(MANY as u32, &[0; 4 * MANY]);
-    assert_eq!(said(&chain, Ros1, &texts), "");
+    let texts = with_length(MANY as u32, &[0; 4 * MANY]);
+    assert_eq!(check_error(&chain, Ros1, &texts), "");
 }
 
 /// A robot with these files below `share`.
-fn equipped(files: &[(&str, &str)]) -> (tempfile::TempDir, Installed) {
+fn robot_with_files(files: &[(&str, &str)]) -> (tempfile::TempDir, Installed) {
     let place = tempfile::tempdir().unwrap();
     for (file, text) in files {
         let path = place.path().join("share").join(file);
@@ -151,16 +166,17 @@ fn equipped(files: &[(&str, &str)]) -> (tempfile::TempDir, Installed) {
     (place, installed)
 }
 
-fn passes(check: &Check<Checker>, message: &[u8]) -> bool {
+fn is_accepted(check: &Check<Checker>, message: &[u8]) -> bool {
     check.checker().unwrap().check(message).is_ok()
 }
 
 #[test]
-fn messages_are_checked_by_what_local_nodes_read_them_with() {
+fn messages_are_checked_by_the_definition_of_local_nodes() {
     let text = "B b\n";
     let part = format!("{BAR}\nMSG: a/B\nuint8 x\n");
     let (honest, lie) = (format!("{text}{part}"), format!("B[] b\n{part}"));
-    let (_place, installed) = equipped(&[("a/msg/A.msg", text), ("a/msg/B.msg", "uint8 x\n")]);
+    let (_place, installed) =
+        robot_with_files(&[("a/msg/A.msg", text), ("a/msg/B.msg", "uint8 x\n")]);
     let none = Installed::default();
     let hash =
         |text: &str, name: &str| type_hash(&Schema::parse(name, text, dialect_of(name)).unwrap());
@@ -169,19 +185,21 @@ fn messages_are_checked_by_what_local_nodes_read_them_with() {
     assert_eq!(md5, hash(&lie, "a/A"));
     let liar = topic("a/A", &md5, &lie);
     let check = check_of_topic(&liar, &installed);
-    assert!(matches!(check, Check::By(_)) && passes(&check, &[1]) && !passes(&check, &[0; 4]));
+    assert!(
+        matches!(check, Check::By(_)) && is_accepted(&check, &[1]) && !is_accepted(&check, &[0; 4])
+    );
     let check = check_of_topic(&liar, &none);
-    assert!(matches!(check, Check::ByTheirs(_)) && passes(&check, &[0; 4]));
+    assert!(matches!(check, Check::ByTheirs(_)) && is_accepted(&check, &[0; 4]));
     let check = check_of_topic(&topic("a/C", "", "uint8 x\n"), &none);
-    assert!(matches!(check, Check::By(_)) && !passes(&check, &[0; 2]));
+    assert!(matches!(check, Check::By(_)) && !is_accepted(&check, &[0; 2]));
     assert!(matches!(check_of_topic(&topic("a/A", "", ""), &none), Check::Impossible));
     assert!(matches!(check_of_topic(&topic("a/A", "", ""), &installed), Check::By(_)));
     // A peer may have another version. Its messages are those of its own.
     let newer = format!("{text}uint8 y\n{part}");
     let check = check_of_topic(&topic("a/A", &hash(&newer, "a/A"), &newer), &installed);
-    assert!(matches!(check, Check::ByTheirs(_)) && passes(&check, &[1, 2]));
+    assert!(matches!(check, Check::ByTheirs(_)) && is_accepted(&check, &[1, 2]));
     let check = check_of_topic(&topic("a/msg/A", &hash(&newer, "a/msg/A"), &newer), &installed);
-    assert!(matches!(check, Check::ByTheirs(_)) && passes(&check, &cdr(&[1, 2])));
+    assert!(matches!(check, Check::ByTheirs(_)) && is_accepted(&check, &cdr(&[1, 2])));
     let unknown = topic("a/msg/A", "RIHS01_other", "");
     assert!(matches!(check_of_topic(&unknown, &installed), Check::Impossible));
 }
@@ -195,10 +213,10 @@ fn calls_of_a_service_are_checked_both_ways() {
         type_hash: type_hash.into(),
         definition: definition.into(),
     };
-    let (_place, installed) = equipped(&[("a/srv/S.srv", text)]);
+    let (_place, installed) = robot_with_files(&[("a/srv/S.srv", text)]);
     let none = Installed::default();
     let md5 = service_hash("a/S", text, Dialect::Ros1).unwrap();
-    let sound = [&[1][..], &counted(2, b"ok")].concat();
+    let sound = [&[1][..], &with_length(2, b"ok")].concat();
     let works = |checker: &ServiceChecker| {
         let request = checker.request.check(&[1]).is_ok() && checker.request.check(&[]).is_err();
         let response = &checker.response;
@@ -219,7 +237,7 @@ fn calls_of_a_service_are_checked_both_ways() {
 #[test]
 fn the_parts_of_an_action_are_checked_by_the_installed_action() {
     let action = "int32 order\n---\nint32[] sequence\n---\nint32[] sequence\n";
-    let (_place, installed) = equipped(&[("a/action/Fib.action", action)]);
+    let (_place, installed) = robot_with_files(&[("a/action/Fib.action", action)]);
     let service = |part: &str| Service {
         name: format!("/fib/_action/{part}"),
         type_name: format!("a/action/Fib_{part}"),
@@ -233,15 +251,15 @@ fn the_parts_of_an_action_are_checked_by_the_installed_action() {
     let goal = cdr(&[&id[..], &[4, 0, 0, 0]].concat());
     assert!(checker.request.check(&goal).is_ok() && checker.request.check(&goal[..20]).is_err());
     let check = check_of_service(&service("GetResult"), &installed);
-    let result = |length| cdr(&[&[4, 0, 0, 0][..], &counted(length, &[0; 8])].concat());
+    let result = |length| cdr(&[&[4, 0, 0, 0][..], &with_length(length, &[0; 8])].concat());
     let checker = check.checker().unwrap();
     assert!(checker.response.check(&result(2)).is_ok());
     assert!(checker.response.check(&result(1 << 30)).is_err(), "a false length");
     let feedback = topic("a/action/Fib_FeedbackMessage", "", "");
     let check = check_of_topic(&feedback, &installed);
-    let message = |length| cdr(&[&id[..], &counted(length, &[0; 8])].concat());
+    let message = |length| cdr(&[&id[..], &with_length(length, &[0; 8])].concat());
     assert!(matches!(check, Check::By(_)));
-    assert!(passes(&check, &message(2)) && !passes(&check, &message(1 << 30)));
+    assert!(is_accepted(&check, &message(2)) && !is_accepted(&check, &message(1 << 30)));
     let other = topic("a/action/Other_FeedbackMessage", "", "");
     assert!(matches!(check_of_topic(&other, &installed), Check::Impossible));
 }
@@ -283,16 +301,22 @@ fn cost(checker: &Checker, message: &[u8]) -> f64 {
 #[ignore = "a measurement"]
 fn cost_per_megabyte() {
     let header = format!("{BAR}\nMSG: std_msgs/Header\nuint32 seq\ntime stamp\nstring frame_id\n");
-    let head = [&[0; 12][..], &counted(4, b"base")].concat();
+    let head = [&[0; 12][..], &with_length(4, b"base")].concat();
     let image = (
         format!(
             "Header header\nuint32 height\nuint32 width\nstring encoding\nuint8 is_bigendian\n\
              uint32 step\nuint8[] data\n{header}"
         ),
-        [&head[..], &[0; 8], &counted(4, b"rgb8"), &[0; 5], &counted(921_600, &[0; 921_600])]
-            .concat(),
+        [
+            &head[..],
+            &[0; 8],
+            &with_length(4, b"rgb8"),
+            &[0; 5],
+            &with_length(921_600, &[0; 921_600]),
+        ]
+        .concat(),
     );
-    let field = [&counted(1, b"x")[..], &[0; 9]].concat();
+    let field = [&with_length(1, b"x")[..], &[0; 9]].concat();
     let cloud = (
         format!(
             "Header header\nuint32 height\nuint32 width\nPointField[] fields\nbool is_bigendian\n\
@@ -302,9 +326,9 @@ fn cost_per_megabyte() {
         [
             &head[..],
             &[0; 8],
-            &counted(4, &field.repeat(4)),
+            &with_length(4, &field.repeat(4)),
             &[0; 9],
-            &counted(2_000_000, &[0; 2_000_000]),
+            &with_length(2_000_000, &[0; 2_000_000]),
             &[1],
         ]
         .concat(),
@@ -313,23 +337,26 @@ fn cost_per_megabyte() {
         format!(
             "Header header\nfloat32[7] numbers\nfloat32[] ranges\nfloat32[] intensities\n{header}"
         ),
-        [&head[..], &[0; 28], &counted(720, &[0; 2880]), &counted(720, &[0; 2880])].concat(),
+        [&head[..], &[0; 28], &with_length(720, &[0; 2880]), &with_length(720, &[0; 2880])]
+            .concat(),
     );
-    let transform = [&head[..], &counted(4, b"link"), &[0; 56]].concat();
+    let transform = [&head[..], &with_length(4, b"link"), &[0; 56]].concat();
     let transforms = (
         format!(
             "T[] transforms\n{header}{BAR}\nMSG: a/T\nHeader header\nstring child_frame_id\n\
                  float64[7] transform\n"
         ),
-        counted(30, &transform.repeat(30)),
+        with_length(30, &transform.repeat(30)),
     );
     let points = (
         format!("P[] points\n{BAR}\nMSG: a/P\nfloat64 x\nfloat64 y\nfloat64 z\n"),
-        counted(40_000, &[0; 960_000]),
+        with_length(40_000, &[0; 960_000]),
     );
-    let short =
-        ("string[] names".to_owned(), counted(62_500, &counted(12, &[b'a'; 12]).repeat(62_500)));
-    let empty = ("string[] names".to_owned(), counted(250_000, &[0; 1_000_000]));
+    let short = (
+        "string[] names".to_owned(),
+        with_length(62_500, &with_length(12, &[b'a'; 12]).repeat(62_500)),
+    );
+    let empty = ("string[] names".to_owned(), with_length(250_000, &[0; 1_000_000]));
     let cases = [
         ("Image", image),
         ("PointCloud2", cloud),

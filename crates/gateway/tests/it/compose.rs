@@ -30,7 +30,7 @@ fn twist() -> Schema {
 }
 
 #[test]
-fn a_twist_of_nothing_is_48_zeros_and_of_one_number_that_number_in_its_place() {
+fn a_composed_twist_has_its_numbers_in_place() {
     let zeros = compose(&twist(), &[], LIMIT).unwrap();
     assert_eq!(zeros, [0; 48]);
     let creep = fields([("angular", Written::Map(fields([("z", one("-0.5"))])))]);

@@ -118,8 +118,9 @@ fn renamed(value: &Value, name_for: fn(&str) -> String) -> Value {
 }
 
 /// The value with stamps that are later by this number of nanoseconds.
-fn moved(value: &Value, by_ns: i64, dialect: Dialect) -> Value {
-    let each = |values: &[Value]| values.iter().map(|it| moved(it, by_ns, dialect)).collect();
+fn with_moved_stamps(value: &Value, by_ns: i64, dialect: Dialect) -> Value {
+    let each =
+        |values: &[Value]| values.iter().map(|it| with_moved_stamps(it, by_ns, dialect)).collect();
     match value {
         Value::Stamp(seconds, nanoseconds) => {
             let latest = if dialect == Dialect::Ros1 { u32::MAX } else { i32::MAX as u32 };
@@ -280,7 +281,7 @@ proptest! {
                 continue;
             };
             let leaving = fields.renamed(&message, &rules()).unwrap();
-            let arriving = fields.restored(&message, &rules()).unwrap();
+            let arriving = fields.with_names_restored(&message, &rules()).unwrap();
             for (found, name_for) in [(leaving, new_name as fn(&str) -> String), (arriving, own_name)] {
                 let wanted = renamed(&value, name_for);
                 // In big-endian order, a changed message becomes one in little-endian order.
@@ -312,15 +313,15 @@ proptest! {
         let schema = Schema::parse("a/A", &text, dialect).unwrap();
         let Some(fields) = StampFields::new(&schema) else { return Ok(()) };
         let value = random.value(&schema, 0);
-        let expected = moved(&value, by_ns, dialect);
-        match fields.moved(&Encoder::encode(dialect, is_little, &value), by_ns).unwrap() {
+        let expected = with_moved_stamps(&value, by_ns, dialect);
+        match fields.with_moved_stamps(&Encoder::encode(dialect, is_little, &value), by_ns).unwrap() {
             Some(found) => prop_assert_eq!(found, Encoder::encode(dialect, true, &expected)),
             None => prop_assert_eq!(value, expected),
         }
     }
 
     #[test]
-    fn any_bytes_are_renamed_or_not(bytes: Vec<u8>, seed: u64, is_ros1: bool) {
+    fn any_bytes_are_renamed_or_refused_without_a_panic(bytes: Vec<u8>, seed: u64, is_ros1: bool) {
         let dialect = if is_ros1 { Dialect::Ros1 } else { Dialect::Ros2 };
         let text = Random(seed).definition(dialect);
         let schema = Schema::parse("a/A", &text, dialect).unwrap();
@@ -349,7 +350,7 @@ fn fields_after_a_longer_name_are_aligned_again() {
 }
 
 #[test]
-fn names_of_tf_and_of_other_messages_are_the_same() {
+fn tf_and_other_messages_get_the_same_frame_names() {
     for name in ["laser", "/laser", "map", "/map", "earth_1", "r1/laser", "r1", "a/b", "r1/", ""] {
         assert_eq!(rules().new_name(name), new_name(name), "{name}");
         assert_eq!(rules().own_name(name), own_name(name), "{name}");
@@ -364,7 +365,7 @@ fn names_of_tf_and_of_other_messages_are_the_same() {
 }
 
 #[test]
-fn other_strings_than_frame_names_stay() {
+fn strings_other_than_frame_names_do_not_change() {
     let fields = ros2("string child_frame_id");
     let text = |text: &[u8]| cdr(&[&(text.len() as u32 + 1).to_le_bytes(), text, &[0]]);
     let long = vec![b'a'; MAX_FRAME_NAME + 1];
@@ -392,7 +393,7 @@ fn errors_name_the_place() {
 }
 
 #[test]
-fn wide_text_is_followed_as_each_dds_writes_it() {
+fn wide_strings_of_each_dds_are_skipped_correctly() {
     let fields = ros2("wstring x\nstring child_frame_id\nfloat64 y");
     for (length, bytes) in [(2, 8), (2, 4), (4, 4)] {
         let wide = [&[length, 0, 0, 0][..], &vec![7; bytes]].concat();
@@ -451,7 +452,7 @@ const HEADER: &str = "MSG: std_msgs/Header\nbuiltin_interfaces/Time stamp\nstrin
 const TIME: &str = "MSG: builtin_interfaces/Time\nint32 sec\nuint32 nanosec\n";
 
 /// The time per message, and the message's size.
-fn measured(text: &str, value: &Value) -> (Duration, usize) {
+fn measure_cost(text: &str, value: &Value) -> (Duration, usize) {
     let text = format!("{text}{BAR}\n{HEADER}{BAR}\n{TIME}");
     let fields = ros2(&text);
     let message = Encoder::encode(Dialect::Ros2, true, value);
@@ -532,7 +533,7 @@ fn the_cost_of_new_names() {
         ("Image of 6 MB", image, &image_value),
         ("only names of frames", &only_names, &names_value),
     ] {
-        let (time, bytes) = measured(text, value);
+        let (time, bytes) = measure_cost(text, value);
         println!("| {name} | {bytes} | {:.2} |", time.as_secs_f64() * 1e6);
     }
 }

@@ -81,7 +81,7 @@ fn fields_that_would_have_one_name_in_ros_2_are_refused_with_both() {
 }
 
 #[test]
-fn a_time_beyond_a_side_is_refused_with_the_field_unless_that_side_lacks_it() {
+fn a_time_out_of_range_is_refused_with_its_field() {
     let parts = format!(
         "\n{BAR}\nMSG: builtin_interfaces/Time\nint32 sec\nuint32 nanosec\n{BAR}\n\
          MSG: builtin_interfaces/Duration\nint32 sec\nuint32 nanosec"
@@ -125,7 +125,7 @@ fn types_in_a_ring_or_too_deep_are_refused() {
 }
 
 #[test]
-fn types_that_are_not_the_same_are_refused_with_the_field() {
+fn different_types_are_refused_with_the_field() {
     for (one, two, reason) in [
         ("int32 x", "uint32 x", "a/A.x: 'int32' in ROS 1, 'uint32' in ROS 2"),
         ("float64[9] K", "float64[] k", "a/A.K: 'float64[9]' in ROS 1, 'float64[]' in ROS 2"),
@@ -139,7 +139,7 @@ fn types_that_are_not_the_same_are_refused_with_the_field() {
 }
 
 #[test]
-fn messages_that_are_cut_or_lie_about_lengths_are_refused_where_they_do() {
+fn truncated_messages_and_false_lengths_are_refused_at_their_position() {
     let text = "string name\nint16[] numbers\nfloat64 last";
     let transcoder = Transcoder::new(&ros1(text), &ros2(text)).unwrap();
     let message =
@@ -163,7 +163,7 @@ fn messages_that_are_cut_or_lie_about_lengths_are_refused_where_they_do() {
 }
 
 #[test]
-fn numbers_of_a_big_endian_writer_are_turned_round() {
+fn numbers_of_a_big_endian_writer_are_swapped() {
     let text = "int16 a\nstring name\nfloat64 b";
     let transcoder = Transcoder::new(&ros1(text), &ros2(text)).unwrap();
     // Behind the encapsulation: 2 + 2 of padding, 4 + 2 of text, 6 of padding, 8.
@@ -175,7 +175,7 @@ fn numbers_of_a_big_endian_writer_are_turned_round() {
 }
 
 #[test]
-fn a_bound_is_kept() {
+fn a_bound_of_a_sequence_is_respected() {
     let transcoder =
         Transcoder::new(&ros1("int8[] x\nstring s"), &ros2("int8[<=2] x\nstring<=1 s")).unwrap();
     let error = transcoder.to_ros2(&[3, 0, 0, 0, 1, 2, 3, 0, 0, 0, 0]).unwrap_err();
@@ -195,7 +195,7 @@ fn billions_of_structs_without_bytes_end_soon() {
 
 proptest! {
     #[test]
-    fn no_text_makes_the_parser_panic(text in "[a-zA-Z0-9_/ \\[\\]<=#\"\n\t:.-]{0,300}") {
+    fn the_parser_does_not_panic_on_any_text(text in "[a-zA-Z0-9_/ \\[\\]<=#\"\n\t:.-]{0,300}") {
         let _ = Schema::parse("a/A", &text, Dialect::Ros1);
         if let Ok(schema) = Schema::parse("a/A", &text, Dialect::Ros2) {
             let again = Schema::parse("a/A", &schema.to_text(), Dialect::Ros2).unwrap();
@@ -205,7 +205,7 @@ proptest! {
     }
 
     #[test]
-    fn no_value_makes_a_message_panic(text in "-?[.0-9eEa-z]{0,24}|\\PC{0,8}", many in 0..4_usize) {
+    fn composing_does_not_panic_on_any_value(text in "-?[.0-9eEa-z]{0,24}|\\PC{0,8}", many in 0..4_usize) {
         for dialect in [Dialect::Ros1, Dialect::Ros2] {
             let bool_first = "bool a\nint8[2] b\nuint64 c\nfloat32 d\nstring e\nB f\nB[] g";
             let text_of_type = format!("{bool_first}\n{BAR}\nMSG: a/B\nbyte x");
@@ -222,7 +222,7 @@ proptest! {
     }
 
     #[test]
-    fn no_bytes_make_the_transcoder_panic(bytes in proptest::collection::vec(0_u8..4, 0..200)) {
+    fn the_transcoder_does_not_panic_on_any_bytes(bytes in proptest::collection::vec(0_u8..4, 0..200)) {
         let text = format!(
             "bool a\nstring[] s\nB[] b\nB[2] c\nfloat64[] d\n{BAR}\nMSG: a/B\nstring s\nint16[<=2] x\nuint64 y"
         );

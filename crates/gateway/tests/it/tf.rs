@@ -144,7 +144,7 @@ fn emitted_messages_follow_the_definitions_of_their_types() {
 }
 
 #[test]
-fn only_named_children_leave_and_all_but_shared_frames_get_the_prefix() {
+fn only_selected_child_frames_are_sent_with_the_prefix() {
     let poses = [
         pose("map", "odom", 1, 1.0),
         pose("odom", "base_link", 1, 2.0),
@@ -165,7 +165,7 @@ fn only_named_children_leave_and_all_but_shared_frames_get_the_prefix() {
 }
 
 #[test]
-fn the_slash_of_old_tf_is_removed_and_transforms_without_names_do_not_leave() {
+fn the_leading_slash_of_tf_is_removed() {
     let old = [pose("/odom", "/base_link", 1, 1.0), pose("odom", "/", 1, 2.0)];
     let nameless = pose("", "laser", 1, 3.0);
     let poses = [&old[..], &[nameless]].concat();
@@ -205,18 +205,18 @@ fn bytes_that_are_no_message_are_refused_with_place_and_reason() {
 }
 
 /// The children and x of what a merger would send.
-fn merged(merger: &Merger) -> Vec<Pose> {
+fn merged_poses(merger: &Merger) -> Vec<Pose> {
     let message = Encoding::Ros1.emit(&merger.latest()).unwrap();
     let read = Encoding::Ros1.parse(&message).unwrap();
     let poses = read.iter().map(|transform| {
         let bytes = Encoding::Ros1.emit(std::slice::from_ref(transform)).unwrap();
-        decoded(&bytes)
+        decode_pose(&bytes)
     });
     poses.collect()
 }
 
 /// The only transform of a ROS 1 message.
-fn decoded(message: &[u8]) -> Pose {
+fn decode_pose(message: &[u8]) -> Pose {
     let number = |at: usize| u32::from_le_bytes(message[at..at + 4].try_into().unwrap());
     let text = |at: usize| {
         let end = at + 4 + number(at) as usize;
@@ -229,46 +229,46 @@ fn decoded(message: &[u8]) -> Pose {
 }
 
 fn add(merger: &mut Merger, source: u32, poses: &[Pose]) -> usize {
-    merger.add(Source::here(source), Encoding::Ros1.parse(&ros1(poses)).unwrap())
+    merger.add(Source::local(source), Encoding::Ros1.parse(&ros1(poses)).unwrap())
 }
 
 #[test]
-fn a_frame_that_moves_to_another_parent_has_only_the_new_one() {
+fn a_frame_has_only_its_newest_parent() {
     let mut merger = Merger::default();
     add(&mut merger, 0, &[pose("table", "cup", 1, 1.0), pose("hand", "cup", 2, 2.0)]);
-    assert_eq!(merged(&merger), [pose("hand", "cup", 2, 2.0)]);
+    assert_eq!(merged_poses(&merger), [pose("hand", "cup", 2, 2.0)]);
 }
 
 #[test]
-fn repetitions_are_no_news_but_changes_and_departed_publishers_are() {
+fn repeated_transforms_are_no_change() {
     let mut merger = Merger::default();
     add(&mut merger, 1, &[pose("base_link", "laser", 1, 1.0)]);
     add(&mut merger, 2, &[pose("base_link", "camera", 1, 1.0)]);
     assert!(merger.has_news());
-    merger.sent(true);
+    merger.mark_sent(true);
     add(&mut merger, 1, &[pose("base_link", "laser", 9, 1.0)]);
     assert!(!merger.has_news(), "only its stamp differs");
     add(&mut merger, 1, &[pose("base_link", "laser", 9, 1.5)]);
     assert!(merger.has_news());
-    merger.sent(true);
-    merger.remove(Source::here(3));
+    merger.mark_sent(true);
+    merger.remove(Source::local(3));
     assert!(!merger.has_news(), "nobody left");
-    merger.remove(Source::here(2));
+    merger.remove(Source::local(2));
     assert!(merger.has_news());
-    assert_eq!(merged(&merger), [pose("base_link", "laser", 9, 1.5)]);
+    assert_eq!(merged_poses(&merger), [pose("base_link", "laser", 9, 1.5)]);
 }
 
 #[test]
-fn the_publisher_of_a_frame_that_changed_last_holds_until_it_leaves() {
+fn the_last_publisher_of_a_frame_has_precedence_until_it_leaves() {
     let mut merger = Merger::default();
     add(&mut merger, 1, &[pose("base_link", "laser", 1, 1.0)]);
     add(&mut merger, 2, &[pose("base_link", "laser", 2, 2.0)]);
-    merger.sent(true);
+    merger.mark_sent(true);
     add(&mut merger, 1, &[pose("base_link", "laser", 3, 1.0)]);
     assert!(!merger.has_news(), "or two that repeat themselves would take turns for ever");
-    assert_eq!(merged(&merger), [pose("base_link", "laser", 2, 2.0)]);
-    merger.remove(Source::here(2));
-    assert_eq!(merged(&merger), [pose("base_link", "laser", 3, 1.0)]);
+    assert_eq!(merged_poses(&merger), [pose("base_link", "laser", 2, 2.0)]);
+    merger.remove(Source::local(2));
+    assert_eq!(merged_poses(&merger), [pose("base_link", "laser", 3, 1.0)]);
 }
 
 #[test]
@@ -280,7 +280,7 @@ fn transforms_beyond_the_limit_are_counted_and_known_ones_still_updated() {
     assert_eq!(add(&mut merger, 1, &[frame(3, 2.0), frame(MAX_TRANSFORMS, 2.0)]), 2);
     assert_eq!(add(&mut merger, 0, &[frame(3, 3.0)]), 0);
     assert_eq!(merger.latest().len(), MAX_TRANSFORMS);
-    assert!(merged(&merger).contains(&frame(3, 3.0)));
+    assert!(merged_poses(&merger).contains(&frame(3, 3.0)));
     let names: Vec<String> =
         (0..MAX_TRANSFORMS).map(|n| format!("{n:04}{}", "x".repeat(MAX_FRAME_NAME - 4))).collect();
     let long: Vec<Pose> = names.iter().map(|name| pose(name, name, 1, 1.0)).collect();
@@ -336,7 +336,7 @@ impl Model {
 
 proptest! {
     #[test]
-    fn a_merger_agrees_with_the_model(
+    fn the_merger_matches_a_simple_model(
         happenings in prop::collection::vec(happening(), 0..60),
         keep: bool,
     ) {
@@ -354,17 +354,17 @@ proptest! {
                     poses.iter().for_each(|pose| model.add(source(from), pose));
                 }
                 Happening::Gone(from) if keep => {
-                    merger.remove(Source::here(from));
+                    merger.remove(Source::local(from));
                     model.0.retain(|(source, _)| *source != from);
                 }
                 Happening::Gone(_) => {}
                 Happening::Sent => {
                     last = if keep { without_stamps(model.latest()) } else { Vec::new() };
                     model.0.retain(|_| keep);
-                    merger.sent(keep);
+                    merger.mark_sent(keep);
                 }
             }
-            let latest = merged(&merger);
+            let latest = merged_poses(&merger);
             prop_assert_eq!(&latest, &model.latest());
             let is_new = without_stamps(latest) != last;
             prop_assert!(merger.has_news() || !is_new, "a change is news");
@@ -382,7 +382,7 @@ proptest! {
     }
 
     #[test]
-    fn a_message_with_a_few_bytes_changed_is_read_or_refused(
+    fn a_damaged_message_is_read_or_refused(
         changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..4),
         little_endian: bool,
     ) {

@@ -25,7 +25,7 @@ fn twist(part: &str) -> String {
 }
 
 /// A robot that has geometry_msgs/Twist and std_srvs/SetBool.
-fn equipped() -> (tempfile::TempDir, Installed) {
+fn robot_with_types() -> (tempfile::TempDir, Installed) {
     let place = tempfile::tempdir().unwrap();
     let files = [
         ("geometry_msgs/msg/Twist.msg", "# installed\nVector3 linear\nVector3 angular\n"),
@@ -46,8 +46,8 @@ fn hash_of(type_name: &str, text: &str) -> String {
 }
 
 #[test]
-fn the_installed_text_comes_first_then_one_of_the_offered_hash_then_none() {
-    let (_place, installed) = equipped();
+fn the_installed_definition_precedes_the_offered_one() {
+    let (_place, installed) = robot_with_types();
     let honest = twist("geometry_msgs/Vector3");
     let offered = topic("geometry_msgs/Twist", TWIST_MD5, &honest);
     assert!(trusted_definition(&offered, &installed).unwrap().starts_with("# installed"));
@@ -77,7 +77,7 @@ fn the_installed_text_comes_first_then_one_of_the_offered_hash_then_none() {
 }
 
 #[test]
-fn only_the_hashed_parts_of_a_peers_text_are_used() {
+fn only_the_hashed_parts_of_a_remote_definition_are_used() {
     let none = Installed::default();
     let honest = twist("geometry_msgs/Vector3");
     let smuggled = format!("# of the peer\n{honest}{}\nMSG: a/Unused\nfloat64 x\n", "=".repeat(80));
@@ -90,7 +90,7 @@ fn only_the_hashed_parts_of_a_peers_text_are_used() {
 
 #[test]
 fn an_md5_does_not_make_a_layout_certain_where_types_are_nested() {
-    let (_place, installed) = equipped();
+    let (_place, installed) = robot_with_types();
     let none = Installed::default();
     let arrays = topic("geometry_msgs/Twist", TWIST_MD5, &twist("geometry_msgs/Vector3[]"));
     assert!(trusted_definition(&arrays, &none).is_ok(), "it has the md5 of the true one");
@@ -126,8 +126,8 @@ fn a_type_of_which_only_the_python_module_is_installed_is_installed() {
 }
 
 #[test]
-fn of_a_service_the_same_holds() {
-    let (_place, installed) = equipped();
+fn service_definitions_follow_the_same_rules() {
+    let (_place, installed) = robot_with_types();
     let text = "bool data # peer\n---\nbool success\nstring message\n";
     let service = |type_name: &str, type_hash: &str, text: &str| Service {
         name: "/switch".into(),
@@ -150,7 +150,7 @@ fn of_a_service_the_same_holds() {
 }
 
 /// As many lines as fit into a definition.
-fn filled(head: &str, line: impl Fn(usize) -> String) -> String {
+fn filled_definition(head: &str, line: impl Fn(usize) -> String) -> String {
     let mut text = head.to_owned();
     for number in 0.. {
         let line = line(number);
@@ -163,15 +163,24 @@ fn filled(head: &str, line: impl Fn(usize) -> String) -> String {
 }
 
 #[test]
-fn a_hostile_text_is_refused_by_a_named_limit_at_little_cost() {
+fn a_hostile_definition_is_refused_cheaply_by_a_named_limit() {
     let long = "p".repeat(400_000);
-    let chain = filled("T0 t\n", |n| format!("{BAR}\nMSG: a/T{n}\nT{} t\n", n + 1));
+    let chain = filled_definition("T0 t\n", |n| format!("{BAR}\nMSG: a/T{n}\nT{} t\n", n + 1));
     let texts = [
-        (filled("", |n| format!("b field_of_a_long_name_{n}\n")), "more fields and constants"),
-        (filled("", |n| format!("uint8 field_of_a_long_name_{n}\n")), "more fields and constants"),
-        (filled("", |_| "int8 a_constant_of_a_long_name=5\n".into()), "more fields and constants"),
-        (filled("", |_| "\n".into()), "more lines of text"),
-        (filled("", |_| format!("{BAR}\nMSG: a/B\n")), "types; allowed"),
+        (
+            filled_definition("", |n| format!("b field_of_a_long_name_{n}\n")),
+            "more fields and constants",
+        ),
+        (
+            filled_definition("", |n| format!("uint8 field_of_a_long_name_{n}\n")),
+            "more fields and constants",
+        ),
+        (
+            filled_definition("", |_| "int8 a_constant_of_a_long_name=5\n".into()),
+            "more fields and constants",
+        ),
+        (filled_definition("", |_| "\n".into()), "more lines of text"),
+        (filled_definition("", |_| format!("{BAR}\nMSG: a/B\n")), "types; allowed"),
         (chain, "types; allowed"),
         (format!("{long}/A a\n{BAR}\nMSG: {long}/A\nuint8 x\n"), "the type name"),
         (format!("a/\"B\" a\n{BAR}\nMSG: a/\"B\"\nuint8 x\n"), "the type name"),
@@ -189,7 +198,7 @@ fn a_hostile_text_is_refused_by_a_named_limit_at_little_cost() {
 
 /// Prints what the dearest texts cost; judged by people, since a test has no time limit.
 #[test]
-fn the_dearest_texts_that_are_within_the_bounds_are_hashed() {
+fn the_most_expensive_definitions_within_the_limits_are_hashed() {
     let fields = |n: usize| format!("uint8 field_of_a_type_that_is_long_{n}\n");
     let flat: String = (0..MAX_DECLARED).map(fields).collect();
     let mut nested = String::new();

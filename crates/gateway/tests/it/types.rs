@@ -77,7 +77,7 @@ fn rihs01_of(line: &Value) -> &str {
 }
 
 #[test]
-fn hashes_are_those_of_ros_and_of_rosbags() {
+fn hashes_match_ros_and_rosbags() {
     let types = types();
     let (mut md5, mut rihs01, mut installed) = (0, 0, 0);
     for Type { name, ros1, ros2, line } in &types {
@@ -96,7 +96,7 @@ fn hashes_are_those_of_ros_and_of_rosbags() {
 }
 
 #[test]
-fn observations_have_the_hashes_that_others_give_them() {
+fn hashes_of_observations_match_other_implementations() {
     let types = types();
     let (mut md5s, mut rihs01s) = (0, 0);
     for (name, md5, rihs01) in OBSERVATIONS {
@@ -118,7 +118,7 @@ fn observations_have_the_hashes_that_others_give_them() {
 }
 
 #[test]
-fn observations_have_the_md5_that_debians_packages_give_them() {
+fn the_md5_of_observations_matches_debian_packages() {
     let mut found = 0;
     for (name, md5, _) in OBSERVATIONS {
         let (package, own) = name.split_once('/').unwrap();
@@ -132,7 +132,7 @@ fn observations_have_the_md5_that_debians_packages_give_them() {
 }
 
 #[test]
-fn types_that_move_a_robot_are_no_observations() {
+fn types_of_commands_are_no_observations() {
     for Type { name, line, .. } in types() {
         for hash in [line["md5"].as_str(), line["rihs01"].as_str(), Some("")].into_iter().flatten()
         {
@@ -145,7 +145,7 @@ fn types_that_move_a_robot_are_no_observations() {
 }
 
 #[test]
-fn installed_files_give_the_hashes_that_were_installed_with_them() {
+fn hashes_of_installed_files_match_the_installed_hashes() {
     let prefix = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/ros2/kilted");
     let installed = Installed::new(vec!["/nonexistent".into(), prefix]);
     let mut count = 0;
@@ -190,7 +190,7 @@ fn an_installed_action_has_the_hashes_of_its_generated_types() {
 }
 
 #[test]
-fn a_services_definition_has_both_parts_and_all_that_they_need() {
+fn a_service_definition_has_both_parts_with_their_dependencies() {
     let prefix = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/ros2/kilted");
     let installed = Installed::new(vec![prefix]);
     let text = installed.service("nav_msgs/srv/GetPlan", Dialect::Ros2).unwrap();
@@ -224,7 +224,7 @@ fn a_services_definition_has_both_parts_and_all_that_they_need() {
 }
 
 #[test]
-fn installed_files_are_read_as_the_tools_of_ros_1_read_them() {
+fn installed_files_are_parsed_like_the_ros_1_tools_do() {
     let scratch = tempfile::tempdir().unwrap();
     let write = |file: &str, bytes: &[u8]| {
         let file = scratch.path().join("share/a").join(file);
@@ -263,7 +263,7 @@ fn installed_files_are_read_as_the_tools_of_ros_1_read_them() {
 }
 
 #[test]
-fn a_definition_derived_from_the_other_side_has_the_other_sides_hash() {
+fn a_derived_definition_has_the_hash_of_the_other_ros() {
     let (mut same, mut others) = (0, Vec::new());
     for Type { name, ros1, ros2, line } in types() {
         let (Some(ros1), Some(ros2)) = (ros1, ros2) else { continue };
@@ -281,7 +281,7 @@ fn a_definition_derived_from_the_other_side_has_the_other_sides_hash() {
 }
 
 #[test]
-fn written_text_is_read_as_the_same_type() {
+fn a_written_definition_parses_to_the_same_type() {
     for Type { name, ros1, ros2, .. } in types() {
         for schema in ros1.into_iter().chain(ros2) {
             let again = Schema::parse(&name, &schema.to_text(), schema.dialect).unwrap();
@@ -308,7 +308,7 @@ const PARTS: &str = "MSG: a/None\n=SEP=\nMSG: a/Last\nint8 x\n=SEP=\n\
      MSG: builtin_interfaces/Duration\nint32 sec\nuint32 nanosec\n";
 
 #[test]
-fn genpy_reads_the_definition_that_ros_1_gets_of_every_type() {
+fn genpy_reads_the_derived_definition_of_every_type() {
     let parts = format!("\n=SEP=\n{PARTS}").replace("=SEP=", &"=".repeat(80));
     let odd = ODD_TYPES.iter().map(|(name, text)| {
         let text = format!("{text}{parts}");
@@ -335,7 +335,7 @@ fn genpy_reads_the_definition_that_ros_1_gets_of_every_type() {
 }
 
 #[test]
-fn random_messages_come_back_unchanged_and_others_read_the_same() {
+fn random_messages_survive_translation_and_match_other_readers() {
     let mut records = Vec::new();
     let mut pairs = 0;
     for Type { name, ros1, ros2, .. } in types() {
@@ -401,7 +401,7 @@ fn random_messages_come_back_unchanged_and_others_read_the_same() {
 }
 
 #[test]
-fn renamed_frames_are_those_that_others_write() {
+fn renamed_frames_match_other_implementations() {
     let rules = Rules { prefix: "r1/".into(), ..Rules::default() };
     let (mut records, mut count) = (Vec::new(), 0);
     let mut types_with_frames = [0; 2];
@@ -440,7 +440,7 @@ fn renamed_frames_are_those_that_others_write() {
 }
 
 #[test]
-fn others_read_a_message_of_zeros_of_every_type_as_we_made_it() {
+fn other_implementations_read_our_composed_zeros() {
     let (mut records, mut count) = (Vec::new(), 0);
     for Type { name, ros1, ros2, .. } in types() {
         let Some(ros2) = ros2 else { continue };

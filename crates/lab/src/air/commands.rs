@@ -83,17 +83,17 @@ impl Running {
     }
 
     /// Returns the exit status if the program has ended.
-    pub fn ended(&mut self) -> Result<Option<ExitStatus>> {
+    pub fn exit_status(&mut self) -> Result<Option<ExitStatus>> {
         self.child.try_wait().with_context(|| format!("'{}' is lost", self.text))
     }
 
     /// Ends the program's process group; reports an earlier failure of the program.
     pub fn end(mut self, screen: &Screen) -> Result<()> {
-        if let Some(status) = self.ended()?.filter(|status| !status.success()) {
+        if let Some(status) = self.exit_status()?.filter(|status| !status.success()) {
             screen.print(&format!("'{}' had ended with {status}", self.text));
         }
         self.signal(Signal::TERM);
-        wait_for(PATIENCE, || self.ended())?;
+        wait_for(PATIENCE, || self.exit_status())?;
         self.signal(Signal::KILL);
         // The output closes after the last lines, unless a process outside the group (such as
         // roscore's children) keeps it open; that process ends with the enclosure.

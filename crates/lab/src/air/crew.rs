@@ -125,7 +125,7 @@ impl Bridge {
         let Helm { emulator, asleep_until } = &mut *helm;
         emulator.charge(used);
         emulator.turn()?;
-        let next = emulator.next();
+        let next = emulator.next_event();
         asleep_until[hand] = next;
         for (other, until) in asleep_until.iter_mut().enumerate() {
             if *until > next {

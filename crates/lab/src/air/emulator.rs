@@ -220,7 +220,7 @@ impl Emulator {
 
     /// Returns the time of the next turn if no frame arrives before; at most [`LONGEST_WAIT`] from
     /// now.
-    pub fn next(&self) -> Nanos {
+    pub fn next_event(&self) -> Nanos {
         let change = self.changes.front().map(|(at, _)| *at);
         let due = self.medium.poll_timeout().into_iter().chain(change);
         due.chain([self.now() + LONGEST_WAIT]).min().unwrap_or(0)

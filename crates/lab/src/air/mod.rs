@@ -200,7 +200,7 @@ fn watch(
             None if over => return Ok(None),
             None => {}
             Some(program) => {
-                if let Some(status) = program.ended()? {
+                if let Some(status) = program.exit_status()? {
                     let code = status.code().and_then(|code| u8::try_from(code).ok());
                     return Ok(Some(code.map_or(ExitCode::FAILURE, ExitCode::from)));
                 }

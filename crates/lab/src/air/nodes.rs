@@ -100,7 +100,7 @@ impl Nodes {
             received_ns: clock(it.arrival.received_ns),
             ..it.arrival
         });
-        let sent = node(flow.from)?.sent(&topic)?;
+        let sent = node(flow.from)?.sent_times(&topic)?;
         Ok(Samples { sent_ns: sent.into_iter().map(clock).collect(), arrivals: arrivals.collect() })
     }
 }
@@ -217,7 +217,7 @@ mod tests {
     use tautline::treatment::{LinkChoice, LinkRule};
 
     #[test]
-    fn the_daemon_takes_the_links_of_flows() {
+    fn the_daemon_accepts_the_links_of_flows() {
         let scenario = crate::scenario::named("two-radios").unwrap();
         let folder = tempfile::tempdir().unwrap();
         let file = node_file(&scenario, 0).write(folder.path()).unwrap();

@@ -65,7 +65,7 @@ impl Air {
     }
 
     /// Runs a task inside a station; sockets opened there stay there.
-    pub fn inside<T: Send>(
+    pub fn run_inside<T: Send>(
         &self,
         station: usize,
         task: impl FnOnce() -> Result<T> + Send,

@@ -46,12 +46,12 @@ pub fn start(
 ) -> Result<Running> {
     let flow = &scenario.flows[number];
     let port = FIRST_PORT + number as u16;
-    let listener = air.inside(flow.to, || {
+    let listener = air.run_inside(flow.to, || {
         let listener = TcpListener::bind((Ipv4Addr::UNSPECIFIED, port))?;
         listener.set_nonblocking(true)?;
         Ok(listener)
     })?;
-    let stream = air.inside(flow.from, || unconnected(flow))?;
+    let stream = air.run_inside(flow.from, || unconnected(flow))?;
     let to = reached_by(scenario, flow.from, flow.to).context("no path")?;
     let start = air.origin() + offset;
     let sender = Sender {

@@ -135,7 +135,7 @@ pub fn start(
     let flow = &scenario.flows[number];
     let port = FIRST_PORT + number as u16;
     let open = |station: usize, port: u16| {
-        air.inside(station, || {
+        air.run_inside(station, || {
             let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, port))?;
             rustix::net::sockopt::set_ip_tos(&socket, flow.dscp << 2)?;
             setsockopt(&socket, ReceiveTimestampns, &true)?;
@@ -347,7 +347,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_piece_is_read_as_written_and_a_stranger_is_not() {
+    fn a_written_fragment_is_read_and_unknown_bytes_are_refused() {
         let message = Stamp { sequence: 7, sent_ns: 8 };
         let piece = Piece { message, part: 1, parts: 3 };
         let mut datagram = [0; 100];

@@ -65,7 +65,7 @@ pub fn run(setup: &DaemonSetup, output: &Output) -> Result<Conclusion> {
     let start = ("starting two ROS masters and two daemons", START_TIME);
     let progress = output.progress(&[start, ("measuring", time)]);
     let scene = Scene::new(setup, &output.folder)?;
-    progress.next();
+    progress.enter_next();
     let verdicts = match output.case {
         IDLE => judge_idle(&scene.daemons, IDLE_TIME, "")?,
         _ => header(&scene, &output.folder)?,
@@ -83,7 +83,7 @@ pub fn header_alone(setup: &DaemonSetup, folder: &Path) -> Result<Vec<Verdict>> 
 /// Measures the bytes per message that the robot's links carried in addition to messages, UDP and
 /// IP; heartbeats and reports count.
 fn header(scene: &Scene, folder: &Path) -> Result<Vec<Verdict>> {
-    let mut load = Load::own(&[Flow::Laser], &scene.pair, folder)?;
+    let mut load = Load::start_with_own_masters(&[Flow::Laser], &scene.pair, folder)?;
     let before = Counters::read(&scene.daemons[0])?;
     load.publish(HEADER_TIME)?;
     load.drain(HEADER_TIME)?;

@@ -139,7 +139,7 @@ pub fn run(plan: &Plan, output: &Output) -> Result<Conclusion> {
     let progress = Progress::new(trials.iter().map(stage).collect());
     let mut measured = Measured::new();
     for ((cell, over), run) in trials {
-        progress.next();
+        progress.enter_next();
         let folder = output.folder.join(&cell.name).join(format!("{}-{run}", over.name()));
         let runs = measured.entry(cell.name.clone()).or_default().entry(over).or_default();
         match plan.measure(cell, over, &folder, &progress) {
@@ -195,7 +195,7 @@ impl Plan<'_> {
         let mut cells: Vec<Cell> =
             policers().filter(|(name, _)| is_chosen(name)).map(policer).collect();
         for trace in self.traces {
-            cells.push(Cell::recorded(trace, folder)?);
+            cells.push(Cell::from_recording(trace, folder)?);
         }
         Ok(cells)
     }
@@ -265,11 +265,11 @@ fn figures(
     let start = span.start.saturating_sub(origin);
     let fits = cell.fitting_bits(start, span.end - span.start, offered);
     let scans = laser.delays(span.clone());
-    let laser_percent = 100.0 * scans.len() as f64 / laser.published(span.clone()) as f64;
+    let laser_percent = 100.0 * scans.len() as f64 / laser.published_count(span.clone()) as f64;
     let (scans, images) = (delay(scans), delay(image.delays(span.clone())));
     let late = laser.summary(Some(Flow::Laser.period())).publisher_late_ms;
     Ok(Figures {
-        images_percent: 100.0 * image.arrived(span) as f64 * bits[1] / fits.max(1.0),
+        images_percent: 100.0 * image.arrived_count(span) as f64 * bits[1] / fits.max(1.0),
         image_p50_ms: images.map(|it| it.p50),
         laser_percent,
         laser_p50_ms: scans.map(|it| it.p50),
@@ -290,7 +290,7 @@ struct Counts {
 
 impl Counts {
     fn now(daemons: &[Daemon], pair: &Pair) -> Result<Self> {
-        let router = pair.routed()?;
+        let router = pair.routed_bytes()?;
         let Some(robot) = daemons.get(ROBOT) else {
             return Ok(Self { router, link: None, can_send_mbps: None });
         };
@@ -316,7 +316,7 @@ fn share(after: Option<[u64; 2]>, before: Option<[u64; 2]>) -> Option<f64> {
 impl Cell {
     /// Returns a recorded link with one queue for each direction. A compressed file is unpacked into
     /// `folder`.
-    fn recorded(trace: &Path, folder: &Path) -> Result<Self> {
+    fn from_recording(trace: &Path, folder: &Path) -> Result<Self> {
         let name = trace.file_name().and_then(|it| it.to_str()).context("--trace: no file name")?;
         let name = name.trim_end_matches(".gz");
         let unpacked = folder.join(format!("{name}.trace"));
@@ -447,13 +447,13 @@ mod tests {
     }
 
     #[test]
-    fn the_usual_cells_exist() {
+    fn the_default_cells_exist() {
         assert_eq!(policers().count(), 40);
         assert!(USUAL.iter().all(|usual| policers().any(|(name, _)| name == *usual)));
     }
 
     #[test]
-    fn losses_are_those_between_two_counts() {
+    fn losses_are_differences_of_counts() {
         assert_eq!(share(Some([190, 20]), Some([100, 10])), Some(10.0));
         assert_eq!(share(Some([100, 10]), Some([100, 10])), None);
         // A packet arrived after all.
@@ -462,7 +462,7 @@ mod tests {
     }
 
     #[test]
-    fn images_get_their_offered_rate_or_the_rest_after_the_laser() {
+    fn images_get_their_offered_rate_or_the_remaining_capacity() {
         let (name, bucket) = policers().next().unwrap();
         let slow = Cell { name, place: Place::Policer(bucket) };
         let offered = [400_000.0, 3_300_000.0];
@@ -474,13 +474,13 @@ mod tests {
     }
 
     #[test]
-    fn the_capacity_of_a_recording_is_that_of_the_time() {
+    fn the_capacity_of_a_recording_depends_on_the_time() {
         let folder = tempfile::tempdir().unwrap();
         let trace = folder.path().join("two");
         // 100 packets in the first second, none in the second one.
         let lines: String = (1..=100).map(|number| format!("{}\n", number * 10)).collect();
         std::fs::write(&trace, lines + "2000\n").unwrap();
-        let cell = Cell::recorded(&trace, folder.path()).unwrap();
+        let cell = Cell::from_recording(&trace, folder.path()).unwrap();
         let second = 1_000_000_000;
         assert_eq!(cell.fitting_bits(1, second - 1, [0.0, 1e9]), 99.0 * 1425.0 * 8.0);
         assert_eq!(cell.fitting_bits(second + 1, second - 2, [0.0, 1e9]), 0.0);

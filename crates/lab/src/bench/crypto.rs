@@ -75,7 +75,7 @@ pub fn run(setup: &DaemonSetup, output: &Output) -> Result<Conclusion> {
     // A separate thread, so that processes started later are not confined to that processor.
     let rows = std::thread::scope(|scope| scope.spawn(rows).join());
     let rows = rows.unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
-    progress.next();
+    progress.enter_next();
     let mut verdicts: Vec<Verdict> = rows.iter().filter_map(Row::verdict).collect();
     verdicts.extend(alone::header_alone(setup, &output.folder)?);
     progress.finish();

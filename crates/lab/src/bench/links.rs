@@ -124,7 +124,7 @@ pub fn run(setup: &DaemonSetup, output: &Output) -> Result<Conclusion> {
     for failure in Failure::ALL {
         let folder = output.folder.join(failure.name());
         figures.extend(measure(setup, failure, &folder, &progress)?);
-        progress.next();
+        progress.enter_next();
     }
     progress.finish();
     let verdicts: Vec<Verdict> = figures.iter().flat_map(judge).collect();
@@ -149,7 +149,7 @@ fn measure(
     let second = SecondLink::join(&pair, LIMITS)?;
     let masters = ros::masters(&pair, folder)?;
     let mut daemons = setup.start_with(&pair, &second, folder)?;
-    let mut load = Load::own(&ALL, &pair, folder)?;
+    let mut load = Load::start_with_own_masters(&ALL, &pair, folder)?;
     progress.say(&format!("{}: counting", failure.name()));
     let time: Duration = PHASES.iter().sum();
     let first = load.begin(time)?;

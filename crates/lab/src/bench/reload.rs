@@ -121,7 +121,7 @@ struct Scene<'a> {
     folder: &'a Path,
 }
 
-fn made() -> Vec<String> {
+fn made_topics() -> Vec<String> {
     let steady =
         (0..TOPICS).map(|n| format!("--make=/steady/t{n}:{BYTES}:{PERIOD_US}:{}", n * 1000));
     let changing = ["a", "b"].map(|name| format!("--make=/changing/{name}:{BYTES}:{PERIOD_US}"));
@@ -187,12 +187,12 @@ pub fn run(output: &Output) -> Result<Conclusion> {
     scene.write(true, None)?;
     scene.write(false, None)?;
     let mut base = scene.start(&pair.base, &[])?;
-    let mut robot = scene.start(&pair.robot, &made())?;
+    let mut robot = scene.start(&pair.robot, &made_topics())?;
     robot.await_ready(PATIENCE)?;
-    progress.next();
+    progress.enter_next();
     robot.go(LOAD_TIME.as_secs_f64())?;
     let quiet = robot.await_done(LOAD_TIME + PATIENCE)?;
-    progress.next();
+    progress.enter_next();
     robot.go(LOAD_TIME.as_secs_f64())?;
     let since = Instant::now();
     let mut reloads = Vec::new();

@@ -37,11 +37,11 @@ pub fn run(folder: &Path, daemons: &DaemonSetup) -> Result<ExitCode> {
     let on = |computer| RosProgram::own(computer, folder);
     let masters = ros::masters(&pair, folder)?;
     let mut running = daemons.start(&pair, folder)?;
-    progress.next();
+    progress.enter_next();
     check_latched(&on(&pair.robot), &on(&pair.base))?;
-    progress.next();
+    progress.enter_next();
     check_flows(&pair, folder)?;
-    progress.next();
+    progress.enter_next();
     for (daemon, computer) in running.iter_mut().zip([&pair.robot, &pair.base]) {
         check_end(daemon, computer, &on(computer))?;
     }
@@ -67,7 +67,7 @@ fn check_latched(robot: &RosProgram, base: &RosProgram) -> Result<()> {
 }
 
 fn check_flows(pair: &Pair, folder: &Path) -> Result<()> {
-    let mut load = Load::own(&ALL, pair, folder)?;
+    let mut load = Load::start_with_own_masters(&ALL, pair, folder)?;
     load.publish(TIME)?;
     load.drain(TIME)?;
     load.write()?;
@@ -101,7 +101,7 @@ fn check_complete(flow: Flow, samples: &Samples) -> Result<()> {
 
 fn check_end(daemon: &mut Daemon, computer: &Computer, program: &RosProgram) -> Result<()> {
     daemon.end()?;
-    for entry in program.registered()? {
+    for entry in program.registrations()? {
         ensure!(
             !entry.contains("tautline"),
             "still registered at the master of {}: {entry}",

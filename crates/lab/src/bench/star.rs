@@ -107,9 +107,9 @@ pub fn run(output: &Output) -> Result<Conclusion> {
     ]);
     let star = Star::new(PEERS, LIMITS)?;
     let mut scene = Scene::new(&star, &output.folder)?;
-    progress.next();
+    progress.enter_next();
     let connected = scene.load()?;
-    progress.next();
+    progress.enter_next();
     star.unplug(star.peers.last().context("no peers")?)?;
     let all = scene.load()?;
     let received = scene.end()?;

@@ -103,15 +103,15 @@ impl Agents {
     pub fn start(&mut self) -> Result<()> {
         for _ in 0..NODES {
             for end in [NEAR, FAR] {
-                let agent = self.another(end)?;
+                let agent = self.start_another(end)?;
                 self.nodes[end].push(agent);
             }
         }
-        self.spare = Some(self.another(FAR)?);
+        self.spare = Some(self.start_another(FAR)?);
         Ok(())
     }
 
-    fn another(&mut self, end: usize) -> Result<Agent> {
+    fn start_another(&mut self, end: usize) -> Result<Agent> {
         self.started += 1;
         let (computer, ros) = &self.places[end];
         let word = ["near", "far"][end];
@@ -120,12 +120,12 @@ impl Agents {
     }
 
     /// Gives an order to a near node.
-    pub fn near(&mut self, node: usize, step: usize, order: &Value) -> Result<()> {
+    pub fn order_near(&mut self, node: usize, step: usize, order: &Value) -> Result<()> {
         self.nodes[NEAR][node].order(step, order)
     }
 
     /// Gives an order to a far node.
-    pub fn far(&mut self, node: usize, step: usize, order: &Value) -> Result<()> {
+    pub fn order_far(&mut self, node: usize, step: usize, order: &Value) -> Result<()> {
         self.nodes[FAR][node].order(step, order)
     }
 
@@ -133,13 +133,13 @@ impl Agents {
     pub fn replace_far(&mut self, node: usize) -> Result<()> {
         let spare = self.spare.take().context("no spare agent")?;
         drop(std::mem::replace(&mut self.nodes[FAR][node], spare));
-        self.spare = Some(self.another(FAR)?);
+        self.spare = Some(self.start_another(FAR)?);
         Ok(())
     }
 
     /// Ends a near node in order, and starts another.
     pub fn replace_near(&mut self, node: usize) -> Result<()> {
-        let fresh = self.another(NEAR)?;
+        let fresh = self.start_another(NEAR)?;
         let mut before = std::mem::replace(&mut self.nodes[NEAR][node], fresh);
         before.process.send_line(&serde_json::json!({"do": "leave"}).to_string())?;
         before.process.await_line("{\"event\": \"done\"", ORDER_PATIENCE)?;
@@ -161,7 +161,7 @@ impl Agents {
     }
 
     /// Asks every node for its connections.
-    pub fn matched(&mut self, step: usize, run: &mut Run) -> Result<BTreeMap<String, u32>> {
+    pub fn connections(&mut self, step: usize, run: &mut Run) -> Result<BTreeMap<String, u32>> {
         for agent in self.nodes.iter_mut().flatten() {
             agent.order(step, &serde_json::json!({"do": "matched"}))?;
         }

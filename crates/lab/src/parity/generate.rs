@@ -388,7 +388,7 @@ mod tests {
     }
 
     #[test]
-    fn a_seed_gives_one_situation() {
+    fn a_seed_always_gives_the_same_situation() {
         for team in Team::ALL {
             let [one, other] = [situation(3, team), situation(3, team)];
             assert_eq!(format!("{one:?}"), format!("{other:?}"));

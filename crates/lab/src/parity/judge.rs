@@ -53,9 +53,10 @@ pub fn faults(record: &Record) -> Vec<Fault> {
 }
 
 /// Returns the number of messages that have to arrive across Tautline and have not.
-pub fn awaited(record: &Record) -> usize {
+pub fn awaited_messages(record: &Record) -> usize {
     let of_subscriber = |(_, subscriber)| {
-        let missing = |(_, publisher)| Pair { record, publisher, subscriber }.missing().len();
+        let missing =
+            |(_, publisher)| Pair { record, publisher, subscriber }.missing_messages().len();
         record.situation.publishers().map(missing).sum::<usize>()
     };
     record.situation.subscribers().map(of_subscriber).sum()
@@ -73,7 +74,7 @@ impl Pair<'_> {
         &self.record.situation
     }
 
-    fn joined(&self) -> usize {
+    fn step_of_joining(&self) -> usize {
         let mut all = self.situation().subscribers();
         all.find(|(_, it)| it.id == self.subscriber.id).map_or(0, |(at, _)| at)
     }
@@ -95,9 +96,10 @@ impl Pair<'_> {
     /// Whether the far computer may hold a kept message: its publisher keeps it, or the subscriber
     /// joined before the far computer could know that it does not.
     fn may_be_kept(&self, n: u32) -> bool {
-        let end = self.overwritten(n).min(self.situation().end_of_publisher(self.publisher));
+        let end =
+            self.step_of_overwriting(n).min(self.situation().end_of_publisher(self.publisher));
         let known = self.record.calm.iter().find(|calm| **calm >= end);
-        self.keeps() && known.is_none_or(|known| self.joined() <= *known)
+        self.keeps() && known.is_none_or(|known| self.step_of_joining() <= *known)
     }
 
     /// Whether no message between both may be lost.
@@ -108,11 +110,11 @@ impl Pair<'_> {
     /// What the subscriber may get: what it got in one ROS graph. There, a ROS 1 subscriber stands in
     /// for one of ROS 2, which gets kept messages only if it asks for them.
     fn allowed(&self) -> Vec<(usize, Message)> {
-        let got = self.record.plain.got(&self.subscriber.id, &self.publisher.id);
-        let sent = self.record.plain.sent(&self.publisher.id);
+        let got = self.record.plain.received_messages(&self.subscriber.id, &self.publisher.id);
+        let sent = self.record.plain.sent_messages(&self.publisher.id);
         let is_mixed =
             self.situation().team.near == Ros::One && self.situation().team.far == Ros::Two;
-        let joined = self.joined();
+        let joined = self.step_of_joining();
         let with_step = got.iter().filter_map(|message| {
             let (step, _) = sent.iter().find(|(_, it)| it.n == message.n)?;
             Some((*step, *message))
@@ -121,9 +123,9 @@ impl Pair<'_> {
     }
 
     fn faults(&self) -> Vec<Fault> {
-        let got = self.record.tautline.got(&self.subscriber.id, &self.publisher.id);
+        let got = self.record.tautline.received_messages(&self.subscriber.id, &self.publisher.id);
         let numbers: Vec<u32> = got.iter().map(|message| message.n).collect();
-        let sent = self.record.tautline.sent(&self.publisher.id);
+        let sent = self.record.tautline.sent_messages(&self.publisher.id);
         let allowed: BTreeSet<u32> = self.allowed().iter().map(|(_, it)| it.n).collect();
         let seen: BTreeSet<u32> = numbers.iter().copied().collect();
         let mut faults = Vec::new();
@@ -142,7 +144,7 @@ impl Pair<'_> {
         fault("out of order", behind.collect());
         let origin = |n: u32| sent.iter().find(|(_, it)| it.n == n).map(|(_, it)| it);
         let (joined, connects) =
-            (self.joined(), self.situation().connects(self.publisher, self.subscriber));
+            (self.step_of_joining(), self.situation().connects(self.publisher, self.subscriber));
         let is_earlier = |n: &u32| sent.iter().any(|(step, it)| it.n == *n && *step < joined);
         let others = seen.difference(&allowed).copied();
         let (earlier, live): (Vec<u32>, Vec<u32>) = others.partition(is_earlier);
@@ -158,7 +160,7 @@ impl Pair<'_> {
             fault("expired", got.iter().filter(is_old).map(|it| it.n).collect());
         }
         fault("beyond its rate", self.beyond_rate(&sent, &seen));
-        fault("missing", self.missing());
+        fault("missing", self.missing_messages());
         faults
     }
 
@@ -189,15 +191,15 @@ impl Pair<'_> {
     }
 
     /// Messages that have to arrive and have not.
-    fn missing(&self) -> Vec<u32> {
-        let got = self.record.tautline.got(&self.subscriber.id, &self.publisher.id);
+    fn missing_messages(&self) -> Vec<u32> {
+        let got = self.record.tautline.received_messages(&self.subscriber.id, &self.publisher.id);
         let seen: BTreeSet<u32> = got.iter().map(|it| it.n).collect();
         if !self.situation().connects(self.publisher, self.subscriber) {
             return Vec::new();
         }
         let allowed = self.allowed();
         let is_missing =
-            |(step, it): &(usize, Message)| !seen.contains(&it.n) && self.owed(*step, it.n);
+            |(step, it): &(usize, Message)| !seen.contains(&it.n) && self.must_arrive(*step, it.n);
         let missing: Vec<(usize, u32)> =
             allowed.iter().filter(|it| is_missing(it)).map(|(step, it)| (*step, it.n)).collect();
         if self.is_reliable() {
@@ -214,7 +216,7 @@ impl Pair<'_> {
 
     /// Whether a message has to arrive: it was published while everything was connected, or it was
     /// kept for the subscriber at a moment when everything was.
-    fn owed(&self, sent: usize, n: u32) -> bool {
+    fn must_arrive(&self, sent: usize, n: u32) -> bool {
         match self.rule() {
             // Which messages of a stream pass is not determined, and the last is kept.
             Rule::Rate => self.is_last(n) && !self.has_lifespan() && self.kept_when_calm(sent, n),
@@ -239,11 +241,11 @@ impl Pair<'_> {
     }
 
     fn is_last(&self, n: u32) -> bool {
-        self.record.plain.sent(&self.publisher.id).last().is_some_and(|(_, it)| it.n == n)
+        self.record.plain.sent_messages(&self.publisher.id).last().is_some_and(|(_, it)| it.n == n)
     }
 
     fn published_when_calm(&self, sent: usize) -> bool {
-        self.joined() < sent && is_calm(self.record, sent)
+        self.step_of_joining() < sent && is_calm(self.record, sent)
     }
 
     fn kept_when_calm(&self, sent: usize, n: u32) -> bool {
@@ -251,8 +253,8 @@ impl Pair<'_> {
             return false;
         }
         let situation = self.situation();
-        let begin = sent.max(self.joined());
-        let overwritten = self.overwritten(n);
+        let begin = sent.max(self.step_of_joining());
+        let overwritten = self.step_of_overwriting(n);
         let end = situation
             .end_of_publisher(self.publisher)
             .min(situation.end_of_subscriber(self.subscriber))
@@ -261,12 +263,12 @@ impl Pair<'_> {
     }
 
     /// Step at which a kept message is overwritten.
-    fn overwritten(&self, n: u32) -> usize {
+    fn step_of_overwriting(&self, n: u32) -> usize {
         let sharing = self.situation().publishers().filter(|(_, it)| self.shares_latch(it));
         let mut all: Vec<(usize, f64, bool)> = sharing
             .flat_map(|(_, it)| {
                 let own = it.id == self.publisher.id;
-                let sent = self.record.plain.sent(&it.id);
+                let sent = self.record.plain.sent_messages(&it.id);
                 sent.into_iter()
                     .map(move |(step, message)| (step, message.t, own && message.n == n))
             })
@@ -362,7 +364,7 @@ fn calls(record: &Record) -> Vec<Fault> {
 /// How a goal ended: status, entries of the result, error.
 type Ending = (Option<i8>, Option<u32>, Option<String>);
 
-fn endings(run: &Run, id: &str) -> Vec<Ending> {
+fn endings_of_call(run: &Run, id: &str) -> Vec<Ending> {
     let ending = |(_, event): &(usize, Event)| match event {
         Event::Result { goal, status, length, error, .. } if goal == id => {
             Some((*status, *length, error.clone()))
@@ -392,7 +394,7 @@ fn goals(record: &Record) -> Vec<Fault> {
         if lengths.windows(2).any(|pair| pair[0] >= pair[1]) {
             fault("feedback out of order", format!("{lengths:?}"));
         }
-        let [plain, across] = [&record.plain, &record.tautline].map(|run| endings(run, id));
+        let [plain, across] = [&record.plain, &record.tautline].map(|run| endings_of_call(run, id));
         if across.len() > 1 {
             fault("ended twice", format!("{across:?}"));
         }

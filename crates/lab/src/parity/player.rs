@@ -93,11 +93,11 @@ impl Player<'_> {
             }
             Step::ReplaceFarNode(node) => {
                 self.has_left = true;
-                self.both(|agents| agents.replace_far(*node))
+                self.do_at_both_ends(|agents| agents.replace_far(*node))
             }
             Step::ReplaceNearNode(node) => {
                 self.has_left = true;
-                self.both(|agents| agents.replace_near(*node))
+                self.do_at_both_ends(|agents| agents.replace_near(*node))
             }
             Step::Publish { id, .. } => {
                 self.quiet = self.quiet.max(quiet_after(&self.record.situation, id));
@@ -114,7 +114,7 @@ impl Player<'_> {
         }
     }
 
-    fn both(
+    fn do_at_both_ends(
         &mut self,
         mut act: impl FnMut(&mut super::agents::Agents) -> Result<()>,
     ) -> Result<()> {
@@ -146,8 +146,8 @@ impl Player<'_> {
         let (at, World { plain: one, tautline: other, .. }) = (self.at, &mut *self.world);
         for (agents, order) in [(one, &plain), (other, &order)] {
             match is_near {
-                true => agents.near(node, at, order)?,
-                false => agents.far(node, at, order)?,
+                true => agents.order_near(node, at, order)?,
+                false => agents.order_far(node, at, order)?,
             }
         }
         Ok(())
@@ -187,7 +187,7 @@ impl Player<'_> {
             std::thread::sleep(LOOK_PERIOD);
             self.read()?;
             let latest = self.world.plain.latest.max(self.world.tautline.latest).max(begin);
-            let awaited = if is_calm { judge::awaited(&self.record) } else { 0 };
+            let awaited = if is_calm { judge::awaited_messages(&self.record) } else { 0 };
             if awaited <= self.given_up && latest.elapsed() > quiet {
                 return Ok(());
             }
@@ -204,12 +204,12 @@ impl Player<'_> {
         }
         let begin = Instant::now();
         loop {
-            let counts = self.world.plain.matched(self.at, &mut self.record.plain)?;
+            let counts = self.world.plain.connections(self.at, &mut self.record.plain)?;
             let plain = unmatched(&self.record.situation, self.at, &counts, true);
-            let counts = self.world.tautline.matched(self.at, &mut self.record.tautline)?;
+            let counts = self.world.tautline.connections(self.at, &mut self.record.tautline)?;
             let mut across = unmatched(&self.record.situation, self.at, &counts, false);
             if is_calm && across.is_empty() {
-                across = self.unwanted()?;
+                across = self.unwanted_topics()?;
             }
             if plain.is_empty() && (across.is_empty() || !is_calm) {
                 return Ok(());
@@ -226,9 +226,9 @@ impl Player<'_> {
     }
 
     /// Topics with both ends that the far side has not asked for.
-    fn unwanted(&self) -> Result<Vec<String>> {
+    fn unwanted_topics(&self) -> Result<Vec<String>> {
         let mut unwanted = Vec::new();
-        let (publishers, subscribers) = present(&self.record.situation, self.at);
+        let (publishers, subscribers) = present_at_step(&self.record.situation, self.at);
         for (index, topic) in self.record.situation.topics.iter().enumerate() {
             let connected = publishers.iter().any(|publisher| {
                 let connects = |it: &&Subscriber| self.record.situation.connects(publisher, it);
@@ -266,7 +266,7 @@ impl Player<'_> {
                 self.world.start_daemon(*side)?;
             }
         }
-        let (publishers, subscribers) = present(&self.record.situation, steps.len());
+        let (publishers, subscribers) = present_at_step(&self.record.situation, steps.len());
         let (publishers, subscribers): (Vec<_>, Vec<_>) = (
             publishers.into_iter().map(|it| Step::Unadvertise(it.id.clone())).collect(),
             subscribers.into_iter().map(|it| Step::Unsubscribe(it.id.clone())).collect(),
@@ -301,7 +301,7 @@ fn quiet_after(situation: &Situation, publisher: &str) -> Duration {
 }
 
 /// Publishers and subscribers present at a step.
-fn present(situation: &Situation, at: usize) -> (Vec<&Publisher>, Vec<&Subscriber>) {
+fn present_at_step(situation: &Situation, at: usize) -> (Vec<&Publisher>, Vec<&Subscriber>) {
     let publishers = situation
         .publishers()
         .filter(|(begin, it)| *begin < at && at <= situation.end_of_publisher(it));
@@ -319,7 +319,7 @@ fn unmatched(
     counts: &BTreeMap<String, u32>,
     in_one_graph: bool,
 ) -> Vec<String> {
-    let (publishers, subscribers) = present(situation, at);
+    let (publishers, subscribers) = present_at_step(situation, at);
     let connects = |one: &Publisher, other: &Subscriber| situation.connects(one, other);
     // In ROS 1, publishers of one topic in one node are one.
     let is_ros1 = situation.team.near == Ros::One;

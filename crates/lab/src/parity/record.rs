@@ -54,7 +54,7 @@ pub struct Run {
 
 impl Run {
     /// Messages of a publisher with the step of each.
-    pub fn sent(&self, publisher: &str) -> Vec<(usize, Message)> {
+    pub fn sent_messages(&self, publisher: &str) -> Vec<(usize, Message)> {
         let message = |(step, event): &(usize, Event)| match event {
             Event::Sent { publisher: by, n, sum, t } if by == publisher => {
                 Some((*step, Message { n: *n, sum: *sum, t: *t }))
@@ -65,7 +65,7 @@ impl Run {
     }
 
     /// Messages of a publisher that a subscriber got, in order.
-    pub fn got(&self, subscriber: &str, publisher: &str) -> Vec<Message> {
+    pub fn received_messages(&self, subscriber: &str, publisher: &str) -> Vec<Message> {
         let message = |(_, event): &(usize, Event)| match event {
             Event::Got { subscriber: by, publisher: of, n, sum, t }
                 if by == subscriber && of == publisher =>

@@ -161,7 +161,7 @@ impl FlowFigures {
             Some(Pace::Every(period)) => Some(Duration::from_nanos(period)),
             Some(Pace::Saturate) | None => None,
         };
-        let bits = samples.arrived(0..counted) as f64 * bytes as f64 * 8.0;
+        let bits = samples.arrived_count(0..counted) as f64 * bytes as f64 * 8.0;
         Self {
             name: name.to_owned(),
             over,

@@ -28,7 +28,7 @@ impl Machine {
     pub fn now() -> Self {
         let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
         let facts = Facts {
-            version: said("uname", &["-v"]).unwrap_or_default(),
+            version: output_of("uname", &["-v"]).unwrap_or_default(),
             realtime: read("/sys/kernel/realtime"),
             boot: read("/proc/cmdline"),
             chosen: read("/sys/kernel/debug/sched/preempt"),
@@ -67,14 +67,14 @@ fn hypervisor() -> Option<String> {
     Some(String::from_utf8_lossy(&output.stdout).trim().to_owned()).filter(|it| !it.is_empty())
 }
 
-fn said(program: &str, arguments: &[&str]) -> Option<String> {
+fn output_of(program: &str, arguments: &[&str]) -> Option<String> {
     run(Command::new(program).args(arguments)).ok().map(|said| said.trim().to_owned())
 }
 
 /// Returns the kernel's build options, empty where the system does not have them.
 fn config() -> String {
-    let beside = || said("uname", &["-r"]).map(|release| format!("/boot/config-{release}"));
-    match said("zcat", &["/proc/config.gz"]) {
+    let beside = || output_of("uname", &["-r"]).map(|release| format!("/boot/config-{release}"));
+    match output_of("zcat", &["/proc/config.gz"]) {
         Some(text) => text,
         None => beside().and_then(|file| std::fs::read_to_string(file).ok()).unwrap_or_default(),
     }

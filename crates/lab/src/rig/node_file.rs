@@ -79,7 +79,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_daemon_takes_what_is_written() {
+    fn the_daemon_accepts_written_files() {
         let folder = tempfile::tempdir().unwrap();
         let mut file = NodeFile {
             name: "robot",

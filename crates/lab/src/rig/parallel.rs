@@ -18,7 +18,7 @@ pub fn run<T: Send, R: Send>(
     let work = || {
         let mut found = Vec::new();
         while let Some((number, item)) = next() {
-            progress.next();
+            progress.enter_next();
             found.push((number, one(item)));
         }
         found

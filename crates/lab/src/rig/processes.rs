@@ -300,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn a_packed_file_has_the_text_and_is_the_same_again() {
+    fn packing_is_reproducible_and_keeps_the_text() {
         let folder = tempfile::tempdir().unwrap();
         let [one, other] = ["one.json.gz", "other.json.gz"].map(|name| folder.path().join(name));
         [&one, &other].into_iter().for_each(|file| write_packed(file, "[1]\n").unwrap());
@@ -310,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failed_command_is_quoted_with_what_it_said() {
+    fn a_failed_command_is_reported_with_its_output() {
         let error = run(Command::new("sh").args(["-c", "echo broken >&2; exit 3"])).unwrap_err();
         assert!(error.to_string().contains("broken"), "{error}");
     }

@@ -37,7 +37,7 @@ impl Progress {
     pub fn for_case(case: &str, stages: &[(&str, Duration)]) -> Self {
         let named = stages.iter().map(|(text, time)| (format!("{case}: {text}"), *time));
         let progress = Self::new(named.collect());
-        progress.next();
+        progress.enter_next();
         progress
     }
 
@@ -57,7 +57,7 @@ impl Progress {
     }
 
     /// Enters the next stage.
-    pub fn next(&self) {
+    pub fn enter_next(&self) {
         let Ok(mut state) = self.0.lock() else { return };
         if let Some((stage, duration)) = state.rest.pop_front() {
             state.stage = stage;

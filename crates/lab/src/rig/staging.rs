@@ -169,7 +169,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn chains_that_share_a_stretch_give_each_route_once() {
+    fn routes_of_overlapping_chains_are_unique() {
         let text = "about: x\nduration: 1s\nnetworks: { air: { wifi: { rate: 6Mbps } } }\n\
                     stations:\n  a: { networks: [air] }\n  b: { networks: [air] }\n  \
                     c: { networks: [air] }\n  d: { networks: [air] }\n\

@@ -105,12 +105,12 @@ const NANOSECONDS_PER_MS: f64 = 1e6;
 
 impl Samples {
     /// Returns the number of messages that arrived within a span, in nanoseconds.
-    pub fn arrived(&self, span: Range<u64>) -> usize {
+    pub fn arrived_count(&self, span: Range<u64>) -> usize {
         self.arrivals.iter().filter(|it| span.contains(&it.received_ns)).count()
     }
 
     /// Returns the number of messages that were sent within a span, in nanoseconds.
-    pub fn published(&self, span: Range<u64>) -> usize {
+    pub fn published_count(&self, span: Range<u64>) -> usize {
         self.sent_ns.iter().filter(|at| span.contains(at)).count()
     }
 
@@ -285,7 +285,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn jitter_is_the_difference_of_an_interval_from_the_period() {
+    fn jitter_is_the_deviation_of_an_interval_from_the_period() {
         let ms = 1_000_000;
         assert_eq!(jitters(&[0, 5 * ms, 11 * ms, 15 * ms], 5), [0.0, 1.0, 1.0]);
         assert!(jitters(&[7], 5).is_empty());
@@ -322,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn a_publisher_is_late_against_its_own_schedule() {
+    fn lateness_is_relative_to_the_publishers_schedule() {
         let mut samples = samples(3, &[]);
         samples.sent_ns[1] += 7_000_000;
         assert_eq!(samples.lateness(Duration::from_millis(20)).unwrap().max, 7.0);
@@ -343,7 +343,7 @@ mod tests {
     }
 
     #[test]
-    fn percentiles_are_values_that_occurred() {
+    fn percentiles_are_measured_values() {
         let hundred: Vec<f64> = (1..=100).map(f64::from).collect();
         assert_eq!(nearest_rank(&hundred, 0.99), 99.0);
         assert_eq!(nearest_rank(&[7.0], 0.5), 7.0);

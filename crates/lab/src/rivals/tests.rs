@@ -195,7 +195,7 @@ fn run(flows: &mut [(u64, Flow)], pipe: &Pipe, seconds: u64) {
     }
 }
 
-fn alone(controller: impl Controller + 'static, pipe: &Pipe, seconds: u64) -> Flow {
+fn single_flow(controller: impl Controller + 'static, pipe: &Pipe, seconds: u64) -> Flow {
     let mut flows = [(0, Flow::new(controller))];
     run(&mut flows, pipe, seconds);
     let [(_, flow)] = flows;
@@ -251,7 +251,7 @@ fn every_rival_is_found_by_its_name_and_survives_a_path_without_reports() {
 fn bbr_fills_a_pipe_with_one_to_one_and_a_half_bandwidth_delay_products_in_flight() {
     for (mbps, rtt_ms) in [(12.0, 40), (50.0, 40), (100.0, 20), (4.0, 100)] {
         let pipe = Pipe::new(mbps, rtt_ms);
-        let flow = alone(Bbr::new(), &pipe, 30);
+        let flow = single_flow(Bbr::new(), &pipe, 30);
         let used = flow.utilisation(10, &pipe);
         assert!(used > 0.93, "{mbps} Mbps, {rtt_ms} ms: {used}");
         let in_flight = flow.mean(10, |it| it.outstanding) / pipe.bdp();
@@ -264,7 +264,7 @@ fn bbr_fills_a_pipe_with_one_to_one_and_a_half_bandwidth_delay_products_in_fligh
 #[test]
 fn bbr_starts_by_doubling_and_drains_its_queue() {
     let pipe = Pipe::new(50.0, 40);
-    let flow = alone(Bbr::new(), &pipe, 5);
+    let flow = single_flow(Bbr::new(), &pipe, 5);
     let rate = |span: usize| flow.spans[span].rate_bps;
     let first = STARTUP_GAIN * 10.0 * PACKET as f64 * 8.0 / 0.04;
     assert!(rate(1) > first * 0.9, "{} of {first}", rate(1));
@@ -284,7 +284,7 @@ const STARTUP_GAIN: f64 = 2.77;
 #[test]
 fn bbr_measures_the_round_trip_every_five_seconds() {
     let pipe = Pipe::new(50.0, 40);
-    let flow = alone(Bbr::new(), &pipe, 30);
+    let flow = single_flow(Bbr::new(), &pipe, 30);
     let is_low: Vec<bool> =
         flow.spans.iter().map(|it| it.least_outstanding < 0.6 * pipe.bdp()).collect();
     let starts: Vec<usize> =
@@ -298,9 +298,9 @@ fn bbr_measures_the_round_trip_every_five_seconds() {
 /// The threshold is 2 % in a round. Below it, the rate falls by what is lost in each of at most 63
 /// rounds of Cruise, and the next probe restores it (section 5.3.3): on average three quarters remain.
 #[test]
-fn bbr_holds_under_one_percent_of_losses_and_not_under_twenty() {
+fn bbr_keeps_its_rate_at_one_percent_loss_but_not_at_twenty() {
     let pipe = |loss| Pipe { loss, ..Pipe::new(100.0, 40) };
-    let used = |loss| alone(Bbr::new(), &pipe(loss), 20).utilisation(5, &pipe(loss));
+    let used = |loss| single_flow(Bbr::new(), &pipe(loss), 20).utilisation(5, &pipe(loss));
     assert!(used(0.01) > 0.7, "{}", used(0.01));
     assert!(used(0.2) < 0.3, "{}", used(0.2));
 }
@@ -310,7 +310,7 @@ fn bbr_holds_under_one_percent_of_losses_and_not_under_twenty() {
 fn copa_keeps_a_queue_of_about_two_packets() {
     for (mbps, rtt_ms) in [(12.0, 40), (24.0, 20), (6.0, 80)] {
         let pipe = Pipe::new(mbps, rtt_ms);
-        let flow = alone(Copa::new(), &pipe, 30);
+        let flow = single_flow(Copa::new(), &pipe, 30);
         let (used, queue) = (flow.utilisation(10, &pipe), flow.queue_packets(10));
         assert!(used > 0.95, "{mbps} Mbps, {rtt_ms} ms: {used}");
         assert!((1.0..6.0).contains(&queue), "{mbps} Mbps, {rtt_ms} ms: {queue}");
@@ -342,7 +342,7 @@ fn copa_competes_with_cubic() {
 fn scream_keeps_the_queue_between_half_the_target_and_the_target() {
     for (mbps, rtt_ms) in [(12.0, 40), (3.0, 40), (24.0, 20)] {
         let pipe = Pipe::new(mbps, rtt_ms);
-        let flow = alone(Scream::new(), &pipe, 40);
+        let flow = single_flow(Scream::new(), &pipe, 40);
         let used = flow.utilisation(20, &pipe);
         let queue_ms = flow.mean(20, |it| it.queue) * 8e3 / pipe.bps;
         assert!(used > 0.95, "{mbps} Mbps, {rtt_ms} ms: {used}");
@@ -355,7 +355,7 @@ fn scream_keeps_the_queue_between_half_the_target_and_the_target() {
 #[test]
 fn gcc_decreases_to_85_percent_and_grows_by_8_percent_per_second() {
     let pipe = Pipe::new(12.0, 40);
-    let flow = alone(Gcc::new(), &pipe, 40);
+    let flow = single_flow(Gcc::new(), &pipe, 40);
     let rates: Vec<f64> = flow.spans.iter().map(|it| it.rate_bps).collect();
     let cut = rates.windows(2).map(|it| it[1] / it[0]).fold(f64::INFINITY, f64::min);
     assert!((0.4..0.9).contains(&cut), "{cut}");
@@ -371,23 +371,23 @@ fn gcc_decreases_to_85_percent_and_grows_by_8_percent_per_second() {
 
 /// Above 10 % of losses, the rate falls; below 2 % it does not matter.
 #[test]
-fn gcc_falls_under_losses_above_ten_percent_alone() {
+fn gcc_reduces_its_rate_only_above_ten_percent_loss() {
     let pipe = |loss| Pipe { loss, ..Pipe::new(12.0, 40) };
-    let used = |loss| alone(Gcc::new(), &pipe(loss), 20).utilisation(10, &pipe(loss));
+    let used = |loss| single_flow(Gcc::new(), &pipe(loss), 20).utilisation(10, &pipe(loss));
     assert!(used(0.01) > 0.7 && used(0.2) < 0.1, "{} {}", used(0.01), used(0.2));
 }
 
 /// RFC 9438: the window falls to 0.7, so a queue of half a bandwidth-delay product keeps the path busy;
 /// and single losses cost most of the rate.
 #[test]
-fn cubic_fills_a_queue_and_gives_way_to_losses() {
+fn cubic_fills_a_queue_and_reduces_its_rate_at_losses() {
     let pipe = Pipe { queue_bytes: 60_000.0, ..Pipe::new(12.0, 40) };
-    let flow = alone(Cubic::new(), &pipe, 40);
+    let flow = single_flow(Cubic::new(), &pipe, 40);
     assert!(flow.utilisation(10, &pipe) > 0.97);
     assert!(flow.queue_packets(10) > 10.0, "{}", flow.queue_packets(10));
     assert!(flow.lost > 0);
     let lossy = Pipe { loss: 0.01, ..Pipe::new(12.0, 40) };
-    let used = alone(Cubic::new(), &lossy, 40).utilisation(10, &lossy);
+    let used = single_flow(Cubic::new(), &lossy, 40).utilisation(10, &lossy);
     assert!((0.2..0.6).contains(&used), "{used}");
     assert!(growth(&flow, 2) > 1.3, "no slow start");
 }

@@ -262,7 +262,7 @@ pub fn named(name: &str) -> Result<Scenario, ConfigError> {
 }
 
 /// Parses a scenario that this program makes.
-pub fn made(name: &str, text: &str) -> anyhow::Result<Scenario> {
+pub fn parse_made(name: &str, text: &str) -> anyhow::Result<Scenario> {
     parse(name, text, Path::new(".")).map_err(|problems| anyhow::anyhow!("{problems:?} in\n{text}"))
 }
 

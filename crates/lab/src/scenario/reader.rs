@@ -12,8 +12,8 @@ use serde::de::{self, DeserializeSeed, Deserializer, IntoDeserializer, Visitor};
 use std::cell::RefCell;
 use std::fmt;
 use std::marker::PhantomData;
-use tautline::config::yaml::{Key, Node, Yaml, quoted};
-use tautline::config::{Position, Problem, nearest};
+use tautline::config::yaml::{Key, Node, Yaml, quoted_text};
+use tautline::config::{Position, Problem, nearest_name};
 
 /// Number of names that an error lists; further names are only counted.
 const MAX_NAMES_SHOWN: usize = 20;
@@ -167,7 +167,7 @@ impl de::Error for Fault {
 
     fn unknown_field(found: &str, names: &'static [&'static str]) -> Self {
         let allowed = one_of(names.iter().copied(), found);
-        Fault::new(Some(format!("the unknown key {}", quoted(found))), allowed)
+        Fault::new(Some(format!("the unknown key {}", quoted_text(found))), allowed)
     }
 
     fn missing_field(name: &'static str) -> Self {
@@ -185,7 +185,7 @@ pub fn one_of<'n>(names: impl Iterator<Item = &'n str> + Clone, found: &str) -> 
         0 => shown.join(", "),
         more => format!("{} and {more} more", shown.join(", ")),
     };
-    match nearest(names, found) {
+    match nearest_name(names, found) {
         Some(name) => format!("perhaps '{name}'; all: {all}"),
         None => all,
     }
@@ -248,7 +248,7 @@ impl<'n> Reader<'n, '_> {
     fn note_key<T>(&self, key: &Key, fault: Fault) -> Result<T, Fault> {
         if let Fault::Here(wrong) = fault {
             let problem =
-                wrong.at(key.at, self.key.clone(), format!("the name {}", quoted(&key.name)));
+                wrong.at(key.at, self.key.clone(), format!("the name {}", quoted_text(&key.name)));
             self.notes.borrow_mut().push(problem);
         }
         Err(Fault::Noted)

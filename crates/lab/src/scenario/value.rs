@@ -78,12 +78,12 @@ macro_rules! as_text {
 
         inline_schema! {
             [$($generics)*] $name, stringify!($name),
-            |_| titled(<Self as FromText>::schema(), <Self as FromText>::allowed())
+            |_| with_title(<Self as FromText>::schema(), <Self as FromText>::allowed())
         }
     };
 }
 
-fn titled(mut schema: serde_json::Value, title: String) -> Schema {
+fn with_title(mut schema: serde_json::Value, title: String) -> Schema {
     schema["title"] = title.into();
     schema.try_into().unwrap_or_default()
 }

@@ -266,7 +266,7 @@ fn outgoing<'a>(status: &'a Value, topic: &str) -> Option<&'a Value> {
 
 /// Returns the messages of `topic` that this node cannot account for: accepted for sending, but
 /// neither delivered, queued, sent with unknown outcome, nor dropped with a reason.
-pub fn unaccounted(status: &Value, topic: &str) -> Option<i64> {
+pub fn unaccounted_messages(status: &Value, topic: &str) -> Option<i64> {
     let entry = outgoing(status, topic)?;
     let number = |key: &str| entry[key].as_i64();
     let dropped: i64 = entry["dropped"].as_object()?.values().filter_map(Value::as_i64).sum();
@@ -283,8 +283,8 @@ mod tests {
         let topic = json!({"topic": "/scan", "direction": "out", "messages": 10, "delivered": 5,
             "queued": 1, "sent": 1, "dropped": {"expired": 2}});
         let status = json!({ "topics": [topic] });
-        assert_eq!(unaccounted(&status, "/scan"), Some(1));
-        assert_eq!(unaccounted(&status, "/other"), None);
+        assert_eq!(unaccounted_messages(&status, "/scan"), Some(1));
+        assert_eq!(unaccounted_messages(&status, "/other"), None);
     }
 
     #[test]

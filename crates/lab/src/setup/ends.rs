@@ -85,7 +85,7 @@ pub struct Arguments {
 
 impl Arguments {
     /// Returns the bytes before the data of a message.
-    fn head(&self) -> usize {
+    fn head_bytes(&self) -> usize {
         if self.master.is_some() { LAYOUT } else { ENCAPSULATION + LAYOUT }
     }
 }
@@ -102,7 +102,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
 type Write1 = Box<dyn Fn(Bytes) -> Result<()>>;
 
 fn publish(arguments: &Arguments) -> Result<()> {
-    let least = arguments.head() + STAMP_BYTES;
+    let least = arguments.head_bytes() + STAMP_BYTES;
     ensure!(arguments.bytes >= least, "a message has at least {least} bytes");
     let write = match arguments.by {
         By::Bare => bare_writer(arguments.depth)?,
@@ -134,7 +134,7 @@ fn warm_up(
     orders: &Receiver<String>,
 ) -> Result<String> {
     loop {
-        write(message(arguments.bytes, arguments.head(), WARM_UP))?;
+        write(message(arguments.bytes, arguments.head_bytes(), WARM_UP))?;
         match orders.recv_timeout(WARM_UP_PERIOD) {
             Ok(order) => return Ok(order),
             Err(RecvTimeoutError::Timeout) => {}
@@ -156,9 +156,11 @@ fn publish_counted(
             let due = first_ns + sequence / arguments.burst * arguments.period_us * 1000;
             std::thread::sleep(Duration::from_nanos(due.saturating_sub(monotonic_ns())));
         }
-        let message = message(arguments.bytes, arguments.head(), sequence);
+        let message = message(arguments.bytes, arguments.head_bytes(), sequence);
         sent.push(
-            stamp_of(&message, arguments.head()).context("a message without a stamp")?.sent_ns,
+            stamp_of(&message, arguments.head_bytes())
+                .context("a message without a stamp")?
+                .sent_ns,
         );
         write(message)?;
     }
@@ -325,7 +327,7 @@ impl Events for Received {
 }
 
 fn subscribe(arguments: &Arguments) -> Result<()> {
-    let received = Arc::new(Received::new(arguments.head()));
+    let received = Arc::new(Received::new(arguments.head_bytes()));
     let _reader: Box<dyn std::any::Any> = match arguments.by {
         By::Bare => Box::new(bare_reader(received.clone())?),
         By::Gateway => {

@@ -30,7 +30,7 @@ pub struct Load {
 
 impl Load {
     /// Like [`Load::start`], with ROS 1 and a master on each computer.
-    pub fn own(flows: &[Flow], pair: &Pair, folder: &Path) -> Result<Self> {
+    pub fn start_with_own_masters(flows: &[Flow], pair: &Pair, folder: &Path) -> Result<Self> {
         Self::start(Middleware::own(Ros::One), flows, pair, folder)
     }
 

@@ -69,7 +69,7 @@ impl Node {
     }
 
     /// Returns the times at which the messages of a topic were sent, ns.
-    pub fn sent(&self, topic: &str) -> Result<Vec<u64>> {
+    pub fn sent_times(&self, topic: &str) -> Result<Vec<u64>> {
         let line = |line: &str| {
             let fields: Vec<&str> = line.split(',').collect();
             let &[of, _, sent_ns] = &fields[..] else { return None };

@@ -249,7 +249,7 @@ impl<'a> RosProgram<'a> {
     }
 
     /// Returns the registrations at the master, each as `KIND NAME NODE`.
-    pub fn registered(&self) -> Result<BTreeSet<String>> {
+    pub fn registrations(&self) -> Result<BTreeSet<String>> {
         let name = format!("registered-{}", self.computer.name);
         let mut listing = self.python(&name, "registered.py", &[])?;
         let mut entries = BTreeSet::new();

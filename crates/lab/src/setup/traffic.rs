@@ -147,8 +147,8 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     let channels = arguments.channels.unwrap_or(made.len() * peers);
     let sent_file = arguments.samples.with_extension("sent");
     let talk = std::thread::spawn(move || {
-        let result =
-            obey(&handle, &*events, &made, channels).and_then(|sent| write_sent(&sent_file, &sent));
+        let result = carry_out_orders(&handle, &*events, &made, channels)
+            .and_then(|sent| write_sent(&sent_file, &sent));
         handle.shutdown();
         result
     });
@@ -180,7 +180,12 @@ fn write_sent(file: &Path, sent: &Sent) -> Result<()> {
     write_rows(file, rows)
 }
 
-fn obey(handle: &Handle, events: &dyn Events, made: &[Made], channels: usize) -> Result<Sent> {
+fn carry_out_orders(
+    handle: &Handle,
+    events: &dyn Events,
+    made: &[Made],
+    channels: usize,
+) -> Result<Sent> {
     await_wanted(handle, channels)?;
     println!("{READY}");
     let mut sent: Sent = made.iter().map(|made| (made.topic.clone(), Vec::new())).collect();
@@ -249,7 +254,7 @@ fn make(events: &dyn Events, made: &[Made], time: Duration, sent: &mut Sent) {
         *left -= 1;
         events.emit(Event::Message {
             topic: next.topic.clone(),
-            source: Source::here(0),
+            source: Source::local(0),
             payload: payload.into(),
             origin: tautline_gateway::Origin::default(),
             received: Instant::now(),

@@ -345,7 +345,7 @@ impl Pair {
 
     /// Returns the packets towards the base that the router has sent, and those that it has dropped;
     /// `None` without a router of its own.
-    pub fn routed(&self) -> Result<Option<[u64; 2]>> {
+    pub fn routed_bytes(&self) -> Result<Option<[u64; 2]>> {
         let Some(router) = &self.router else { return Ok(None) };
         let mut tc = Command::new("tc");
         let said =

@@ -141,7 +141,7 @@ impl ControlLoop {
 
     /// Handles a received message: the controller responds to a sample, the plant applies a
     /// command.
-    pub fn arrived(&mut self, net: &mut Net, flows: &mut Flows, (flow, sequence): (usize, u64)) {
+    pub fn on_arrival(&mut self, net: &mut Net, flows: &mut Flows, (flow, sequence): (usize, u64)) {
         let value = |values: &[f64]| values.get(sequence as usize).copied();
         if flow == self.samples.0 {
             let Some(volt) = value(&self.samples.1) else { return };

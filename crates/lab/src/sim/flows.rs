@@ -107,7 +107,7 @@ impl Flow {
     }
 
     /// Returns the due time of the next message; `None` if there is none, or the socket decides.
-    pub fn due(&self) -> Option<Nanos> {
+    pub fn next_due(&self) -> Option<Nanos> {
         let number = self.sent.len() as u64 + self.refused;
         let more = self.plan.count.is_none_or(|count| number < count);
         let after_start = match self.plan.pace {
@@ -118,7 +118,7 @@ impl Flow {
         Some(self.plan.start + after_start).filter(|at| more && *at < self.plan.end)
     }
 
-    pub(super) fn arrived(&mut self, now: Nanos, sequence: u64, published: Nanos) {
+    pub(super) fn on_arrival(&mut self, now: Nanos, sequence: u64, published: Nanos) {
         self.arrivals.push(Arrival { sequence, sent_ns: published, received_ns: now });
     }
 
@@ -199,7 +199,7 @@ impl Flows {
     }
 
     /// Handles an advertised topic: a host subscribes if the topic belongs to a flow.
-    pub fn offered(
+    pub fn on_offered(
         &mut self,
         net: &mut Net,
         host: StationId,
@@ -232,7 +232,7 @@ impl Flows {
                 true
             }
             Carriage::Tautline(_) => {
-                let payload = stamped(flow.sent.len() as u64, net.now(), flow.plan.bytes);
+                let payload = stamped_message(flow.sent.len() as u64, net.now(), flow.plan.bytes);
                 send(net, flow.plan.from, flow.channels[0], payload)
             }
         };
@@ -277,15 +277,15 @@ impl Flows {
     }
 
     /// Handles a transmitted packet: the flow's socket has space again.
-    pub fn left(&mut self, net: &mut Net, number: usize, ip_bytes: u32) {
-        self.dropped(number, ip_bytes);
+    pub fn on_transmitted(&mut self, net: &mut Net, number: usize, ip_bytes: u32) {
+        self.on_dropped(number, ip_bytes);
         self.fill_socket(net, number);
     }
 
     /// Releases the buffer space of a packet that was dropped behind the socket. The writer resumes
     /// [later](Flows::fill_socket): a drop takes no virtual time, so immediate refills would never
     /// end.
-    pub fn dropped(&mut self, number: usize, ip_bytes: u32) {
+    pub fn on_dropped(&mut self, number: usize, ip_bytes: u32) {
         let flow = &mut self.all[number];
         flow.socket_bytes = flow.socket_bytes.saturating_sub(charge(ip_bytes));
     }
@@ -301,7 +301,7 @@ impl Flows {
             self.send_back(net, host, piece);
             return None;
         }
-        flow.arrived(net.now(), piece.sequence, piece.published);
+        flow.on_arrival(net.now(), piece.sequence, piece.published);
         Some((piece.flow, piece.sequence))
     }
 
@@ -331,7 +331,7 @@ impl Flows {
             send(net, host, channel, message.payload.to_vec());
             return None;
         }
-        flow.arrived(net.now(), sequence, sent_ns);
+        flow.on_arrival(net.now(), sequence, sent_ns);
         Some((number, sequence))
     }
 
@@ -377,7 +377,7 @@ pub fn send(
 }
 
 /// Returns a message of `bytes` (at least a stamp's) that starts with its number and time.
-pub fn stamped(sequence: u64, published: Nanos, bytes: usize) -> Vec<u8> {
+pub fn stamped_message(sequence: u64, published: Nanos, bytes: usize) -> Vec<u8> {
     let mut payload = vec![0; bytes.max(STAMP_BYTES)];
     Stamp { sequence, sent_ns: published }.write(&mut payload);
     payload

@@ -148,13 +148,13 @@ mod tests {
     const HERE: Passage = Passage { network: NetworkId(0), from: THERE, to: HOST };
 
     #[test]
-    fn nothing_befalls_a_host_without_mishaps() {
+    fn a_host_without_mishaps_loses_nothing() {
         let mut gate = Gate::new(1);
         assert!((0..1000).all(|_| gate.delays(0, &HERE) == [0]));
     }
 
     #[test]
-    fn mishaps_have_their_shares() {
+    fn mishaps_have_their_configured_probability() {
         let mut gate = Gate::new(1);
         gate.set(HOST, Mishaps { loss: 0.2, duplicate: 0.1, reorder: 0.5, reorder_by: 100 });
         let passed: Vec<_> = (0..10_000).map(|_| gate.delays(0, &HERE)).collect();

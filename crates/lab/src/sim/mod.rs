@@ -154,7 +154,7 @@ pub struct Traced {
 }
 
 /// Like [`samples`], with the frames that were transmitted more than once.
-pub fn traced(scenario: &Scenario, seed: u64) -> Result<Traced> {
+pub fn run_with_trace(scenario: &Scenario, seed: u64) -> Result<Traced> {
     let mut world = build::build(scenario, seed)?;
     world.net.repeated = Some(Vec::new());
     world.run(WARM_UP + scenario.duration + DRAIN);
@@ -195,7 +195,7 @@ fn advance(world: &mut World, scenario: &Scenario) -> [Usage; 2] {
     world.run(start);
     let before = Usage::read(scenario, &world.net.medium, start);
     for step in 1..=STEPS {
-        progress.next();
+        progress.enter_next();
         world.run(start + scenario.duration / STEPS * step);
     }
     world.run(end);
@@ -256,12 +256,12 @@ fn flow_figures(scenario: &Scenario, world: &World, number: usize) -> FlowFigure
     let FlowPlan { name, bytes, pace, .. } = &flow.plan;
     let samples = samples_of(flow);
     let figures = FlowFigures::new(name, over, *bytes as u64, *pace, &samples, scenario.duration);
-    FlowFigures { refused: flow.refused, dropped: dropped(world, number), ..figures }
+    FlowFigures { refused: flow.refused, dropped: dropped_messages(world, number), ..figures }
 }
 
-fn dropped(world: &World, number: usize) -> BTreeMap<String, u64> {
+fn dropped_messages(world: &World, number: usize) -> BTreeMap<String, u64> {
     if let Some(ros) = &world.flows.all[number].plain_ros {
-        let dropped = Some(ros.dropped()).filter(|count| *count > 0);
+        let dropped = Some(ros.dropped_messages()).filter(|count| *count > 0);
         return dropped.map(|count| ("queue_size".to_owned(), count)).into_iter().collect();
     }
     let channel = world.flows.channel(number);

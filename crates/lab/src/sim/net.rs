@@ -396,7 +396,7 @@ impl Net {
     fn release_held(&mut self) {
         if let Some((_, (host, interface, parcel))) = self.held.pop_first() {
             self.note_transit(host, &parcel.packet);
-            let before = self.never(host);
+            let before = self.count_attack_drops(host);
             self.hand_over(host, interface, &parcel.packet, parcel.marked);
             self.check_genuine(host, before, &parcel.packet);
         }

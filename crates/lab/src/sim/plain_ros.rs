@@ -26,7 +26,7 @@ impl PlainRos {
     }
 
     /// Returns the messages that the queue of ROS has dropped.
-    pub fn dropped(&self) -> u64 {
+    pub fn dropped_messages(&self) -> u64 {
         self.connection.dropped
     }
 }
@@ -83,7 +83,7 @@ impl Flows {
             Part::Data { from, bytes } => {
                 let ack = ros.connection.handle_data(now, (from, bytes), stamp, &mut delivered);
                 for Stamp { sequence, sent_ns } in delivered {
-                    flow.arrived(now, sequence, sent_ns);
+                    flow.on_arrival(now, sequence, sent_ns);
                 }
                 flow.send_ack(net, number, ack);
             }
@@ -108,11 +108,11 @@ mod tests {
     use crate::sim;
 
     fn delays(file: &str, is_plain: bool) -> (usize, Vec<f64>) {
-        let mut scenario = scenario::made("plain", file).unwrap();
+        let mut scenario = scenario::parse_made("plain", file).unwrap();
         scenario.is_plain_ros = is_plain;
         let (_, samples) = sim::samples(&scenario, 1).unwrap().swap_remove(0);
         let all = 0..scenario.duration;
-        (samples.published(all.clone()), samples.delays(all))
+        (samples.published_count(all.clone()), samples.delays(all))
     }
 
     fn file(rate: &str) -> String {

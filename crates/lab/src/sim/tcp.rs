@@ -198,7 +198,7 @@ impl<M: Copy> Connection<M> {
 
     /// Returns the messages that have not been sent completely.
     #[cfg(test)]
-    fn unsent(&self) -> usize {
+    fn unsent_messages(&self) -> usize {
         self.waiting.len() + self.begun.iter().filter(|(end, _)| *end > self.next).count()
     }
 
@@ -391,7 +391,7 @@ mod tests {
     }
 
     #[test]
-    fn messages_arrive_once_and_in_order_whatever_is_lost() {
+    fn messages_arrive_once_and_in_order_despite_losses() {
         for seed in 0..20 {
             let mut random = fastrand::Rng::with_seed(seed);
             let mut connection = Connection::with_queue(seed % 2 == 0, 1000);
@@ -401,7 +401,7 @@ mod tests {
             let found = carry(&mut connection, 600_000 * MS, |_| random.f64() < 0.1);
             let messages: Vec<u32> = found.iter().map(|(message, _)| *message).collect();
             assert_eq!(messages, (0..200).collect::<Vec<_>>(), "seed {seed}");
-            assert_eq!((connection.unsent(), connection.dropped), (0, 0));
+            assert_eq!((connection.unsent_messages(), connection.dropped), (0, 0));
         }
     }
 

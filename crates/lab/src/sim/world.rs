@@ -172,7 +172,7 @@ impl World {
     }
 
     fn plan_publication(&mut self, flow: usize) {
-        if let Some(at) = self.flows.all[flow].due() {
+        if let Some(at) = self.flows.all[flow].next_due() {
             let late = self.random.u64(0..=MOST_LATE);
             self.plan(at + late, Due::Publish(flow));
         }
@@ -235,9 +235,11 @@ impl World {
                 let flow = self.flows.segment(&mut self.net, segment);
                 self.pump(flow);
             }
-            Happened::Left(flow, ip_bytes) => self.flows.left(&mut self.net, flow, ip_bytes),
+            Happened::Left(flow, ip_bytes) => {
+                self.flows.on_transmitted(&mut self.net, flow, ip_bytes)
+            }
             Happened::Dropped(flow, ip_bytes) => {
-                self.flows.dropped(flow, ip_bytes);
+                self.flows.on_dropped(flow, ip_bytes);
                 let at = self.net.now() + WRITER_PAUSE;
                 if self.refills.insert(flow, at).is_none_or(|before| before < self.net.now()) {
                     self.plan(at, Due::Refill(flow));
@@ -245,7 +247,7 @@ impl World {
             }
             Happened::Piece(host, piece) => {
                 let complete = self.flows.piece(&mut self.net, host, piece);
-                self.arrived(complete);
+                self.on_message(complete);
             }
             Happened::Event(host, event) => self.react_to_event(host, event),
             Happened::Datagram(..) => {}
@@ -255,20 +257,20 @@ impl World {
     fn react_to_event(&mut self, host: StationId, event: Event) {
         match event {
             Event::Offered { peer, channel, topic, .. } => {
-                self.flows.offered(&mut self.net, host, peer, channel, &topic);
+                self.flows.on_offered(&mut self.net, host, peer, channel, &topic);
             }
             Event::Message { peer, channel, message } => {
                 let arrived = self.flows.message(&mut self.net, host, (peer, channel), &message);
-                self.arrived(arrived);
+                self.on_message(arrived);
             }
             _ => {}
         }
     }
 
-    fn arrived(&mut self, message: Option<(usize, u64)>) {
+    fn on_message(&mut self, message: Option<(usize, u64)>) {
         let Some(message) = message else { return };
         for control_loop in &mut self.loops {
-            control_loop.arrived(&mut self.net, &mut self.flows, message);
+            control_loop.on_arrival(&mut self.net, &mut self.flows, message);
         }
     }
 }

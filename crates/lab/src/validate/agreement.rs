@@ -75,7 +75,7 @@ impl Runs {
         let (mut seed, mut good) = (0, 0);
         while good < wanted && !runs.too_many_discarded(wanted) {
             seed += 1;
-            progress.next();
+            progress.enter_next();
             let (samples, punctuality) = driver(scenario, seed)?;
             // Decided before any delay is evaluated.
             if let Some(late) = punctuality.clone().filter(|punctuality| !punctuality.counts) {
@@ -105,7 +105,7 @@ impl Runs {
 }
 
 impl Pair {
-    fn both(&self, of: fn(&Figure) -> f64, decimals: usize) -> String {
+    fn figures_of_both(&self, of: fn(&Figure) -> f64, decimals: usize) -> String {
         format!("{:.decimals$} / {:.decimals$}", of(&self.sim), of(&self.air))
     }
 }
@@ -192,10 +192,12 @@ impl Agreement {
             &self.flows,
             &[
                 column("flow", |pair: &Pair| pair.flow.clone()),
-                column("messages sim / air", |pair| pair.both(|it| it.messages as f64, 0)),
-                column("delivered %", |pair| pair.both(|it| it.delivered_percent, 1)),
-                column("mean ms", |pair| pair.both(|it| it.mean_ms, 2)),
-                column("p99 ms", |pair| pair.both(|it| it.p99_ms, 2)),
+                column("messages sim / air", |pair| {
+                    pair.figures_of_both(|it| it.messages as f64, 0)
+                }),
+                column("delivered %", |pair| pair.figures_of_both(|it| it.delivered_percent, 1)),
+                column("mean ms", |pair| pair.figures_of_both(|it| it.mean_ms, 2)),
+                column("p99 ms", |pair| pair.figures_of_both(|it| it.p99_ms, 2)),
                 column("", |pair| if pair.agrees { "agrees" } else { "DIFFERS" }.into()),
             ],
         );

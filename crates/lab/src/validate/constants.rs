@@ -58,7 +58,7 @@ fn figures(runs: &[Run]) -> Figures {
 /// The variants in order: the default, and each constant halved and doubled.
 fn variants() -> Vec<(String, Tuning)> {
     let scaled = |constant: &Constant, factor: f64| {
-        let tuning = Tuning::default().scaled(constant.name, factor).unwrap_or_default();
+        let tuning = Tuning::default().with_scaled(constant.name, factor).unwrap_or_default();
         (format!("{} times {factor}", constant.name), tuning)
     };
     let each = Tuning::TABLE.iter().flat_map(|it| [scaled(it, 0.5), scaled(it, 2.0)]);

@@ -89,7 +89,7 @@ fn address(end: usize, wire: RadioId) -> SocketAddr {
     SocketAddr::from(([10, 0, wire.0 as u8, end as u8 + 1], 18470))
 }
 
-fn end(number: usize, wires: u32) -> Result<End> {
+fn new_end(number: usize, wires: u32) -> Result<End> {
     let names = ["robot", "base"];
     let (name, other) = (names[number], names[1 - number]);
     let mut random = fastrand::Rng::with_seed(number as u64);
@@ -129,7 +129,7 @@ fn images(policy: LinkPolicy) -> ChannelConfig {
 
 impl Pair {
     fn new(wires: u32) -> Result<Self> {
-        let ends = [end(0, wires)?, end(1, wires)?];
+        let ends = [new_end(0, wires)?, new_end(1, wires)?];
         Ok(Self { now: Instant::default(), ends, planned: BTreeMap::new(), order: 0 })
     }
 
@@ -258,7 +258,7 @@ pub fn run(as_json: bool) -> Result<ExitCode> {
     let progress = Progress::new(stages.collect());
     let mut rounds = Vec::new();
     for _ in 0..ROUNDS {
-        progress.next();
+        progress.enter_next();
         rounds.push(CASES.iter().map(measure).collect::<Result<Vec<_>>>()?);
     }
     progress.finish();

@@ -62,7 +62,7 @@ fn measure(references: &[Reference]) -> Vec<Point> {
     let stage = |r: &Reference| (format!("{} Mbps, {} stations", r.phy_mbps, r.stations), STAGE);
     let progress = Progress::new(references.iter().map(stage).collect());
     let points = references.iter().map(|reference| {
-        progress.next();
+        progress.enter_next();
         reference.measure()
     });
     let points = points.collect();
@@ -180,7 +180,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_table_in_docs_is_the_one_this_program_makes() {
+    fn the_table_in_docs_is_current() {
         let points: Vec<Point> = references().unwrap().iter().map(Reference::measure).collect();
         assert!(points.iter().all(Point::agrees), "{}", table(&points));
         let page = include_str!("../../../../docs/explanation/dcf.md");

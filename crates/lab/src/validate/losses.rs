@@ -107,7 +107,7 @@ impl Pooled {
 
     fn add(&mut self, samples: &Samples, counted: std::ops::Range<u64>) {
         self.delays.extend(samples.delays(counted.clone()));
-        self.sent += samples.published(counted);
+        self.sent += samples.published_count(counted);
     }
 
     fn arrived_percent(&self) -> f64 {
@@ -122,7 +122,7 @@ fn runs(scenario: &Scenario) -> Result<Vec<Vec<(String, Samples)>>> {
 fn laser_runs(loss: &str, is_urgent: bool) -> Result<[Pooled; 2]> {
     let slow = format!("rate: 6Mbps, queue: 30KB, loss: {loss}");
     let load = far::load(6, LARGE_BYTES[0], 0);
-    let mut scenario = scenario::made("losses", &far::scenario(SECONDS, &slow, &load))?;
+    let mut scenario = scenario::parse_made("losses", &far::scenario(SECONDS, &slow, &load))?;
     for flow in scenario.flows.iter_mut().filter(|flow| flow.name == "laser" && !is_urgent) {
         flow.priority = NOT_URGENT;
     }
@@ -159,7 +159,7 @@ fn large(bytes: u64, loss_percent: u64) -> Result<Large> {
          flows:\n  \
            - {{ name: large, from: robot, to: base, size: {bytes}, every: 500ms, priority: 20, keep_last: 10, lifespan: 2s }}\n"
     );
-    let large = Pooled::new(&runs(&scenario::made("losses", &text)?)?, "large")?;
+    let large = Pooled::new(&runs(&scenario::parse_made("losses", &text)?)?, "large")?;
     let arrived_percent = large.arrived_percent();
     Ok(Large { bytes, loss_percent, arrived_percent, p99_ms: stats::p99(large.delays) })
 }
@@ -178,7 +178,7 @@ fn long(every_ms: u64) -> Result<Vec<Long>> {
          flows:\n  \
            - {{ name: small, from: robot, to: base, size: 1KB, every: {every_ms}ms, priority: 100, keep_last: 100 }}\n"
     );
-    let plain = scenario::made("losses", &text)?;
+    let plain = scenario::parse_made("losses", &text)?;
     let mut rows: Vec<Long> = Vec::new();
     let mut plain_bytes = None;
     for (parity_percent, repair) in LONG_CASES {

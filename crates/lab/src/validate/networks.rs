@@ -69,7 +69,7 @@ struct Row {
 impl Figures {
     fn from_samples(flow: &'static str, samples: &Samples, duration: u64) -> Self {
         let delays = samples.delays(0..duration);
-        let sent = samples.published(0..duration).max(1) as f64;
+        let sent = samples.published_count(0..duration).max(1) as f64;
         Self {
             flow,
             arrived_percent: 100.0 * delays.len() as f64 / sent,

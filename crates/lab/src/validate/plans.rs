@@ -139,7 +139,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
 }
 
 /// Draws a fleet: its scenario.
-fn drawn(seed: u64) -> Result<(Scenario, u64, &'static str, u64)> {
+fn draw_fleet(seed: u64) -> Result<(Scenario, u64, &'static str, u64)> {
     let mut draw = fastrand::Rng::with_seed(seed);
     let phy_mbps = [6, 12, 24, 54][draw.usize(..4)];
     let access = ["dcf", "edca"][draw.usize(..2)];
@@ -209,11 +209,11 @@ fn fleet(scenario: &Scenario) -> Result<Fleet> {
 }
 
 fn case(seed: u64) -> Result<Case> {
-    let (scenario, phy_mbps, access, robots) = drawn(seed)?;
+    let (scenario, phy_mbps, access, robots) = draw_fleet(seed)?;
     let fleet = fleet(&scenario)?;
     let acknowledgement = acknowledgement(&fleet.channel);
     let plan = Assessment::new(&fleet);
-    let Traced { samples, repeated } = sim::traced(&scenario, seed)?;
+    let Traced { samples, repeated } = sim::run_with_trace(&scenario, seed)?;
     let flows = fleet.flows.iter().zip(&plan.flows).zip(&samples);
     let rows: Vec<Row> = flows
         .map(|((flow, forecast), (name, samples))| {
@@ -222,7 +222,7 @@ fn case(seed: u64) -> Result<Case> {
             let late =
                 late.filter(|it| it.station.0 == flow.from && it.attempts > forecast.attempts);
             let late: Vec<u64> = late.map(|it| it.at.saturating_sub(acknowledgement)).collect();
-            let planned = planned(samples, &late);
+            let planned = delays_within_plan(samples, &late);
             let missing =
                 |arrived: usize, all: usize| 100.0 * (1.0 - arrived as f64 / all.max(1) as f64);
             Row {
@@ -232,7 +232,7 @@ fn case(seed: u64) -> Result<Case> {
                 priority: flow.priority,
                 least_ms: forecast.least.as_secs_f64() * 1e3,
                 worst_ms: forecast.worst.map(|it| it.as_secs_f64() * 1e3),
-                lost_percent: missing(delays.len(), samples.published(COUNTED)),
+                lost_percent: missing(delays.len(), samples.published_count(COUNTED)),
                 max_ms: stats::worst(&planned),
                 attempts: forecast.attempts,
                 more_attempts: delays.len() - planned.len(),
@@ -258,7 +258,7 @@ fn acknowledgement(channel: &Channel) -> u64 {
 
 /// Delays of the messages during which no packet arrived after too many attempts; `late` has the times of
 /// those that did.
-fn planned(samples: &Samples, late: &[u64]) -> Vec<f64> {
+fn delays_within_plan(samples: &Samples, late: &[u64]) -> Vec<f64> {
     let counted = samples.arrivals.iter().filter(|it| COUNTED.contains(&it.sent_ns));
     let planned = counted.filter(|it| {
         let first = late.partition_point(|at| *at < it.sent_ns);

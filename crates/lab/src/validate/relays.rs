@@ -138,13 +138,13 @@ pub fn run(&Arguments { seeds, json: as_json }: &Arguments) -> Result<ExitCode> 
     let progress = Progress::new(stages());
     let rows = rows(&progress, seeds)?;
     progress.finish();
-    super::conclude(&rows, as_json, &table(&rows), reached(&rows))
+    super::conclude(&rows, as_json, &table(&rows), all_targets_reached(&rows))
 }
 
 /// Returns the figures that miss the targets of `auto` over two hops of plain IP: the laser within
 /// 6.9 ms on average and 20 ms at the 99th percentile, no later than with Pound's gap, and 99.5 %
 /// of the images.
-pub fn missed(rows: &[Row]) -> Option<String> {
+pub fn missed_target(rows: &[Row]) -> Option<String> {
     let of = |it| rows.iter().find(|row| row.hops == 2 && row.forwarding == it);
     let (auto, pound) = of(Forwarding::TautlineOverIp).zip(of(Forwarding::PoundsGap))?;
     let (delay, pounds) = auto.laser.delay_ms.zip(pound.laser.delay_ms)?;
@@ -167,7 +167,7 @@ pub fn section(rows: &[Row]) -> String {
     )
 }
 
-fn reached(rows: &[Row]) -> bool {
+fn all_targets_reached(rows: &[Row]) -> bool {
     let p99 = |hops, it| {
         let row = rows.iter().find(|row| row.hops == hops && row.forwarding == it);
         row.and_then(|row| row.laser.delay_ms).map_or(f64::INFINITY, |delay| delay.p99)

@@ -52,7 +52,7 @@ fn fleet(robots: usize) -> Result<Scenario> {
             number * 10
         );
     }
-    scenario::made(&format!("fleet-{robots}"), &text)
+    scenario::parse_made(&format!("fleet-{robots}"), &text)
 }
 
 fn measure(scenario: &Scenario) -> Result<Speed> {
@@ -87,15 +87,15 @@ pub fn run(as_json: bool) -> Result<ExitCode> {
     let stage = |s: &Scenario| (format!("simulating {}", s.name), Duration::from_secs(10));
     let progress = Progress::new(scenarios.iter().map(stage).collect());
     let speeds = scenarios.iter().map(|scenario| {
-        progress.next();
+        progress.enter_next();
         measure(scenario)
     });
     let speeds = speeds.collect::<Result<Vec<_>>>()?;
     progress.finish();
-    super::conclude(&speeds, as_json, &table(&speeds), reached(&speeds))
+    super::conclude(&speeds, as_json, &table(&speeds), all_targets_reached(&speeds))
 }
 
-fn reached(speeds: &[Speed]) -> bool {
+fn all_targets_reached(speeds: &[Speed]) -> bool {
     let [pound, smallest, .., largest] = speeds else { return false };
     pound.times_real_time >= POUND_SPEED
         && largest.taken_s < FLEET_S

@@ -31,7 +31,7 @@ fn one_pipe(stations: usize, pipe: &str, rest: &str) -> Result<Scenario> {
          networks: {{ one: {{ pipe: {{ {pipe} }} }} }}\n\
          stations: {{ s: {{ count: {stations}, networks: [one] }} }}\n{rest}"
     );
-    scenario::made("check", &text)
+    scenario::parse_made("check", &text)
 }
 
 fn start(scenario: &Scenario) -> Result<Air> {
@@ -53,7 +53,7 @@ fn udp(station: usize) -> Result<UdpSocket> {
 }
 
 /// Returns the next datagram as text.
-fn next(socket: &UdpSocket) -> Result<String> {
+fn receive_text(socket: &UdpSocket) -> Result<String> {
     let mut buffer = [0; 2048];
     loop {
         match socket.recv(&mut buffer) {
@@ -68,7 +68,7 @@ fn next(socket: &UdpSocket) -> Result<String> {
 }
 
 fn expect(socket: &UdpSocket, text: &str) -> Result<()> {
-    let found = next(socket)?;
+    let found = receive_text(socket)?;
     ensure!(found == text, "'{found}' arrived first and not '{text}'");
     Ok(())
 }
@@ -204,7 +204,7 @@ fn drain(sender: &UdpSocket, receiver: &UdpSocket) -> Result<u64> {
     let deadline = Instant::now() + PATIENCE;
     let mut arrived = 0;
     while Instant::now() < deadline {
-        match next(receiver) {
+        match receive_text(receiver) {
             Ok(text) if text == "after" => return Ok(arrived),
             Ok(_) => arrived += 1,
             Err(_) => {

@@ -38,7 +38,7 @@ fn check(case: fn() -> Result<()>) -> Result<()> {
     Ok(())
 }
 
-fn printed(output: &Output) -> String {
+fn text_of_output(output: &Output) -> String {
     let both = [&output.stdout[..], &output.stderr[..]].concat();
     String::from_utf8_lossy(&both).into_owned()
 }
@@ -61,7 +61,7 @@ fn ping(scenario: &str, address: &str) -> (String, Vec<u64>) {
     let output = lab.args(["--", &format!("s1: ping -n -c 3 -i 0.2 -W 5 {address}")]).output();
     let output = output.unwrap();
     let done = [Some(0), Some(NOT_IN_TIME)].contains(&output.status.code());
-    assert!(done, "{}", printed(&output));
+    assert!(done, "{}", text_of_output(&output));
     let figures: Value = serde_json::from_slice(&output.stdout).unwrap();
     let radios = figures["radios"].as_array().unwrap().iter();
     let frames = radios.map(|radio| radio["attempts"].as_u64().unwrap()).collect();
@@ -69,7 +69,7 @@ fn ping(scenario: &str, address: &str) -> (String, Vec<u64>) {
 }
 
 #[test]
-fn ping_and_arp_are_held_and_pass() {
+fn ping_and_arp_pass_through_the_emulator() {
     let stations = "stations: { s: { count: 2, networks: [one] } }\n";
     let (said, frames) = ping(&format!("{ONE_PIPE}{stations}"), "10.71.0.2");
     // Three requests or responses, and a frame of ARP before them.
@@ -131,7 +131,7 @@ fn an_ordinary_user_needs_no_more_than_user_namespaces() {
     };
     let test = ["a_held_packet_stays_charged_to_its_socket", "--exact", "--nocapture"];
     let output = command.arg(program).args(test).output().unwrap();
-    let said = printed(&output);
+    let said = text_of_output(&output);
     let passed = output.status.success() && said.contains(" 1 passed");
     assert!(passed || said.contains("needs its own network namespaces and got none"), "{said}");
     println!("{said}");
@@ -147,7 +147,7 @@ fn make_readable(folder: &Path) {
 }
 
 #[test]
-fn killed_it_leaves_nothing() {
+fn a_killed_emulator_leaves_nothing_behind() {
     let folder = tempfile::tempdir().unwrap();
     let stations = "stations: { s: { count: 2, networks: [one] } }\n";
     let scenario = write_scenario(folder.path(), &format!("{ONE_PIPE}{stations}"));
@@ -191,12 +191,12 @@ fn living_in(namespaces: &HashSet<&str>) -> Vec<String> {
 
 /// roscore's children leave their group in the same manner.
 #[test]
-fn a_program_that_leaves_its_group_does_not_hold_up_the_end() {
+fn a_program_outside_its_group_does_not_delay_the_end() {
     let scenario =
         Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scenarios/half-duplex-6mbps.yaml");
     let mut lab = Command::new("timeout");
     lab.arg(PATIENCE.as_secs().to_string()).args([LAB, "air", "--no-flows"]).arg(scenario);
     let output = lab.args(["--", "robot: setsid sleep 1000 & echo gone"]).output().unwrap();
-    assert_ne!(output.status.code(), Some(124), "{}", printed(&output));
-    assert!(printed(&output).contains("robot | gone"), "{}", printed(&output));
+    assert_ne!(output.status.code(), Some(124), "{}", text_of_output(&output));
+    assert!(text_of_output(&output).contains("robot | gone"), "{}", text_of_output(&output));
 }

@@ -307,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn further_ports_admit_no_more_initiations() {
+    fn several_source_ports_share_the_limit_of_initiations() {
         let mut responder = Responder::new();
         let initiation = responder.initiation(HOUR);
         while responder.check(HOUR, 1, &initiation) == Admission::Admit {}

@@ -132,7 +132,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn public_keys_are_those_of_rfc_7748() {
+    fn public_keys_match_rfc_7748() {
         let bytes = |text: &str| data_encoding::HEXLOWER.decode(text.as_bytes()).unwrap();
         // Section 6.1.
         let bob = bytes("5dab087e624a8a4b79e17f8b83800ee66f3bb1292618b6fd1c2f8b27ff88e0eb");
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn a_secret_is_not_printed() {
+    fn debug_output_hides_secrets() {
         let secret = SecretKey::insecure("robot");
         let text = format!("{secret:?}");
         assert!(!text.contains(&encode(secret.bytes())));

@@ -31,7 +31,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn two_nodes_make_the_same_tag_and_no_other_is_equal() {
+    fn two_nodes_compute_the_same_unique_tag() {
         let [robot, base, other] = ["robot", "base", "other"].map(SecretKey::insecure);
         let (ours, theirs) = (robot.public(), base.public());
         let shared = Shared::new(&robot, &theirs);

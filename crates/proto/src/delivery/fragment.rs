@@ -150,7 +150,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_range_set_is_a_set_of_bytes(ops in prop::collection::vec((any::<bool>(), 0u32..60, 0u32..20), 0..40)) {
+        fn a_range_set_matches_a_set_of_bytes(ops in prop::collection::vec((any::<bool>(), 0u32..60, 0u32..20), 0..40)) {
             let mut set = RangeSet::default();
             let mut model = std::collections::BTreeSet::new();
             for (insert, start, len) in ops {
@@ -171,7 +171,7 @@ mod tests {
         }
 
         #[test]
-        fn fragments_in_any_order_and_repetition_make_the_message(
+        fn fragments_in_any_order_with_repetitions_form_the_message(
             message in prop::collection::vec(any::<u8>(), 1..3000),
             size in 1usize..400,
             order in any::<prop::sample::Index>(),

@@ -327,7 +327,7 @@ mod tests {
     }
 
     #[test]
-    fn a_dropped_message_is_not_waited_for() {
+    fn the_receiver_does_not_wait_for_a_dropped_message() {
         let order = DeliveryOrder::Sent { wait: WAIT };
         let lifespan = Some(Duration::from_millis(100));
         let mut receiver = Receiver::new(OfferedTopic { lifespan, ..topic(order) });
@@ -345,7 +345,7 @@ mod tests {
     }
 
     #[test]
-    fn a_message_is_not_waited_for_when_keep_last_newer_ones_are_complete() {
+    fn the_receiver_does_not_wait_for_a_superseded_message() {
         let order = DeliveryOrder::Sent { wait: WAIT };
         let mut receiver = Receiver::new(OfferedTopic { keep_last: 3, ..topic(order) });
         [2, 3].into_iter().for_each(|number| receiver.take(at(0), number, true));

@@ -52,7 +52,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn repairs_without_acknowledgements_become_rare_and_one_acknowledgement_ends_that() {
+    fn repairs_without_acknowledgements_become_rare() {
         let mut backoff = RepairBackoff::default();
         let mut pauses = Vec::new();
         for n in 0..20 {

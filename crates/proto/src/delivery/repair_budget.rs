@@ -72,9 +72,9 @@ impl RepairBudget {
     }
 
     /// A message that was begun is delivered or dropped.
-    pub(crate) fn end(&mut self, bytes: u32) {
+    pub(crate) fn end_message(&mut self, bytes: u32) {
         self.begun -= i64::from(bytes);
-        let excess = (self.credit - self.most()).max(0);
+        let excess = (self.credit - self.burst_limit()).max(0);
         self.credit -= excess.min(self.share(i64::from(bytes)));
     }
 
@@ -98,12 +98,12 @@ impl RepairBudget {
         bytes.saturating_mul(i64::from(self.percent)) / 100
     }
 
-    fn most(&self) -> i64 {
+    fn burst_limit(&self) -> i64 {
         self.share(self.begun).max(BURST)
     }
 
     fn earn(&mut self, bytes: i64) {
-        let earned = self.credit.saturating_add(bytes).min(self.most());
+        let earned = self.credit.saturating_add(bytes).min(self.burst_limit());
         self.credit = self.credit.max(earned);
     }
 }
@@ -123,12 +123,12 @@ mod tests {
         assert_eq!(budget.credit, 1_200_000, "no more than its share");
         // A refund outlasts it.
         budget.refund(100_000);
-        budget.end(4_000_000);
+        budget.end_message(4_000_000);
         assert_eq!(budget.credit, 100_000);
         for _ in 0..1000 {
             budget.begin(10_000);
             budget.on_first(Instant(1), 10_000);
-            budget.end(10_000);
+            budget.end_message(10_000);
         }
         assert_eq!((budget.credit, budget.begun), (BURST, 0), "small ones share a burst");
     }

@@ -26,7 +26,7 @@ impl Network {
         }
         let is_translated = self.hop_links(id).any(|link| link.ends.is_translated() == Some(true));
         let is_due = is_translated || when == DirectPath::Always;
-        let is_possible = peer.links.relayed().is_some() && !self.own_addresses(id).is_empty();
+        let is_possible = peer.links.relayed_link().is_some() && !self.own_addresses(id).is_empty();
         if !is_due || !is_possible {
             // The relay may be silent for a moment, or has not told yet where it sees this node.
             return self.cx.timers.set(Timer::Rendezvous(id), Some(now + CHECK_INTERVAL));
@@ -65,12 +65,12 @@ impl Network {
             let peer = &mut self.peers[id];
             let is_empty = addresses.is_empty();
             let candidates = peer.rendezvous.take_frame(addresses)?;
-            let Some(link) = peer.links.relayed().filter(|_| !is_empty) else { continue };
+            let Some(link) = peer.links.relayed_link().filter(|_| !is_empty) else { continue };
             let capacity = self.datagram_bytes(link);
             let put = |out: &mut Vec<u8>| put_candidates(&candidates, out);
             let peer = &mut self.peers[id];
             let packet = peer.single_frame_packet(&mut self.cx, now, link, capacity, put);
-            let sent = packet.and_then(|it| self.sent(now, link, it, None, Ecn::NotCapable));
+            let sent = packet.and_then(|it| self.record_sent(now, link, it, None, Ecn::NotCapable));
             if sent.is_some() {
                 return sent;
             }
@@ -84,7 +84,7 @@ impl Network {
         let own = self.own_addresses(id);
         let peer = &mut self.peers[id];
         let Some((link, _)) = peer.rendezvous.link() else { return };
-        let one_way = peer.links.relayed().map_or(Duration::ZERO, |id| {
+        let one_way = peer.links.relayed_link().map_or(Duration::ZERO, |id| {
             peer.links[id].sent_packets.rtt().smoothed().unwrap_or_default() / 2
         });
         let has_room = self.cx.events.has_room(Some(id));
@@ -136,7 +136,7 @@ mod tests {
     use crate::crypto::keys::SecretKey;
 
     #[test]
-    fn nothing_is_sent_to_groups_or_to_this_machine() {
+    fn multicast_and_local_addresses_are_no_candidates() {
         for (text, expected) in [
             ("192.168.1.2:18470", true),
             ("[2001:db8::1]:18470", true),

@@ -71,12 +71,12 @@ impl BacklogReports {
     }
 
     /// When the next report is due.
-    pub(crate) fn next(&self) -> Option<Instant> {
+    pub(crate) fn next_due(&self) -> Option<Instant> {
         self.0.values().filter_map(|report| report.due).min()
     }
 
     pub(crate) fn is_due(&self, now: Instant) -> bool {
-        self.next().is_some_and(|at| at <= now)
+        self.next_due().is_some_and(|at| at <= now)
     }
 
     /// The reports for a packet to the neighbour.

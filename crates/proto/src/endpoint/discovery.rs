@@ -114,7 +114,7 @@ impl Beacons {
         // A beacon without a known tag is normal: other teams have beacons too.
         let Some(peer) = self.sender(net, beacon) else { return Ok(()) };
         let peer = &net.peers[peer];
-        let link = peer.links.towards(radio, from).ok_or(RefusedPacket::UnknownSession)?;
+        let link = peer.links.link_towards(radio, from).ok_or(RefusedPacket::UnknownSession)?;
         // Radios of two peers with a relay may reach each other now and then.
         if peer.rendezvous.awaits_translator(link) {
             return Ok(());

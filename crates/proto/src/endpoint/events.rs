@@ -307,18 +307,18 @@ mod tests {
     use super::*;
     use crate::time::Duration;
 
-    fn wanted(peer: u32, channel: u64) -> Event {
+    fn wanted_event(peer: u32, channel: u64) -> Event {
         Event::Wanted { peer: PeerId(peer), channel: ChannelId(channel), wanted: true }
     }
 
     #[test]
     fn a_peer_with_many_events_delays_others_by_one_at_a_time() {
         let mut events = Events::default();
-        (0..1000).for_each(|channel| events.push(Some(PeerId(3)), wanted(3, channel)));
-        events.push(Some(PeerId(1)), wanted(1, 0));
-        events.push(Some(PeerId(1)), wanted(1, 1));
+        (0..1000).for_each(|channel| events.push(Some(PeerId(3)), wanted_event(3, channel)));
+        events.push(Some(PeerId(1)), wanted_event(1, 0));
+        events.push(Some(PeerId(1)), wanted_event(1, 1));
         let first: Vec<_> = std::iter::from_fn(|| events.pop()).take(4).collect();
-        let of = |peer, channel| (Some(PeerId(peer)), wanted(peer, channel));
+        let of = |peer, channel| (Some(PeerId(peer)), wanted_event(peer, channel));
         assert_eq!(first, [of(3, 0), of(1, 0), of(3, 1), of(1, 1)]);
         let rest: Vec<_> = std::iter::from_fn(|| events.pop()).collect();
         assert!(rest.iter().eq(&(2..1000).map(|channel| of(3, channel)).collect::<Vec<_>>()));
@@ -328,7 +328,7 @@ mod tests {
     fn the_events_of_one_peer_are_bounded_in_number_and_bytes() {
         let mut events = Events::default();
         let (one, two) = (PeerId(1), PeerId(2));
-        (0..EVENTS as u64).for_each(|channel| events.push(Some(one), wanted(1, channel)));
+        (0..EVENTS as u64).for_each(|channel| events.push(Some(one), wanted_event(1, channel)));
         assert!(!events.has_room(Some(one)) && events.has_room(Some(two)));
         let message = Received {
             source: 0,
@@ -343,15 +343,15 @@ mod tests {
     }
 
     #[test]
-    fn the_events_of_a_forgotten_peer_are_gone() {
+    fn events_of_a_removed_peer_are_removed() {
         let mut events = Events::default();
-        events.push(Some(PeerId(0)), wanted(0, 1));
-        events.push(None, wanted(7, 1));
+        events.push(Some(PeerId(0)), wanted_event(0, 1));
+        events.push(None, wanted_event(7, 1));
         events.forget(PeerId(0));
         events.forget(PeerId(9));
-        assert_eq!(events.pop(), Some((None, wanted(7, 1))));
+        assert_eq!(events.pop(), Some((None, wanted_event(7, 1))));
         assert_eq!(events.pop(), None);
-        events.push(Some(PeerId(0)), wanted(0, 2));
-        assert_eq!(events.pop(), Some((Some(PeerId(0)), wanted(0, 2))));
+        events.push(Some(PeerId(0)), wanted_event(0, 2));
+        assert_eq!(events.pop(), Some((Some(PeerId(0)), wanted_event(0, 2))));
     }
 }

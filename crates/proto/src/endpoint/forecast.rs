@@ -80,7 +80,7 @@ impl Network {
             return None;
         }
         let state = LinkState { rate: self.forecast_rate(now, link), repair };
-        self.peers[id].redundancies.next(now, state)
+        self.peers[id].redundancies.next_copy(now, state)
     }
 
     /// The rate of a link in bytes per second: that of its controller where it limits the link, or

@@ -39,7 +39,7 @@ impl Network {
             state.released.push(session);
         }
         self.peers.release_numbers(peer);
-        self.sent(now, id, datagram?, None, Ecn::NotCapable)
+        self.record_sent(now, id, datagram?, None, Ecn::NotCapable)
     }
 
     /// The next reply. One to a peer behind a relay is handed to the relay.
@@ -51,7 +51,7 @@ impl Network {
         let index = self.cx.replies.iter().position(|(to, _)| open(to))?;
         let (ReturnPath { radio, remote, local, .. }, datagram) = self.cx.replies.remove(index)?;
         match (self.link_of_reply(radio, remote), remote) {
-            (Some(id), _) => match self.sent(now, id, datagram, None, Ecn::NotCapable)? {
+            (Some(id), _) => match self.record_sent(now, id, datagram, None, Ecn::NotCapable)? {
                 Sent::Datagram(transmit) => {
                     let local = local.or(transmit.local);
                     Some(Sent::Datagram(Transmit { local, ..transmit }))
@@ -180,7 +180,7 @@ impl Handshakes {
         match outcome.ok_or(RefusedPacket::Unauthentic)? {
             HandshakeOutcome::Keys { new_epoch } => {
                 peer.start_keys(cx, now, new_epoch);
-                let link = peer.links.towards(origin.radio, from);
+                let link = peer.links.link_towards(origin.radio, from);
                 let link = link.ok_or(RefusedPacket::UnknownSession)?;
                 if peer.links[link].remote == Some(from) {
                     peer.mark_received(cx, now, link, 0);

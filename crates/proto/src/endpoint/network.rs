@@ -286,12 +286,12 @@ impl Network {
         urgency: Option<Urgency>,
     ) -> Option<Sent> {
         self.forget_forecasts();
-        self.sent(now, id, datagram, urgency, ecn)
+        self.record_sent(now, id, datagram, urgency, ecn)
     }
 
     /// Accounts for a datagram on a link. `urgency` is `None` for a packet without messages, to which
     /// the radio's budget does not apply.
-    pub(crate) fn sent(
+    pub(crate) fn record_sent(
         &mut self,
         now: Instant,
         id: LinkId,

@@ -204,7 +204,7 @@ impl Peers {
         let peer = &self.peers[id];
         self.by_key.remove(&peer.session.key);
         self.by_short_name.remove(&(peer.team, peer.short_name));
-        for link in peer.links.retired() {
+        for link in peer.links.removed_links() {
             self.owners[link.0 as usize] = None;
             self.vacant_links.insert(*link);
         }
@@ -228,8 +228,9 @@ impl Peers {
 
     fn take_vacant_link(&mut self) -> Option<LinkId> {
         let held = |id: LinkId| RelayOrigin::Own(id);
-        let has_packets =
-            |id: &LinkId| self.iter().any(|it| it.channels.outbox.queues.held(held(*id)) > 0);
+        let has_packets = |id: &LinkId| {
+            self.iter().any(|it| it.channels.outbox.queues.relayed_backlog(held(*id)) > 0)
+        };
         let id = self.vacant_links.iter().find(|id| !has_packets(id)).copied()?;
         self.vacant_links.remove(&id);
         Some(id)

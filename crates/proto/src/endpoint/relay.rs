@@ -79,7 +79,7 @@ impl Relay {
             from: None,
             to: Some(end),
         };
-        let payload = header.before(&datagram);
+        let payload = header.with_header(&datagram);
         net.peers[link].relay_window.add(priority, payload.len());
         let origin = RelayOrigin::Own(link);
         let is_forwarded_again = true;
@@ -117,7 +117,7 @@ impl Relay {
         let bytes = backlog(net, RelayOrigin::For(hop, flow)).saturating_add(beyond);
         let reports = &mut net.peers[hop].backlog_reports;
         reports.change(now, flow, bytes);
-        net.cx.timers.set(Timer::Held(hop), reports.next());
+        net.cx.timers.set(Timer::Held(hop), reports.next_due());
     }
 
     /// Applies a backlog report of a neighbour.
@@ -252,7 +252,7 @@ impl Relay {
         let is_last = net.peers[next].short_name == to;
         let to_name = (!is_last).then_some(to);
         let onward = RelayHeader { hops, life: header.life, from: Some(from), to: to_name };
-        let payload = onward.before(packet);
+        let payload = onward.with_header(packet);
         let published = now.before(message.age);
         let expires = header.life.map(|life| published + life);
         let priority = priority.min(rights.max_priority);
@@ -282,7 +282,7 @@ fn enqueue(net: &mut Network, now: Instant, hop: PeerId, packet: RelayedPacket) 
 }
 
 fn backlog(net: &Network, origin: RelayOrigin) -> u64 {
-    let backlogs = net.peers.iter().map(|peer| peer.channels.outbox.queues.held(origin));
+    let backlogs = net.peers.iter().map(|peer| peer.channels.outbox.queues.relayed_backlog(origin));
     backlogs.fold(0, u64::saturating_add)
 }
 

@@ -220,7 +220,7 @@ impl Rendezvous {
         let link = &links[id];
         let is_old = link.last_received.is_none_or(|at| now.since(at) > GIVE_UP);
         let is_lost = link.remote.is_some() && !link.up && is_old;
-        self.is_for(id) && is_lost && links.relayed().is_some()
+        self.is_for(id) && is_lost && links.relayed_link().is_some()
     }
 
     /// A link is no longer silent.
@@ -274,7 +274,7 @@ impl Rendezvous {
 
     /// Whether relays carry messages to the peer may have changed.
     fn follow_relays(&self, links: &mut Links) {
-        let has_relay = links.relayed().is_some();
+        let has_relay = links.relayed_link().is_some();
         if let Some((id, _)) = self.link
             && let Some(trial) = &mut links[id].trial
         {

@@ -95,7 +95,7 @@ impl Network {
                 && peer.mtu_probes.take(now)
             {
                 let datagram = peer.probe_packet(cx, now, id, ip_bytes, class)?;
-                return self.sent(now, id, datagram, None, Ecn::NotCapable);
+                return self.record_sent(now, id, datagram, None, Ecn::NotCapable);
             }
         }
         None

@@ -366,7 +366,7 @@ impl Schedule<'_> {
         let mut waits = false;
         let mut chosen = None;
         for message in self.net.peers[peer].channels.outbox.ready_messages() {
-            let rest = message.rest() + HEADER_ESTIMATE;
+            let rest = message.remaining_bytes() + HEADER_ESTIMATE;
             let mut demand = Demand {
                 link_use: *message.link_use,
                 rest,

@@ -98,7 +98,7 @@ impl Endpoint {
 impl Endpoint {
     /// When to call [`Self::handle_timeout`], unless another input comes first.
     pub fn poll_timeout(&self) -> Option<Instant> {
-        self.router.net.cx.timers.next()
+        self.router.net.cx.timers.next_time()
     }
 
     /// Handles all timers that are due at `now`.

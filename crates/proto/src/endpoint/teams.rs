@@ -155,7 +155,7 @@ impl Teams {
         is_control: bool,
     ) -> bool {
         let Some(id) = team.filter(|_| !is_control) else { return false };
-        let Some(at) = self.0[id].rate.next(now) else { return false };
+        let Some(at) = self.0[id].rate.next_departure(now) else { return false };
         cx.timers.set(Timer::Team(id), Some(at));
         true
     }

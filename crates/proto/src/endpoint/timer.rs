@@ -66,7 +66,7 @@ impl<K: Copy + Ord> TimerTable<K> {
         self.times.contains_key(key)
     }
 
-    pub(crate) fn next(&self) -> Option<Instant> {
+    pub(crate) fn next_time(&self) -> Option<Instant> {
         self.order.first().map(|(at, _)| *at)
     }
 

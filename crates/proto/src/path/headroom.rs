@@ -85,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn a_measured_rate_ages_into_no_limit() {
+    fn an_old_measured_rate_is_no_limit() {
         assert_eq!(aged_limit(1_000_000, Duration::ZERO), Some(1_000_000));
         assert_eq!(aged_limit(1_000_000, MS * 2000), Some(1_562_500));
         assert_eq!(aged_limit(1_000_000, MS * 60_000), None);

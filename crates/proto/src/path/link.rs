@@ -366,7 +366,8 @@ impl Link {
 
     /// Time without a packet after which the link is down, unless the configuration sets one.
     pub(crate) fn timeout(&self) -> Duration {
-        let (smoothed, variation) = self.sent_packets.rtt().known().unwrap_or_default();
+        let (smoothed, variation) =
+            self.sent_packets.rtt().smoothed_and_variation().unwrap_or_default();
         (TIMEOUT_MIN + smoothed + variation * 4).min(TIMEOUT_MAX)
     }
 

@@ -107,7 +107,7 @@ impl Links {
     }
 
     /// The removed links, whose ids others may take when the peer is gone.
-    pub(crate) fn retired(&self) -> &[LinkId] {
+    pub(crate) fn removed_links(&self) -> &[LinkId] {
         &self.retired
     }
 
@@ -140,7 +140,7 @@ impl Links {
     }
 
     /// A link through a relay by which packets arrive.
-    pub(crate) fn relayed(&self) -> Option<LinkId> {
+    pub(crate) fn relayed_link(&self) -> Option<LinkId> {
         self.iter().find(|link| link.via.is_some() && link.is_heard()).map(|link| link.id)
     }
 
@@ -174,7 +174,7 @@ impl Links {
 
     /// The link to which an address of the peer belongs, whether or not a link leads there: preferably
     /// one of the same radio on which nothing is received.
-    pub(crate) fn towards(&self, radio: RadioId, from: Place) -> Option<LinkId> {
+    pub(crate) fn link_towards(&self, radio: RadioId, from: Place) -> Option<LinkId> {
         let known = self.leading_to(radio, from);
         if known.is_some() || matches!(from, Place::Relay { .. }) {
             return known;

@@ -97,7 +97,7 @@ impl Redundancies {
 
     /// Copies of a message that is sent now; `None` where a repair arrives as early, losses are rare,
     /// or the share is spent.
-    pub(crate) fn next(&mut self, now: Instant, link: LinkState) -> Option<Redundancy> {
+    pub(crate) fn next_copy(&mut self, now: Instant, link: LinkState) -> Option<Redundancy> {
         let elapsed = now.since(self.updated).as_secs_f64();
         (self.credit, self.updated) = ((self.credit + elapsed * link.rate * SHARE).min(BURST), now);
         if self.credit <= 0.0 || !self.can_help() {
@@ -130,12 +130,12 @@ mod tests {
     }
 
     fn interval(state: &mut Redundancies) -> Option<Duration> {
-        state.next(Instant(1), LINK).map(|it| it.interval)
+        state.next_copy(Instant(1), LINK).map(|it| it.interval)
     }
 
     #[test]
     fn more_losses_need_more_copies() {
-        let next = |loss| with_loss(loss).next(Instant(1), LINK).map(|it| it.copies);
+        let next = |loss| with_loss(loss).next_copy(Instant(1), LINK).map(|it| it.copies);
         assert_eq!([0.0, 0.005, 0.02, 0.2, 0.9].map(next), [None, None, Some(1), Some(2), Some(2)]);
     }
 
@@ -160,7 +160,7 @@ mod tests {
         state.on_outcome(100, 30, 1);
         assert_eq!(interval(&mut state), None, "a burst takes the copies too");
         let fast = LinkState { repair: Duration::from_millis(3), ..LINK };
-        assert_eq!(with_loss(0.05).next(Instant(1), fast), None, "a repair is as early");
+        assert_eq!(with_loss(0.05).next_copy(Instant(1), fast), None, "a repair is as early");
     }
 
     /// The part of the messages of 1000 bytes, sent at this interval, of which there are copies.
@@ -170,14 +170,14 @@ mod tests {
         let mut copied = 0;
         for _ in 0..1000 {
             now = now + interval;
-            copied += u32::from(state.next(now, LINK).is_some());
+            copied += u32::from(state.next_copy(now, LINK).is_some());
             state.charge(1000);
         }
         f64::from(copied) / 1000.0
     }
 
     #[test]
-    fn there_are_copies_of_all_messages_or_of_none() {
+    fn copies_are_made_of_all_messages_or_of_none() {
         assert_eq!(share_with_copies(Duration::from_millis(20)), 1.0, "7 % of the rate");
         assert!(share_with_copies(Duration::from_millis(10)) < 0.05, "13 %");
     }

@@ -136,7 +136,7 @@ impl Forecasts {
                 self.take(chosen, radio, demand.rest as f64)
             }
             LinkPolicy::Weighted => {
-                let chosen = self.drawn(usable, demand.draw)?;
+                let chosen = self.draw_link(usable, demand.draw)?;
                 self.take(chosen, radio, demand.rest as f64)
             }
             LinkPolicy::Stripe => self.stripe(usable, radio, demand),
@@ -186,7 +186,7 @@ impl Forecasts {
         best
     }
 
-    fn drawn(&self, usable: Indices, draw: f64) -> Option<usize> {
+    fn draw_link(&self, usable: Indices, draw: f64) -> Option<usize> {
         let total: f64 = usable.iter().map(|index| self.links[index].goodput).sum();
         let mut left = draw * total;
         for index in usable.iter() {
@@ -325,7 +325,7 @@ mod tests {
     }
 
     #[test]
-    fn a_striped_message_uses_a_slower_link_only_where_that_ends_no_later() {
+    fn a_striped_message_uses_a_slower_link_only_if_it_ends_earlier() {
         let mut links = two_links([0.0, 0.020]);
         let stripe = |rest| demand(LinkPolicy::Stripe, rest);
         assert_eq!(assign(&mut links, SECOND, &stripe(15_000)), None);
@@ -377,7 +377,7 @@ mod tests {
     }
 
     #[test]
-    fn a_spent_link_carries_only_what_may_exceed_its_budget() {
+    fn a_spent_link_carries_only_permitted_messages() {
         let policies =
             [LinkPolicy::Best, LinkPolicy::Weighted, LinkPolicy::Stripe, LinkPolicy::Duplicate(2)];
         for policy in policies {
@@ -416,7 +416,7 @@ mod tests {
         for (draw, link) in [(0.0, 0), (0.74, 0), (0.76, 1), (0.99, 1)] {
             drawn.draw = draw;
             let usable = links.usable(&drawn.link_use);
-            assert_eq!(links.drawn(usable, draw), Some(link), "{draw}");
+            assert_eq!(links.draw_link(usable, draw), Some(link), "{draw}");
         }
     }
 }

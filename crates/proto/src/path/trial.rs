@@ -81,7 +81,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_path_that_loses_little_replaces_the_relay_until_it_loses_much() {
+    fn a_direct_path_replaces_the_relay_while_its_loss_is_low() {
         let mut trial = Trial { has_relay: true, ..Trial::new() };
         trial.on_outcome(9, 0, 0.0);
         assert!(trial.defers());

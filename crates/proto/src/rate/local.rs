@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pause_does_not_slow_down_what_follows() {
+    fn a_pause_does_not_delay_later_packets() {
         let mut pacer = after_three_packets();
         pacer.on_sent(Instant(12 * MS), 1500, 0);
         pacer.on_drained(Instant(8_012 * MS), 1500);

@@ -273,7 +273,7 @@ fn a_pause_of_the_path_costs_auto_little_more_than_itself() {
 }
 
 #[test]
-fn alongside_a_download_neither_starves_and_auto_recovers_after_it() {
+fn auto_and_a_download_do_not_starve_each_other() {
     for rate_bps in [2_000_000, 6_000_000, 24_000_000, 54_000_000] {
         for (from, queue_bytes) in [(5, 300_000), (0, 300_000), (5, 1_000_000)] {
             let path = Path { download: from..120, queue_bytes, ..Path::new(rate_bps) };

@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn an_outage_is_no_answer() {
+    fn an_outage_does_not_fail_the_ecn_test() {
         let mut path = EcnPath::default();
         send(&mut path, 1..200, |_| None);
         assert_eq!(path.state(), EcnUse::Testing);
@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn counts_that_cannot_be_true_end_it() {
+    fn impossible_counts_end_the_use_of_ecn() {
         let counts = |capable, marked| EcnCounts { capable, marked };
         for lie in [counts(0, 0), counts(1000, 0), counts(u64::MAX, u64::MAX), counts(0, 9)] {
             let mut path = EcnPath::default();
@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn a_path_that_marks_everything_for_long_is_not_used() {
+    fn a_path_that_marks_everything_gets_no_capable_packets() {
         let mut path = EcnPath::default();
         let mark = |ecn| Some(if ecn == Ecn::Capable { Ecn::Marked } else { ecn });
         send(&mut path, 1..250, mark);

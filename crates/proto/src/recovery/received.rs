@@ -95,7 +95,7 @@ impl ReceivedPackets {
     }
 
     /// The next number if no packet is lost.
-    pub(crate) fn expected(&self) -> u64 {
+    pub(crate) fn next_number(&self) -> u64 {
         self.numbers.highest().saturating_add(1)
     }
 
@@ -279,7 +279,7 @@ mod tests {
     const GAP: AckTrigger = AckTrigger { ack_soon: false, gap: true };
 
     #[test]
-    fn acknowledgements_list_every_run_and_duplicates_are_not_new() {
+    fn acknowledgements_list_every_range() {
         let mut received = ReceivedPackets::new();
         for number in [1, 2, 4, 7] {
             assert!(received.is_new(number));
@@ -326,7 +326,7 @@ mod tests {
     }
 
     #[test]
-    fn the_delay_of_an_overtaken_packet_is_not_that_of_a_queue() {
+    fn the_delay_of_an_overtaken_packet_is_no_queueing_delay() {
         let mut received = ReceivedPackets::new();
         for (at_ms, clock_us, overtaken) in [(0, 0, false), (51, 1000, true), (52, 50_000, false)] {
             received.on_clock(Instant(at_ms * MS), clock_us, overtaken);

@@ -36,7 +36,7 @@ impl Rtt {
     }
 
     /// Smoothed round trip and its variation; `None` before the first sample.
-    pub(crate) fn known(&self) -> Option<(Duration, Duration)> {
+    pub(crate) fn smoothed_and_variation(&self) -> Option<(Duration, Duration)> {
         Some((self.smoothed?, self.variation))
     }
 

@@ -246,7 +246,7 @@ impl Control {
             }
             Self::Refuse { channel, reason } => {
                 put_start(&mut out, REFUSE, *channel);
-                put_text(&mut out, shortened(reason, MAX_TEXT));
+                put_text(&mut out, shortened_text(reason, MAX_TEXT));
             }
             Self::Unknown(kind) => out.push(*kind),
         }
@@ -259,7 +259,7 @@ fn put_start(out: &mut Vec<u8>, kind: u8, channel: u64) {
     put_varint(out, channel);
 }
 
-fn shortened(text: &str, max: usize) -> &str {
+fn shortened_text(text: &str, max: usize) -> &str {
     &text[..text.floor_char_boundary(max)]
 }
 

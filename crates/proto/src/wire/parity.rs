@@ -27,7 +27,7 @@ impl Parity {
     }
 
     /// The bytes of the header and `symbol`.
-    pub fn before(&self, symbol: &[u8]) -> Vec<u8> {
+    pub fn with_header(&self, symbol: &[u8]) -> Vec<u8> {
         let mut out = Vec::with_capacity(symbol.len() + 12);
         put_varint(&mut out, self.block);
         out.extend([self.sources, self.index]);

@@ -49,7 +49,7 @@ impl RelayHeader {
     }
 
     /// The bytes of the header and `packet`.
-    pub fn before(&self, packet: &[u8]) -> Vec<u8> {
+    pub fn with_header(&self, packet: &[u8]) -> Vec<u8> {
         let mut out = Vec::with_capacity(packet.len() + 2 + 2 * SHORT_NAME);
         self.emit(&mut out);
         out.extend_from_slice(packet);

@@ -41,7 +41,7 @@ fn tags(datagram: &[u8]) -> Vec<[u8; TAG]> {
 }
 
 /// Addresses to which a node has sent since the last call.
-fn reached(net: &mut Net, node: usize) -> Vec<SocketAddr> {
+fn reached_addresses(net: &mut Net, node: usize) -> Vec<SocketAddr> {
     let mut all: Vec<_> = net.nodes[node].sent.drain(..).map(|it| it.remote).collect();
     all.sort();
     all.dedup();
@@ -49,10 +49,10 @@ fn reached(net: &mut Net, node: usize) -> Vec<SocketAddr> {
 }
 
 #[test]
-fn peers_without_addresses_meet_when_one_of_them_hears_the_other() {
+fn peers_without_addresses_connect_after_one_beacon() {
     let mut net = strangers(1);
     net.run(5000 * MS);
-    assert_eq!(reached(&mut net, 0), [], "nowhere to call");
+    assert_eq!(reached_addresses(&mut net, 0), [], "nowhere to call");
     let beacon = beacon(&mut net, 0);
     net.inject(1, address(0), &beacon);
     net.run(100 * MS);
@@ -74,7 +74,10 @@ fn a_stranger_learns_nothing_and_gets_no_initiation() {
     // A node's own beacon returns when the group has a loop or somebody reflects it.
     net.inject(0, address(1), &ours);
     net.run(2000 * MS);
-    assert_eq!((reached(&mut net, 0), reached(&mut net, other)), (vec![], vec![]));
+    assert_eq!(
+        (reached_addresses(&mut net, 0), reached_addresses(&mut net, other)),
+        (vec![], vec![])
+    );
     assert_eq!(net.nodes[0].endpoint.refused_packets().total(), 0, "there may be other teams");
 }
 
@@ -83,15 +86,15 @@ fn an_established_link_is_not_moved_by_a_beacon() {
     let mut net = Net::pair(3, &Pipe::with_rate(6_000_000));
     let beacon = beacon(&mut net, 1);
     net.nodes[0].events.clear();
-    reached(&mut net, 0);
+    reached_addresses(&mut net, 0);
     net.inject(0, address(9), &beacon);
     net.run(2000 * MS);
-    assert_eq!(reached(&mut net, 0), [address(1)]);
+    assert_eq!(reached_addresses(&mut net, 0), [address(1)]);
     assert_eq!(net.nodes[0].events, []);
 }
 
 #[test]
-fn a_peer_that_moved_while_it_was_down_is_found_where_its_beacon_comes_from() {
+fn a_peer_that_moved_while_down_is_found_by_its_beacon() {
     let mut net = Net::pair(4, &Pipe::with_rate(6_000_000));
     net.nodes[1].address = address(7);
     // The sender does not know our address.
@@ -128,9 +131,9 @@ fn a_false_address_is_tried_in_turn_with_the_right_one() {
             net.inject(0, address(at), &beacon);
             net.run(1000 * MS);
         }
-        reached(&mut net, 0);
+        reached_addresses(&mut net, 0);
         net.run(1000 * MS);
-        assert_eq!(reached(&mut net, 0), [address(1), address(14)], "{configured}");
+        assert_eq!(reached_addresses(&mut net, 0), [address(1), address(14)], "{configured}");
         // Only this node initiates: the other one has forgotten it.
         net.restart(1, &[]);
         add(&mut net, 1, "robot", None);
@@ -162,7 +165,7 @@ fn a_flood_of_beacons_costs_little_and_causes_few_initiations() {
 }
 
 #[test]
-fn one_stranger_that_floods_silences_no_beacon_from_elsewhere() {
+fn a_flood_of_one_stranger_does_not_hide_other_beacons() {
     let v4 = [SocketAddr::from(([10, 9, 0, 9], 1)), address(1)];
     // All of these addresses are in one network.
     let v6 = ["[fe80::9%2]:1", "[fe80::1%2]:18470"].map(|it| it.parse().unwrap());
@@ -176,7 +179,7 @@ fn one_stranger_that_floods_silences_no_beacon_from_elsewhere() {
         }
         assert_eq!(net.nodes[0].endpoint.refused_packets().get(RefusedPacket::Flood), 1000 - 4);
         net.inject(0, base, &beacon);
-        assert_eq!(reached(&mut net, 0), [base]);
+        assert_eq!(reached_addresses(&mut net, 0), [base]);
     }
 }
 

@@ -91,7 +91,7 @@ fn offer_topics(net: &mut Net, rng: &mut Rng) -> Vec<Topic> {
 }
 
 #[test]
-fn a_clean_run_below_the_rate_drops_nothing() {
+fn without_losses_nothing_is_dropped_below_the_rate() {
     for seed in 1..=SEEDS {
         println!("seed {seed}");
         let mut rng = Rng(seed);

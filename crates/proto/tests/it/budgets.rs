@@ -12,12 +12,12 @@ const LINK: LinkId = LinkId(0);
 const SECOND: Duration = Duration::from_secs(1);
 
 /// A channel that still uses a spent link.
-fn permitted(name: &str, priority: u8) -> ChannelConfig {
+fn permitted_channel(name: &str, priority: u8) -> ChannelConfig {
     let links = LinkUse { over_budget: true, ..LinkUse::default() };
     ChannelConfig { links, ..channel(topic(name, priority)) }
 }
 
-fn used(link: &LinkView<'_>) -> u64 {
+fn used_bytes(link: &LinkView<'_>) -> u64 {
     link.stats.sent_bytes + link.stats.received_bytes
 }
 
@@ -26,10 +26,10 @@ fn received(net: &Net) -> usize {
 }
 
 #[test]
-fn a_spent_link_carries_the_permitted_channel_alone_and_the_rest_at_once_when_it_may_again() {
+fn a_spent_link_carries_only_the_permitted_channel() {
     let mut net = Net::pair(1, &Pipe::with_rate(6_000_000));
     let image = net.open(0, P, channel(topic("/image", 240)));
-    let command = net.open(0, P, permitted("/cmd_vel", 10));
+    let command = net.open(0, P, permitted_channel("/cmd_vel", 10));
     net.nodes[0].endpoint.link_mut(LINK).set_allowance(Some(0));
     assert!(net.nodes[0].endpoint.link(LINK).unwrap().spent);
     for round in 0..8 {
@@ -53,20 +53,20 @@ fn a_spent_link_carries_the_permitted_channel_alone_and_the_rest_at_once_when_it
 fn the_next_packet_follows_a_used_up_allowance() {
     let mut net = Net::pair(2, &Pipe::with_rate(6_000_000));
     let image = net.open(0, P, channel(topic("/image", 100)));
-    let begun = used(&net.nodes[0].endpoint.link(LINK).unwrap());
+    let begun = used_bytes(&net.nodes[0].endpoint.link(LINK).unwrap());
     net.nodes[0].endpoint.link_mut(LINK).set_allowance(Some(20_000));
     net.send(0, P, image, payload(1, 100_000));
     net.run(SECOND);
     let link = net.nodes[0].endpoint.link(LINK).unwrap();
     // A packet is sent as long as a byte is left. Acknowledgements and heartbeats of a second follow.
-    let over = used(&link) - begun - 20_000;
+    let over = used_bytes(&link) - begun - 20_000;
     assert!(link.spent && over < 1500 + 4000, "{over} bytes more than allowed");
     assert_eq!(received(&net), 0);
     net.check_conservation(0, P, &[image]);
 }
 
 #[test]
-fn messages_that_wait_for_a_spent_link_are_dropped_by_the_ordinary_rules() {
+fn messages_queued_for_a_spent_link_follow_the_ordinary_rules() {
     let mut net = Net::pair(3, &Pipe::with_rate(6_000_000));
     let mut short_lived = topic("/scan", 200);
     short_lived.lifespan = Some(Duration::from_millis(300));
@@ -94,14 +94,14 @@ fn a_channel_opens_over_a_spent_link() {
     for node in 0..2 {
         net.nodes[node].endpoint.link_mut(LINK).set_allowance(Some(0));
     }
-    let command = net.open(0, P, permitted("/cmd_vel", 200));
+    let command = net.open(0, P, permitted_channel("/cmd_vel", 200));
     net.send(0, P, command, payload(1, 50));
     net.run(SECOND);
     assert_eq!(received(&net), 1);
 }
 
 #[test]
-fn a_relay_carries_what_the_spent_direct_link_may_not() {
+fn a_relay_carries_messages_that_a_spent_direct_link_may_not() {
     let mut net = Net::new(5);
     let pipe = Pipe::with_rate(6_000_000);
     let [robot, relay, base] =
@@ -133,8 +133,8 @@ fn a_relay_carries_what_the_spent_direct_link_may_not() {
 #[test]
 fn an_idle_link_uses_the_documented_bytes() {
     let mut net = Net::pair(6, &Pipe::with_rate(6_000_000));
-    let begun = used(&net.nodes[0].endpoint.link(LINK).unwrap());
+    let begun = used_bytes(&net.nodes[0].endpoint.link(LINK).unwrap());
     net.run(SECOND * 1000);
-    let per_second = (used(&net.nodes[0].endpoint.link(LINK).unwrap()) - begun) / 1000;
+    let per_second = (used_bytes(&net.nodes[0].endpoint.link(LINK).unwrap()) - begun) / 1000;
     assert!(HEARTBEAT_BYTES_PER_SECOND.abs_diff(per_second) < 10, "{per_second}");
 }

@@ -70,7 +70,7 @@ fn a_path_that_drops_capable_packets_costs_a_few() {
 }
 
 #[test]
-fn an_outage_begins_the_test_again_and_a_path_that_changed_is_found() {
+fn an_outage_repeats_the_ecn_test() {
     let mut net = Net::pair(8, &Pipe::with_rate(6_000_000));
     net.run(Duration::from_secs(1));
     assert_eq!(link(&net).ecn, EcnUse::On);

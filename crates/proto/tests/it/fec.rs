@@ -40,7 +40,7 @@ fn send(net: &mut Net, topic: ChannelId, count: u32, bytes: usize) {
     net.run(12_000 * MS);
 }
 
-fn recovered(net: &Net, topic: ChannelId) -> u64 {
+fn recovered_frames(net: &Net, topic: ChannelId) -> u64 {
     net.nodes[1].endpoint.peer(P).channel_in(topic).unwrap().2.recovered_pieces
 }
 
@@ -52,11 +52,11 @@ fn parity_recovers_small_messages_before_a_repair_could_arrive() {
     send(&mut net, topic, 200, 1000);
     let warm = net.nodes[1].received.len() as u64;
     net.nodes[1].received.clear();
-    let before = recovered(&net, topic);
+    let before = recovered_frames(&net, topic);
     send(&mut net, topic, 1000, 1000);
     let received = &net.nodes[1].received;
     assert!(received.len() >= 998, "{} of 1000", received.len());
-    let recovered = recovered(&net, topic) - before;
+    let recovered = recovered_frames(&net, topic) - before;
     assert!((70..130).contains(&recovered), "{recovered}");
     let slowest = received.iter().map(|r| r.3.age).max().unwrap();
     assert!(slowest < 600 * MS, "at most a block of 200 ms later, not a round trip: {slowest:?}");
@@ -72,7 +72,7 @@ fn packets_beyond_parity_are_repaired() {
     let topic = open(&mut net, Some(10), true);
     send(&mut net, topic, 500, 1000);
     assert_eq!(net.nodes[1].received.len(), 500);
-    assert!(recovered(&net, topic) > 5);
+    assert!(recovered_frames(&net, topic) > 5);
     net.check_conservation(0, P, &[topic]);
 }
 
@@ -91,7 +91,7 @@ fn fragments_of_large_messages_are_recovered() {
     }
     net.run(3000 * MS);
     assert_eq!(net.nodes[1].received.len(), 20);
-    assert!(recovered(&net, topic) > 200);
+    assert!(recovered_frames(&net, topic) > 200);
     net.check_conservation(0, P, &[topic]);
 }
 

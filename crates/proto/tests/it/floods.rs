@@ -110,7 +110,7 @@ fn call(attacked: &Attacked, secret: &SecretKey, name: &str, epoch: u64, drawn: 
 }
 
 #[test]
-fn only_packets_of_a_session_bear_our_number() {
+fn only_session_packets_carry_our_number() {
     let attacked = Attacked::new(config());
     let bears = |session: u32| {
         let header = SessionHeader { ack_soon: false, relayed: false, link: 0, session, number: 1 };
@@ -170,7 +170,7 @@ fn initiations_of_the_peer_with_ever_new_epochs() {
 }
 
 /// Lets time pass, so that the next control message is handled.
-fn rest(attacked: &mut Attacked) {
+fn let_time_pass(attacked: &mut Attacked) {
     attacked.now = attacked.now + Duration::from_millis(6);
 }
 
@@ -180,7 +180,7 @@ fn offers() {
         return;
     }
     let attacked = flood(32 * MB, |attacked, n| {
-        rest(attacked);
+        let_time_pass(attacked);
         attacked.offer(n + 2, topic(&format!("/{n}{}", "x".repeat(900))));
     });
     assert_eq!(refused(&attacked, RefusedPacket::Bound), TIMES + 1 - 4096);
@@ -194,7 +194,7 @@ fn one_channel_offered_with_ever_new_types() {
     }
     // 4 MB of definitions, and 20 000 requests for them whose replies are not acknowledged.
     flood(16 * MB, |attacked, n| {
-        rest(attacked);
+        let_time_pass(attacked);
         let mut other = topic("/in");
         other.type_hash = n.to_string();
         attacked.offer(1, other);
@@ -208,7 +208,7 @@ fn questions_for_a_definition() {
         return;
     }
     let attacked = flood(MB, |attacked, _| {
-        rest(attacked);
+        let_time_pass(attacked);
         attacked.control(&Control::GetDefinition { channel: 1 });
     });
     assert_eq!(refused(&attacked, RefusedPacket::Bound), TIMES - 1);

@@ -116,17 +116,17 @@ proptest! {
 }
 
 /// The number of datagrams refused for a reason, or received. A repeated initiation is answered again.
-fn accounted(net: &Net, node: usize) -> u64 {
+fn accounted_datagrams(net: &Net, node: usize) -> u64 {
     let endpoint = &net.nodes[node].endpoint;
     endpoint.refused_packets().total() + endpoint.link(LinkId(0)).unwrap().stats.received_packets
 }
 
 /// Delivers a datagram to the base as if from the robot; checks that a counter accounts for it.
 fn inject(net: &mut Net, datagram: &[u8]) {
-    let before = accounted(net, 1);
+    let before = accounted_datagrams(net, 1);
     net.inject(1, address(0), datagram);
     let call = matches!(Packet::parse(datagram), Ok(Packet::Initiation(_)));
-    assert!(call || accounted(net, 1) > before, "not counted: {datagram:02x?}");
+    assert!(call || accounted_datagrams(net, 1) > before, "not counted: {datagram:02x?}");
 }
 
 #[derive(Debug, Clone)]
@@ -141,7 +141,7 @@ enum Mutation {
     Random(Vec<u8>),
 }
 
-fn anything() -> impl Strategy<Value = Mutation> {
+fn any_mutation() -> impl Strategy<Value = Mutation> {
     prop_oneof![
         Just(Mutation::Replay),
         any::<Index>().prop_map(Mutation::Truncate),
@@ -204,9 +204,9 @@ proptest! {
     #![proptest_config(ProptestConfig { max_shrink_iters: 200, ..ProptestConfig::with_cases(24) })]
 
     #[test]
-    fn whatever_somebody_else_sends_delivers_nothing_and_ends_nothing(
+    fn packets_of_strangers_have_no_effect(
         seed in 1u64..1000,
-        mutations in prop::collection::vec((any::<Index>(), anything()), 1..40),
+        mutations in prop::collection::vec((any::<Index>(), any_mutation()), 1..40),
     ) {
         let (mut net, channel) = busy_pair(seed);
         net.nodes[1].events.clear();
@@ -253,7 +253,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(500))]
 
     #[test]
-    fn a_peer_that_says_anything_is_survived(
+    fn arbitrary_packets_of_a_peer_cause_no_panic(
         packets in prop::collection::vec(
             (prop::collection::vec(hostile_frames(), 0..4), bytes_like(CONTROLS, 60)),
             1..60,

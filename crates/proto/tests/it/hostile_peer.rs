@@ -169,11 +169,11 @@ fn nested(liar: &Liar, net: &Net, levels: u64) -> Vec<u8> {
     let first = liar.packet + 10_000;
     let mut ping = Vec::new();
     put_ping(&mut ping);
-    let mut inner = header.before(&liar.seal_as(net, first + levels, true, &ping));
+    let mut inner = header.with_header(&liar.seal_as(net, first + levels, true, &ping));
     for level in (0..levels).rev() {
         let mut frame = Vec::new();
         data(100, 1000 + level, None).emit_relay(&inner, &mut frame);
-        inner = header.before(&liar.seal_as(net, first + level, true, &frame));
+        inner = header.with_header(&liar.seal_as(net, first + level, true, &frame));
     }
     inner
 }
@@ -259,7 +259,7 @@ fn sums_of_queued_bytes_saturate() {
 }
 
 #[test]
-fn rights_to_be_relayed_do_not_follow_the_name_that_a_packet_claims() {
+fn rights_to_be_relayed_ignore_the_claimed_name() {
     let (mut net, _, _, mut liar) = relayed_pair();
     let forwarded = |net: &Net| {
         let base = net.nodes[1].endpoint.peers().nth(1).unwrap();
@@ -269,7 +269,7 @@ fn rights_to_be_relayed_do_not_follow_the_name_that_a_packet_claims() {
     for (number, claimed) in ["robot", "base", "nobody", "liar"].into_iter().enumerate() {
         let (from, to) = (Some(short_name(claimed)), Some(short_name("base")));
         let header = RelayHeader { hops: 8, life: None, from, to };
-        liar.relay(&mut net, number as u64 + 1, &header.before(&[7; 100]));
+        liar.relay(&mut net, number as u64 + 1, &header.with_header(&[7; 100]));
     }
     assert_eq!(forwarded(&net), before);
     assert_eq!(refused(&net, 1, RefusedPacket::NotRelayed), 4);
@@ -278,7 +278,7 @@ fn rights_to_be_relayed_do_not_follow_the_name_that_a_packet_claims() {
     for (number, claimed) in ["robot", "base", "nobody", "liar"].into_iter().enumerate() {
         let (from, to) = (Some(short_name(claimed)), Some(short_name("base")));
         let header = RelayHeader { hops: 8, life: None, from, to };
-        liar.relay(&mut net, number as u64 + 11, &header.before(&[7; 100]));
+        liar.relay(&mut net, number as u64 + 11, &header.with_header(&[7; 100]));
     }
     assert_eq!(refused(&net, 1, RefusedPacket::NotRelayed), 6);
     assert_eq!(forwarded(&net), before + 2);
@@ -291,7 +291,7 @@ fn one_neighbour_fills_a_bounded_part_of_anothers_queue() {
     net.nodes[1].pipe.rate_bps = 100_000;
     let header = RelayHeader { hops: 8, life: None, from: None, to: Some(short_name("base")) };
     for number in 1..2000 {
-        liar.relay(&mut net, number, &header.before(&[7; 1200]));
+        liar.relay(&mut net, number, &header.with_header(&[7; 1200]));
     }
     let queued = net.nodes[1].endpoint.peer(PeerId(1)).queued_bytes;
     assert!(queued < tautline_proto::limits::RELAYED_BYTES, "{queued} bytes wait");
@@ -315,7 +315,7 @@ fn definitions(net: &Net, node: usize, of: PeerId) -> Vec<String> {
 }
 
 #[test]
-fn a_definition_counts_for_the_peer_that_sent_it_alone() {
+fn a_definition_is_valid_only_for_its_sender() {
     let mut net = Net::pair(3, &Pipe::with_rate(MBPS_6));
     let mut liar = Liar::meet(&mut net, 0, "liar");
     offer(&mut liar, &mut net, 1, "abc", "a lie");
@@ -344,7 +344,7 @@ fn definitions_of_one_peer_are_bounded_together_and_freed_with_its_session() {
 }
 
 #[test]
-fn a_goodbye_frees_what_the_peer_had_and_ends_its_session() {
+fn a_goodbye_frees_memory_and_ends_the_session() {
     let mut net = Net::pair(5, &Pipe::with_rate(MBPS_6));
     let mut liar = Liar::meet(&mut net, 0, "liar");
     offer(&mut liar, &mut net, 1, "abc", "text");
@@ -362,7 +362,7 @@ fn a_goodbye_frees_what_the_peer_had_and_ends_its_session() {
 }
 
 #[test]
-fn both_ends_of_a_goodbye_start_again_even_if_it_was_lost() {
+fn both_ends_start_again_after_a_lost_goodbye() {
     for lost in [false, true] {
         let mut net = Net::pair(6, &Pipe::with_rate(MBPS_6));
         let first = net.open(0, PeerId(0), channel(topic("/scan", 200)));
@@ -420,7 +420,7 @@ fn control_messages_of_one_peer_are_handled_at_a_bounded_rate_and_none_is_lost()
 }
 
 #[test]
-fn a_forged_cookie_brings_about_few_calls() {
+fn a_forged_cookie_causes_few_initiations() {
     let mut net = Net::new(9);
     net.add("robot", defaults(), Pipe::with_rate(MBPS_6));
     let base = SecretKey::insecure("base").public();
@@ -456,7 +456,7 @@ fn a_forged_cookie_brings_about_few_calls() {
 }
 
 #[test]
-fn packets_of_a_peer_are_taken_only_by_the_relays_that_the_file_names() {
+fn packets_of_a_peer_are_accepted_only_through_configured_relays() {
     let mut net = Net::pair(10, &Pipe::with_rate(MBPS_6));
     let laser = net.open(1, PeerId(0), channel(topic("/scan", 200)));
     let mut liar = Liar::meet(&mut net, 0, "liar");
@@ -468,7 +468,7 @@ fn packets_of_a_peer_are_taken_only_by_the_relays_that_the_file_names() {
     let from = Some(short_name("base"));
     let header = RelayHeader { hops: 8, life: None, from, to: None };
     let before = refused(&net, 0, RefusedPacket::UnknownSession);
-    liar.relay(&mut net, 1, &header.before(&packet.unwrap()));
+    liar.relay(&mut net, 1, &header.with_header(&packet.unwrap()));
     assert_eq!(refused(&net, 0, RefusedPacket::UnknownSession), before + 1);
     assert!(net.nodes[0].received.is_empty());
 }

@@ -14,7 +14,7 @@ use tautline_testkit::net::Rng;
 const SCRIPTS: u64 = 40;
 
 #[test]
-fn whatever_a_peer_says_the_others_are_unharmed() {
+fn arbitrary_packets_of_a_peer_do_not_harm_others() {
     for seed in 1..=SCRIPTS {
         let mut random = Rng(seed);
         let draw = &mut |limit: u64| random.below(limit);
@@ -30,13 +30,13 @@ fn a_script_is_read_from_bytes_and_ends_with_them() {
 }
 
 #[test]
-fn a_peer_that_reports_nothing_holds_up_nobody_else() {
+fn a_peer_without_reports_does_not_delay_others() {
     let longest = Team::new(false).longest_wait_with_a_mute_peer();
     assert!(longest < 20 * net::MS, "an honest message took {longest:?}");
 }
 
 #[test]
-fn more_than_can_be_held_for_a_node_behind_a_relay_is_as_good_as_too_much() {
+fn the_queue_for_a_node_behind_a_relay_is_bounded() {
     let mut attacked = attacker::Attacked::new(net::defaults());
     let far = SecretKey::insecure("far").public();
     let peer = attacked.endpoint.add_peer("far", far).expect("a free name");

@@ -90,7 +90,7 @@ fn fragments_that_arrived_before_an_outage_are_not_resent() {
 }
 
 #[test]
-fn a_message_that_more_urgent_ones_hold_up_continues_after_them() {
+fn a_message_continues_after_more_urgent_ones() {
     let mut net = Net::pair(3, &Pipe::lossy(2_000_000, 0.02));
     let map = net.open(0, P, map_channel());
     let image = net.open(0, P, channel(topic("/image", 50)));
@@ -167,7 +167,7 @@ fn scans_during_a_large_message_wait_only_for_the_packets_on_the_link() {
 }
 
 #[test]
-fn a_message_of_which_nothing_is_acknowledged_is_given_up() {
+fn a_message_without_acknowledgements_is_dropped() {
     let mut net = Net::pair(4, &Pipe::with_rate(6_000_000));
     let scan = net.open(0, P, channel(topic("/scan", 200)));
     let map = net.open(0, P, map_channel());
@@ -221,7 +221,7 @@ fn losses_at_the_end_of_a_message_are_repaired_at_the_rate_of_the_link() {
 }
 
 #[test]
-fn losses_of_seconds_around_an_outage_cost_seconds() {
+fn losses_around_an_outage_cost_only_their_duration() {
     let mut net = Net::pair(7, &Pipe::with_rate(50_000_000));
     let map = net.open(0, P, map_channel());
     net.send(0, P, map, payload(MAP, MAP_BYTES));

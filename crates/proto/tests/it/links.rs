@@ -203,7 +203,7 @@ fn both_links_come_up_and_share_a_message() {
 
 /// A busy computer reads its packets late. That is no round trip and no queue of the radio.
 #[test]
-fn the_time_in_which_a_packet_waits_to_be_read_is_no_delay_of_its_path() {
+fn waiting_in_the_receiver_is_no_delay_of_the_path() {
     let mut joined = Joined::from_nodes([node(0), node(1)]);
     joined.delays = [Duration::from_millis(5); 2];
     joined.waits = Duration::from_millis(9);
@@ -248,7 +248,7 @@ fn messages_that_overtake_each_other_are_delivered_in_the_order_of_the_topic() {
 }
 
 #[test]
-fn a_link_whose_allowance_is_spent_leaves_messages_to_the_other() {
+fn a_spent_link_leaves_messages_to_the_other_link() {
     let mut joined = Joined::new();
     let channel = joined.offer();
     let first = joined.nodes[0].links().next().unwrap();
@@ -285,7 +285,7 @@ fn a_message_in_flight_moves_to_the_second_link_when_the_first_dies() {
 }
 
 #[test]
-fn the_first_link_carries_again_when_it_is_back() {
+fn a_recovered_link_carries_messages_again() {
     let mut joined = Joined::new();
     let channel = joined.offer();
     joined.cut[0] = true;
@@ -331,7 +331,7 @@ fn a_link_keeps_its_address_although_the_peer_was_first_heard_by_the_other() {
 /// The queueing delay of a link is that beyond its own fastest packet: the other one's path says
 /// nothing about its queue.
 #[test]
-fn a_longer_path_is_no_queue() {
+fn a_longer_path_is_not_taken_for_a_queue() {
     let mut joined = Joined::from_nodes([node(0), node(1)]);
     joined.delays[1] = Duration::from_millis(25);
     joined.run(1000);
@@ -395,7 +395,7 @@ fn an_idle_metered_link_is_not_probed_for_its_mtu() {
 }
 
 #[test]
-fn a_metered_link_stays_up_whatever_the_other_one_does() {
+fn a_metered_link_stays_up_independently_of_the_other() {
     for ends in [[true, true], [true, false], [false, true]] {
         let mut joined = metered_at(ends);
         let channel = joined.offer();
@@ -415,7 +415,7 @@ fn a_metered_link_stays_up_whatever_the_other_one_does() {
 }
 
 #[test]
-fn an_idle_metered_link_that_fails_is_found_out_and_returns() {
+fn the_failure_of_an_idle_metered_link_is_detected() {
     let mut joined = metered_at([true, true]);
     joined.cut[1] = true;
     joined.run(6000);
@@ -432,7 +432,7 @@ fn an_idle_metered_link_that_fails_is_found_out_and_returns() {
 }
 
 #[test]
-fn when_the_other_link_fails_a_metered_one_is_watched_as_any() {
+fn a_metered_link_is_watched_normally_when_the_other_fails() {
     let mut joined = metered_at([true, true]);
     joined.cut[0] = true;
     joined.run(1500);

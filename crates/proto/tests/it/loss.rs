@@ -86,7 +86,7 @@ fn reordered_and_duplicated_packets_do_no_harm_and_cost_little() {
 }
 
 #[test]
-fn without_repair_a_lost_piece_ends_its_message_with_a_reason() {
+fn without_repair_a_lost_fragment_drops_its_message_with_a_reason() {
     let mut net = Net::pair(3, &Pipe::lossy(6_000_000, 0.1));
     let mut config = channel(topic("/image", 10));
     config.repair = false;
@@ -125,7 +125,7 @@ fn repairs_stay_within_their_budget_when_little_gets_through() {
 }
 
 #[test]
-fn definitions_sent_again_and_again_leave_budget_for_the_repair_of_messages() {
+fn repeated_definitions_leave_budget_for_repairs() {
     let mut net = Net::pair(14, &Pipe::with_rate(6_000_000));
     net.nodes[0].pipe.loss = 0.4;
     for n in 0..12 {
@@ -148,7 +148,7 @@ fn definitions_sent_again_and_again_leave_budget_for_the_repair_of_messages() {
 }
 
 #[test]
-fn a_late_message_is_dropped_where_only_the_newest_matters() {
+fn a_late_message_is_dropped_if_only_the_newest_is_delivered() {
     let mut pipe = Pipe::with_rate(6_000_000);
     pipe.reorder = 0.5;
     pipe.reorder_by = 60 * MS;
@@ -187,7 +187,7 @@ fn a_message_cut_by_a_long_outage_continues_where_it_was() {
 }
 
 #[test]
-fn losses_of_an_outage_are_counted_apart_from_those_since() {
+fn losses_of_an_outage_are_counted_separately() {
     let mut net = Net::pair(16, &Pipe::with_rate(6_000_000));
     let scan = net.open(0, P, channel(topic("/scan", 200)));
     let publish = |net: &mut Net, seconds: u32| {
@@ -213,7 +213,7 @@ fn losses_of_an_outage_are_counted_apart_from_those_since() {
 }
 
 #[test]
-fn a_thin_topic_adds_up_through_losses_and_outages_and_continues_after_them() {
+fn a_thin_topic_keeps_conservation_through_losses_and_outages() {
     for repair in [true, false] {
         let mut net = Net::pair(15, &Pipe::with_rate(2_000_000));
         let thin = ChannelConfig { repair, thin: true, ..channel(topic("/image", 10)) };

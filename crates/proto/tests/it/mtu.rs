@@ -87,7 +87,7 @@ fn definitions_and_first_messages_need_no_probe() {
 }
 
 #[test]
-fn a_message_on_its_way_when_the_path_shrinks_arrives() {
+fn a_message_in_flight_arrives_although_the_mtu_falls() {
     for config in [channel(topic("/map", 10)), fec_channel()] {
         let mut net = Net::pair(4, &path_of(1500));
         let map = net.open(0, P, config);
@@ -111,7 +111,7 @@ fn fec_channel() -> ChannelConfig {
 }
 
 #[test]
-fn random_losses_and_outages_are_no_black_hole() {
+fn random_losses_and_outages_are_not_taken_for_a_black_hole() {
     for loss in [0.2, 0.4] {
         let mut net = Net::pair(5, &Pipe::lossy(6_000_000, loss));
         let image = net.open(0, P, channel(topic("/image", 10)));

@@ -35,7 +35,7 @@ fn new_sessions(net: &Net, node: usize) -> usize {
 }
 
 #[test]
-fn a_removed_peer_hears_a_goodbye_and_cannot_come_back_with_its_key() {
+fn a_removed_peer_gets_a_goodbye_and_cannot_reconnect() {
     let mut net = star(1, &["robot", "thief"]);
     let thief = PeerId(1);
     net.part(0, thief);
@@ -58,7 +58,7 @@ fn a_removed_peer_hears_a_goodbye_and_cannot_come_back_with_its_key() {
 
 /// A caller may learn of the removal after it has asked the kernel about the link.
 #[test]
-fn a_link_of_a_removed_peer_has_no_state_and_ignores_what_is_said_about_it() {
+fn a_link_of_a_removed_peer_ignores_late_reports() {
     let mut net = star(7, &["robot", "thief"]);
     let now = net.now;
     let endpoint = &mut net.nodes[0].endpoint;
@@ -105,7 +105,7 @@ fn queued_and_outstanding_messages_are_dropped_and_counted() {
 }
 
 #[test]
-fn the_others_lose_nothing_while_peers_come_and_go_in_the_same_place() {
+fn other_peers_lose_nothing_while_an_index_is_reused() {
     let mut net = star(3, &["robot", "other"]);
     let kept = net.open(0, PeerId(0), channel(topic("/scan", 200)));
     let mut sent = 0;
@@ -150,7 +150,7 @@ fn a_peer_that_is_added_again_restarts_at_both_ends() {
 }
 
 #[test]
-fn another_peer_in_the_same_place_gets_nothing_of_the_first() {
+fn a_peer_at_a_reused_index_gets_nothing_of_the_previous_peer() {
     let mut net = star(5, &["robot", "thief"]);
     let theirs = net.open(2, PeerId(0), channel(topic("/cmd_vel", 200)));
     let secret = net.open(0, PeerId(1), channel(topic("/secret", 200)));

@@ -182,7 +182,7 @@ fn a_chain_of_three_hops_works_and_another_route_takes_over_when_a_relay_dies() 
 }
 
 #[test]
-fn a_stalled_relayed_link_is_used_again_although_packets_are_always_in_flight() {
+fn a_stalled_relayed_link_recovers() {
     // Heartbeats are more frequent than their acknowledgements.
     let (mut net, base, _) = three(16, &Pipe::with_rate(MBPS_6));
     let scan = net.open(0, base, channel(topic("/scan", 200)));
@@ -264,7 +264,7 @@ fn expired_messages_are_dropped_on_the_path() {
 }
 
 #[test]
-fn packets_in_a_circle_end() {
+fn packets_in_a_routing_loop_are_dropped() {
     // a and b each have the other as the next hop to a base that neither reaches.
     let mut net = row(9, &["a", "b", "robot"], &Pipe::with_rate(MBPS_6));
     let base = net.add("base", defaults(), Pipe::with_rate(MBPS_6));
@@ -282,7 +282,7 @@ fn packets_in_a_circle_end() {
 }
 
 #[test]
-fn ends_that_start_again_are_met_again_through_the_relay() {
+fn restarted_ends_connect_again_through_the_relay() {
     let (mut net, base, _) = three(10, &Pipe::with_rate(MBPS_6));
     let scan = net.open(0, base, channel(topic("/scan", 200)));
     net.restart(2, &[1]);

@@ -23,7 +23,11 @@ const KINDS: [(Filtering, bool); 4] = [
 ];
 
 /// Robot (0), relay (1) and base (2), the first and the last behind translators of these kinds.
-fn behind(kinds: [Option<(Filtering, bool)>; 2], when: DirectPath, pipe: &Pipe) -> Net {
+fn net_behind_translators(
+    kinds: [Option<(Filtering, bool)>; 2],
+    when: DirectPath,
+    pipe: &Pipe,
+) -> Net {
     let mut net = Net::new(7);
     for name in ["robot", "relay", "base"] {
         net.add(name, defaults(), pipe.clone());
@@ -67,7 +71,7 @@ fn runs_until_direct(net: &mut Net, limit: Duration) -> bool {
 }
 
 #[test]
-fn every_pair_of_translators_that_allows_it_finds_a_direct_path() {
+fn every_possible_pair_of_translators_finds_a_direct_path() {
     for pipe in
         [Pipe::with_rate(6_000_000), Pipe { delay: 300 * MS, ..Pipe::lossy(6_000_000, 0.05) }]
     {
@@ -79,7 +83,7 @@ fn every_pair_of_translators_that_allows_it_finds_a_direct_path() {
                     _ => true,
                 };
                 let kinds = [Some(robot), Some(base)];
-                let mut net = behind(kinds, DirectPath::IfTranslated, &pipe);
+                let mut net = net_behind_translators(kinds, DirectPath::IfTranslated, &pipe);
                 let begun = net.now;
                 let is_found = runs_until_direct(&mut net, 20 * SECOND);
                 println!("{robot:?} {base:?}: {is_found} after {:?}", net.now.since(begun));
@@ -95,21 +99,21 @@ fn every_pair_of_translators_that_allows_it_finds_a_direct_path() {
 }
 
 #[test]
-fn without_a_translator_the_relay_was_meant() {
+fn without_a_translator_no_direct_path_is_sought() {
     let pipe = Pipe::with_rate(6_000_000);
     for (when, is_expected) in [(DirectPath::IfTranslated, false), (DirectPath::Always, true)] {
-        let mut net = behind([None, None], when, &pipe);
+        let mut net = net_behind_translators([None, None], when, &pipe);
         assert_eq!(runs_until_direct(&mut net, 20 * SECOND), is_expected, "{when:?}");
     }
     // One translator suffices: the other end cannot know the address.
-    let mut net = behind([Some(KINDS[3]), None], DirectPath::IfTranslated, &pipe);
+    let mut net = net_behind_translators([Some(KINDS[3]), None], DirectPath::IfTranslated, &pipe);
     assert!(runs_until_direct(&mut net, 20 * SECOND));
 }
 
 #[test]
-fn each_end_learns_what_lies_between() {
+fn each_end_learns_whether_a_translator_is_in_between() {
     let pipe = Pipe::with_rate(6_000_000);
-    let mut net = behind([Some(KINDS[2]), None], DirectPath::IfTranslated, &pipe);
+    let mut net = net_behind_translators([Some(KINDS[2]), None], DirectPath::IfTranslated, &pipe);
     for link in [LinkId(0), LinkId(1)] {
         let own = net.nodes[RELAY].address;
         net.nodes[RELAY].endpoint.link_mut(link).set_own_address(own);
@@ -127,7 +131,7 @@ fn each_end_learns_what_lies_between() {
 #[test]
 fn a_translator_that_forgets_and_a_restart_lead_to_another_direct_path() {
     let pipe = Pipe::with_rate(6_000_000);
-    let mut net = behind([Some(KINDS[2]); 2], DirectPath::IfTranslated, &pipe);
+    let mut net = net_behind_translators([Some(KINDS[2]); 2], DirectPath::IfTranslated, &pipe);
     assert!(runs_until_direct(&mut net, 5 * SECOND));
     net.nodes[0].translator.as_mut().unwrap().forget();
     assert!(net.run_until_done(10 * MS, 5 * SECOND, |net| !are_direct(net)));
@@ -141,7 +145,7 @@ fn a_translator_that_forgets_and_a_restart_lead_to_another_direct_path() {
 #[test]
 fn messages_take_the_direct_path_and_return_to_the_relay_when_it_ends() {
     let pipe = Pipe::with_rate(6_000_000);
-    let mut net = behind([Some(KINDS[2]); 2], DirectPath::IfTranslated, &pipe);
+    let mut net = net_behind_translators([Some(KINDS[2]); 2], DirectPath::IfTranslated, &pipe);
     assert!(runs_until_direct(&mut net, 5 * SECOND));
     let scan = net.open(0, PEER, channel(topic("/scan", 200)));
     let send = |net: &mut Net, numbers: std::ops::Range<u32>| {
@@ -193,7 +197,7 @@ fn p99(delays: &[Duration]) -> Duration {
 fn a_direct_path_that_loses_much_does_not_replace_the_relay() {
     let pipe = Pipe { delay: 20 * MS, ..Pipe::with_rate(6_000_000) };
     let run = |loss: f64, alive: fn(u64) -> bool| {
-        let mut net = behind([Some(KINDS[2]); 2], DirectPath::IfTranslated, &pipe);
+        let mut net = net_behind_translators([Some(KINDS[2]); 2], DirectPath::IfTranslated, &pipe);
         let channel = net.open(0, PEER, channel(topic("/scan", 200)));
         let mut delays = Vec::new();
         for second in 0..60 {
@@ -228,7 +232,7 @@ fn a_direct_path_that_loses_much_does_not_replace_the_relay() {
 fn a_dead_direction_costs_few_packets() {
     let pipe = Pipe { delay: 20 * MS, ..Pipe::with_rate(6_000_000) };
     for dead in [(0, 2, 1.0), (2, 0, 1.0)] {
-        let mut net = behind([Some(KINDS[2]); 2], DirectPath::IfTranslated, &pipe);
+        let mut net = net_behind_translators([Some(KINDS[2]); 2], DirectPath::IfTranslated, &pipe);
         assert!(runs_until_direct(&mut net, 5 * SECOND));
         net.run(2 * SECOND);
         net.losses = vec![dead];
@@ -244,10 +248,13 @@ fn a_dead_direction_costs_few_packets() {
 }
 
 #[test]
-fn after_an_outage_the_relay_tells_the_new_address() {
+fn after_an_outage_the_relay_reports_the_new_address() {
     for seconds in [1, 2, 5, 10, 30, 200] {
-        let mut net =
-            behind([Some(KINDS[2]); 2], DirectPath::IfTranslated, &Pipe::with_rate(6_000_000));
+        let mut net = net_behind_translators(
+            [Some(KINDS[2]); 2],
+            DirectPath::IfTranslated,
+            &Pipe::with_rate(6_000_000),
+        );
         assert!(runs_until_direct(&mut net, 5 * SECOND));
         net.nodes[0].pipe.cut = true;
         net.nodes[0].translator.as_mut().unwrap().forget();
@@ -258,10 +265,10 @@ fn after_an_outage_the_relay_tells_the_new_address() {
 }
 
 #[test]
-fn a_silent_moment_does_not_end_the_search() {
+fn a_short_silence_does_not_end_the_search() {
     let pipe = Pipe::with_rate(6_000_000);
     for start in 0..14 {
-        let mut net = behind([Some(KINDS[2]); 2], DirectPath::IfTranslated, &pipe);
+        let mut net = net_behind_translators([Some(KINDS[2]); 2], DirectPath::IfTranslated, &pipe);
         net.losses = vec![(0, 2, 1.0), (2, 0, 1.0)];
         net.run(Duration::from_millis(1800 + start * 250));
         net.nodes[0].pipe.cut = true;
@@ -274,9 +281,9 @@ fn a_silent_moment_does_not_end_the_search() {
 }
 
 #[test]
-fn the_address_of_a_dead_direct_path_is_given_up() {
+fn the_address_of_a_dead_direct_path_is_removed() {
     let pipe = Pipe::with_rate(6_000_000);
-    let mut net = behind([Some(KINDS[2]); 2], DirectPath::IfTranslated, &pipe);
+    let mut net = net_behind_translators([Some(KINDS[2]); 2], DirectPath::IfTranslated, &pipe);
     assert!(runs_until_direct(&mut net, 5 * SECOND));
     net.losses = vec![(0, 2, 1.0), (2, 0, 1.0)];
     net.run(60 * SECOND);
@@ -291,7 +298,7 @@ fn the_address_of_a_dead_direct_path_is_given_up() {
 #[test]
 fn without_a_translator_a_beacon_is_no_direct_path_either() {
     for (when, is_expected) in [(DirectPath::IfTranslated, false), (DirectPath::Always, true)] {
-        let mut net = behind([None, None], when, &Pipe::with_rate(6_000_000));
+        let mut net = net_behind_translators([None, None], when, &Pipe::with_rate(6_000_000));
         net.losses = vec![(0, 2, 1.0), (2, 0, 1.0)];
         net.run(2 * SECOND);
         net.run(1 * SECOND);
@@ -312,8 +319,12 @@ fn without_a_translator_a_beacon_is_no_direct_path_either() {
 }
 
 #[test]
-fn no_direct_path_leaves_by_a_radio_that_costs_money() {
-    let mut net = behind([Some(KINDS[0]); 2], DirectPath::Always, &Pipe::with_rate(6_000_000));
+fn no_direct_path_uses_a_metered_radio() {
+    let mut net = net_behind_translators(
+        [Some(KINDS[0]); 2],
+        DirectPath::Always,
+        &Pipe::with_rate(6_000_000),
+    );
     let remote = Some(SocketAddr::from(([10, 0, 9, 9], 18470)));
     let config = LinkConfig { remote, datagram_bytes: DATAGRAM, header_bytes: 28, metered: true };
     let now = net.now;
@@ -323,8 +334,11 @@ fn no_direct_path_leaves_by_a_radio_that_costs_money() {
 }
 #[test]
 fn a_direct_path_that_returns_soon_carries_messages_soon() {
-    let mut net =
-        behind([Some(KINDS[2]); 2], DirectPath::IfTranslated, &Pipe::with_rate(6_000_000));
+    let mut net = net_behind_translators(
+        [Some(KINDS[2]); 2],
+        DirectPath::IfTranslated,
+        &Pipe::with_rate(6_000_000),
+    );
     assert!(runs_until_direct(&mut net, 5 * SECOND));
     net.run(10 * SECOND);
     net.losses = vec![(0, 2, 1.0), (2, 0, 1.0)];

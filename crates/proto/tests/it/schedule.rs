@@ -44,7 +44,7 @@ fn a_small_urgent_message_waits_for_no_more_than_two_packets() {
 
 /// A caller may build packets until there are no more, and then hand all of them to the kernel.
 #[test]
-fn packets_in_a_row_stay_within_the_budget_before_the_kernel_reports_any() {
+fn packets_in_sequence_stay_within_the_budget_before_any_kernel_report() {
     for (rate_bps, packets) in [(MBPS_6, 1..=1), (480_000_000, 10..=44)] {
         let mut net = Net::pair(1, &Pipe::with_rate(rate_bps));
         let image = net.open(0, P, channel(topic("/image", 10)));
@@ -158,7 +158,7 @@ fn priority_can_change_while_messages_are_queued() {
 }
 
 #[test]
-fn keep_last_replaces_what_has_not_begun() {
+fn keep_last_replaces_messages_that_have_not_begun() {
     let mut net = Net::pair(3, &Pipe::with_rate(MBPS_6));
     let mut latest = topic("/image", 10);
     latest.keep_last = 1;
@@ -220,7 +220,7 @@ fn survivors(fec: Option<u8>, lifespans: [Option<Duration>; 3]) -> Vec<u32> {
 }
 
 #[test]
-fn a_message_ends_with_its_own_lifespan_and_with_that_of_its_channel() {
+fn a_message_expires_by_its_own_and_its_channels_lifespan() {
     let [short, long] = [2, 60].map(|seconds| Some(Duration::from_secs(seconds)));
     for fec in [None, Some(50)] {
         assert_eq!(survivors(fec, [None, short, None]), [1, 3]);
@@ -231,7 +231,7 @@ fn a_message_ends_with_its_own_lifespan_and_with_that_of_its_channel() {
 }
 
 #[test]
-fn overflow_gives_up_the_lowest_priority_first_and_whole_messages() {
+fn overflow_drops_whole_messages_of_the_lowest_priority() {
     let mut net = Net::new(5);
     let config = Config { queue_bytes: 100_000, ..defaults() };
     net.add("robot", config, Pipe::with_rate(MBPS_6));
@@ -466,7 +466,7 @@ fn a_message_that_seems_late_is_tried_if_it_is_the_newest() {
 }
 
 #[test]
-fn where_there_is_room_nothing_is_thinned() {
+fn nothing_is_thinned_on_a_fast_link() {
     let roomy = Stream::run(true, 110 * MS);
     assert_eq!((roomy.ages.len(), roomy.thinned), (200, 0));
 }

@@ -69,7 +69,7 @@ fn a_restarted_peer_is_found_and_offered_everything_again() {
 }
 
 #[test]
-fn an_outage_ends_nothing_that_is_still_useful() {
+fn an_outage_does_not_drop_useful_messages() {
     let mut net = Net::pair(4, &Pipe::with_rate(6_000_000));
     let channel = net.open(0, P, channel(topic("/chatter", 100)));
     net.nodes[0].pipe.cut = true;
@@ -126,7 +126,7 @@ fn a_replayed_initiation_of_an_earlier_epoch_ends_no_session() {
 }
 
 #[test]
-fn calls_and_answers_replayed_and_changed_end_no_session() {
+fn replayed_and_changed_handshakes_end_no_session() {
     let mut net = Net::pair(11, &Pipe::with_rate(6_000_000));
     let recorded: Vec<_> = [0, 1].map(|node| net.nodes[node].sent.clone()).concat();
     for node in &mut net.nodes {
@@ -149,7 +149,7 @@ fn calls_and_answers_replayed_and_changed_end_no_session() {
 }
 
 #[test]
-fn a_stranger_is_named_here_and_learns_nothing() {
+fn a_stranger_is_reported_and_learns_nothing() {
     let mut net = Net::pair(7, &Pipe::with_rate(6_000_000));
     let stranger = net.add("stranger", defaults(), Pipe::with_rate(6_000_000));
     net.meet(stranger, 0);
@@ -164,7 +164,7 @@ fn a_stranger_is_named_here_and_learns_nothing() {
 }
 
 #[test]
-fn two_nodes_that_each_have_a_wrong_key_of_the_other_hear_of_it() {
+fn two_nodes_with_wrong_keys_of_each_other_report_it() {
     let mut net = Net::new(13);
     let [robot, base] =
         ["robot", "base"].map(|name| net.add(name, defaults(), Pipe::with_rate(6_000_000)));
@@ -186,7 +186,7 @@ fn two_nodes_that_each_have_a_wrong_key_of_the_other_hear_of_it() {
 }
 
 #[test]
-fn a_key_under_another_name_is_refused_and_both_sides_hear_why() {
+fn a_key_under_another_name_is_refused_and_reported_at_both_ends() {
     let mut net = Net::new(12);
     let robot = net.add("robot", defaults(), Pipe::with_rate(6_000_000));
     let base = net.add("base", defaults(), Pipe::with_rate(6_000_000));
@@ -207,7 +207,7 @@ fn a_key_under_another_name_is_refused_and_both_sides_hear_why() {
 }
 
 #[test]
-fn of_two_nodes_with_one_key_the_later_stays_and_all_report_it() {
+fn the_later_of_two_nodes_with_one_key_stays_and_all_report_it() {
     let mut net = Net::pair(13, &Pipe::with_rate(6_000_000));
     let twin = net.add("robot", defaults(), Pipe::with_rate(6_000_000));
     // Only the base detects it: both robots have its address.
@@ -335,7 +335,7 @@ fn a_peer_that_moves_is_followed_over_a_satellite() {
 }
 
 #[test]
-fn a_message_that_was_held_back_far_away_is_too_old() {
+fn a_message_delayed_at_a_far_queue_is_too_old() {
     let mut net = Net::pair(20, &Pipe::with_rate(6_000_000));
     let mut command = topic("/cmd_vel", 220);
     command.lifespan = Some(200 * MS);
@@ -358,7 +358,7 @@ fn a_message_that_was_held_back_far_away_is_too_old() {
 }
 
 #[test]
-fn a_round_trip_of_the_past_expires_no_fresh_message() {
+fn an_old_round_trip_does_not_expire_new_messages() {
     let mut net = Net::pair(21, &Pipe::with_rate(6_000_000));
     let mut command = topic("/cmd_vel", 220);
     command.lifespan = Some(100 * MS);
@@ -378,7 +378,7 @@ fn a_round_trip_of_the_past_expires_no_fresh_message() {
 }
 
 #[test]
-fn packets_from_elsewhere_that_are_only_repeated_move_nothing() {
+fn replayed_packets_do_not_move_a_link() {
     let mut net = Net::pair(17, &Pipe::with_rate(6_000_000));
     let channel = net.open(1, P, channel(topic("/scan", 100)));
     // An attacker forwards all packets from another address, and never receives a response.
@@ -399,7 +399,7 @@ fn packets_from_elsewhere_that_are_only_repeated_move_nothing() {
 }
 
 #[test]
-fn a_link_that_returns_is_found_again_soon() {
+fn a_returning_link_is_detected_soon() {
     for seconds in [5, 60, 400] {
         let mut net = Net::pair(18, &Pipe::with_rate(6_000_000));
         let channel = net.open(0, P, channel(topic("/scan", 100)));
@@ -479,7 +479,7 @@ fn a_message_too_large_for_the_receiver_is_reported_at_both_ends_and_the_next_ar
 }
 
 #[test]
-fn a_node_with_our_own_key_is_named() {
+fn a_node_with_our_own_key_is_reported() {
     let mut net = Net::pair(19, &Pipe::with_rate(6_000_000));
     let secret = SecretKey::insecure("robot");
     let greeting = Greeting { epoch: 7, name: "clone" }.emit();

@@ -145,7 +145,7 @@ impl Flood {
             let header =
                 RelayHeader { hops: 8, life: None, from: None, to: Some(key(to).short_name()) };
             let mut frames = Vec::new();
-            let carried = header.before(&[7; 1200]);
+            let carried = header.with_header(&[7; 1200]);
             attacker::data(255, self.number, None).emit_relay(&carried, &mut frames);
             if let Some(packet) = self.liar.packet(net.now, &frames) {
                 net.inject(RELAY, self.address, &packet);
@@ -187,7 +187,7 @@ fn members_reach_their_own_team_and_nobody_else() {
 }
 
 #[test]
-fn a_member_that_lies_about_its_name_reaches_no_other_team() {
+fn a_false_name_does_not_reach_another_team() {
     let mut teams = Teams::new(&[TeamLimits::default(); 2], &Pipe::with_rate(FAST));
     let mut flood = Flood::new(&mut teams, 0);
     while !flood.liar.has_met() {
@@ -204,7 +204,7 @@ fn a_member_that_lies_about_its_name_reaches_no_other_team() {
         for to in ["robot1", "base1"] {
             flood.number += 1;
             let (from, to) = (Some(key(claimed).short_name()), Some(key(to).short_name()));
-            let carried = RelayHeader { hops: 8, life: None, from, to }.before(&[7; 100]);
+            let carried = RelayHeader { hops: 8, life: None, from, to }.with_header(&[7; 100]);
             let mut frames = Vec::new();
             attacker::data(200, flood.number, None).emit_relay(&carried, &mut frames);
             let packet = flood.liar.packet(teams.net.now, &frames).unwrap();
@@ -236,7 +236,7 @@ fn two_keys_with_one_short_name_may_be_in_different_teams() {
 
 /// Runs a laser of team 1 while a member of team 0 floods the relay, which sends 10 Mbps. Returns the 99th
 /// percentile of its delay, if at least half of its messages arrived.
-fn flooded(limit_bps: Option<u64>, has_teams: bool) -> Option<Duration> {
+fn p99_under_flood(limit_bps: Option<u64>, has_teams: bool) -> Option<Duration> {
     let flooding = TeamLimits { rate_bps: limit_bps, ..TeamLimits::default() };
     let mut teams = Teams::new(&[flooding, TeamLimits::default()], &Pipe::with_rate(FAST));
     let mut flood = Flood::new(&mut teams, if has_teams { 0 } else { 1 });
@@ -272,10 +272,10 @@ fn a_flood_of_one_team_does_not_delay_another() {
     let calm = flooded_by_nobody();
     println!("without a flood: p99 {calm:?}");
     for limit in [None, Some(2_000_000)] {
-        let delay = flooded(limit, true).expect("most messages arrive");
+        let delay = p99_under_flood(limit, true).expect("most messages arrive");
         assert!(delay < calm + 12 * MS, "{limit:?}: {delay:?}, without a flood {calm:?}");
     }
-    let same_team = flooded(None, false);
+    let same_team = p99_under_flood(None, false);
     assert!(same_team.is_none_or(|it| it > 50 * MS), "the flood is one: {same_team:?}");
 }
 
@@ -287,7 +287,7 @@ fn flooded_by_nobody() -> Duration {
 }
 
 #[test]
-fn a_team_that_respects_its_window_waits_at_its_rate_and_loses_nothing() {
+fn a_team_that_respects_its_window_loses_nothing() {
     let limits = TeamLimits { rate_bps: Some(1_000_000), ..TeamLimits::default() };
     let mut teams = Teams::new(&[limits], &Pipe::with_rate(FAST));
     let scan = teams.scan(0);
@@ -308,7 +308,7 @@ fn a_team_that_respects_its_window_waits_at_its_rate_and_loses_nothing() {
 }
 
 #[test]
-fn a_full_team_refuses_packets_and_another_still_queues() {
+fn a_full_queue_of_one_team_does_not_affect_another() {
     let limits = TeamLimits { rate_bps: Some(100_000), queue_bytes: 20_000 };
     let mut teams = Teams::new(&[limits, TeamLimits::default()], &Pipe::with_rate(FAST));
     let mut flood = Flood::new(&mut teams, 0);
@@ -324,7 +324,7 @@ fn a_full_team_refuses_packets_and_another_still_queues() {
 }
 
 #[test]
-fn a_removed_team_leaves_its_place_and_nothing_else() {
+fn a_removed_team_frees_its_index() {
     let mut teams = Teams::new(&[TeamLimits::default(); 2], &Pipe::with_rate(FAST));
     let scan = teams.scan(0);
     teams.net.send(1, PeerId(1), scan, payload(1, 1000));

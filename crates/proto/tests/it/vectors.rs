@@ -265,7 +265,7 @@ fn put_frame(meaning: &Value, out: &mut Vec<u8>) {
         let (channel, age) = (number(&p["channel"]), Duration::from_micros(number(&p["age_us"])));
         let [sources, index] = ["sources", "index"].map(|field| number(&p[field]) as u8);
         let parity = Parity { block: number(&p["block"]), sources, index };
-        let payload = parity.before(&unhex(&p["symbol"]));
+        let payload = parity.with_header(&unhex(&p["symbol"]));
         let number = number(&p["number"]);
         let (fragment, place) = (None, None);
         let data = Data { channel, number, source: 0, encoded: false, age, fragment, place };

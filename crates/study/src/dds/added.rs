@@ -221,7 +221,7 @@ pub fn steps(context: &Context) -> Vec<Step> {
 pub fn run(context: &Context) -> Result<Vec<Row>> {
     let mut rows = Vec::new();
     for (ros, system) in kinds(context) {
-        context.progress.next();
+        context.progress.enter_next();
         let mut of_ros = [SMALL, LARGE].map(|bytes| Row { ros, bytes, rounds: Vec::new() });
         for round in 1..=rounds(context) {
             for row in &mut of_ros {

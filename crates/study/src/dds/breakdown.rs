@@ -114,7 +114,7 @@ pub fn steps(context: &Context) -> Vec<Step> {
 
 /// Measures all sizes; the systems run together.
 pub fn run(context: &Context) -> Result<Vec<Cell>> {
-    context.progress.next();
+    context.progress.enter_next();
     let (sizes, count) = plan(context);
     let mut group = Group::start(&variants(context), context, "breakdown")?;
     let mut cells = group.run(sizes, count);

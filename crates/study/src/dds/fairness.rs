@@ -70,7 +70,7 @@ pub fn run(context: &Context, failures: &mut Vec<Failure>) -> Result<Vec<Row>> {
     let batch = Batch { first: 0, bytes: BYTES, count: count(context), period: PERIOD };
     let mut rows = Vec::new();
     for systems in groups(context) {
-        context.progress.next();
+        context.progress.enter_next();
         let mut hops = connected(context, &kind, &systems, failures);
         let start_ns = monotonic_ns() + COUNTDOWN.as_nanos() as u64;
         let slot = PERIOD.as_nanos() as u64 / hops.len().max(1) as u64;

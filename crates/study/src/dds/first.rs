@@ -83,7 +83,7 @@ pub fn steps(context: &Context) -> Vec<Step> {
 
 /// Starts each system several times.
 pub fn run(context: &Context, failures: &mut Vec<Failure>) -> Result<Vec<Row>> {
-    context.progress.next();
+    context.progress.enter_next();
     let mut rows: Vec<Row> = Vec::new();
     for number in 0..starts(context) {
         for durability in DURABILITIES {

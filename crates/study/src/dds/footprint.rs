@@ -50,7 +50,7 @@ pub fn steps(context: &Context) -> Vec<Step> {
 
 /// Starts all nodes, waits until they are idle, and reads their memory and threads.
 pub fn run(context: &Context, failures: &mut Vec<Failure>) -> Result<Vec<Row>> {
-    context.progress.next();
+    context.progress.enter_next();
     let mut running = Vec::new();
     for system in here(context, &NODES).into_iter().chain(here(context, &DAEMONS)) {
         match start(context, system) {

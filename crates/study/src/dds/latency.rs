@@ -179,7 +179,7 @@ pub fn run_qos(context: &Context) -> Result<Vec<Cell>> {
 fn run_plans(context: &Context, plans: &[Plan], part: &str) -> Result<Vec<Cell>> {
     let mut cells = Vec::new();
     for plan in plans {
-        context.progress.next();
+        context.progress.enter_next();
         let mut group = Group::start(&plan.variants, context, part)?;
         cells.extend(group.run(&plan.sizes, messages(context)));
         group.end()?;

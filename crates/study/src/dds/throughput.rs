@@ -65,7 +65,7 @@ pub fn steps(context: &Context) -> Vec<Step> {
 pub fn run(context: &Context, failures: &mut Vec<Failure>) -> Result<Vec<Row>> {
     let mut rows = Vec::new();
     for (place, systems) in groups(context) {
-        context.progress.next();
+        context.progress.enter_next();
         let kind = Kind { part: "throughput", place, quality: Quality::ALL, subscribers: 1 };
         let mut hops = connected(context, &kind, &systems, failures);
         let mut of_group: Vec<Row> = hops.iter().flat_map(|it| empty(it.system, place)).collect();

@@ -127,7 +127,7 @@ pub fn measure(context: &mut Context<'_>) -> Result<Vec<Row>> {
     }
     for round in 1..=context.rounds() {
         for stressed in context.stress_settings() {
-            context.progress.next();
+            context.progress.enter_next();
             for row in rows.iter_mut().filter(|row| row.stressed == stressed) {
                 run(row, round, cycles, &context.raw)?;
             }

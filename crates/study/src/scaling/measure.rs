@@ -36,7 +36,7 @@ impl Measure {
             }
             self.progress.replan(self.stages(experiment, rung, common.time));
             for (ladder, repetition, trial) in runs {
-                self.progress.next();
+                self.progress.enter_next();
                 self.run(ladder, rung, (&trial, repetition), common, folder)?;
             }
         }

@@ -370,7 +370,7 @@ mod tests {
     }
 
     #[test]
-    fn the_reference_names_every_event_and_field_that_is_written() {
+    fn the_reference_lists_every_audit_event_and_field() {
         let written: Vec<(String, BTreeSet<String>)> = one_of_each_kind()
             .iter()
             .map(|event| {
@@ -393,7 +393,7 @@ mod tests {
     }
 
     #[test]
-    fn every_word_that_a_field_may_hold_is_in_the_reference() {
+    fn the_reference_lists_every_value_of_audit_fields() {
         let words = [
             serde_json::to_value([Session::New, Session::Same]),
             serde_json::to_value([Parting::Goodbye, Parting::Silence, Parting::Removed]),

@@ -54,7 +54,7 @@ impl fmt::Debug for Audit {
 
 impl Audit {
     /// Passes records to this sink.
-    pub fn to(sink: Arc<dyn AuditSink>) -> Self {
+    pub fn with_sink(sink: Arc<dyn AuditSink>) -> Self {
         Self(Some(sink))
     }
 
@@ -88,7 +88,7 @@ pub(crate) mod tests {
     impl Lines {
         /// Returns a handle that accepts records.
         pub(crate) fn audit(self: &Arc<Self>) -> Audit {
-            Audit::to(self.clone())
+            Audit::with_sink(self.clone())
         }
 
         /// Returns one line of JSON for each record.

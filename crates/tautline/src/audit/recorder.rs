@@ -65,13 +65,13 @@ impl Recorder {
     }
 
     /// Records a change of the running node, or the reason of its refusal, with its author.
-    pub(crate) fn changed(&mut self, by: Actor, outcome: Result<&[String], &str>) {
+    pub(crate) fn record_change(&mut self, by: Actor, outcome: Result<&[String], &str>) {
         let cause = match by {
             Actor::User { uid, .. } => Cause::User(Some(uid)),
             Actor::Signal | Actor::Program => Cause::Here,
         };
         let event = match outcome {
-            Ok(changes) => Event::Changed { by, changes: listed(changes) },
+            Ok(changes) => Event::Changed { by, changes: list_of_changes(changes) },
             Err(reason) => Event::ChangeRefused { by, reason: reason.into() },
         };
         self.record(&cause, event);
@@ -100,7 +100,7 @@ impl Recorder {
 
 impl Drop for Recorder {
     fn drop(&mut self) {
-        let left_out = self.quota.end();
+        let left_out = self.quota.end_period();
         self.sum_up(left_out);
     }
 }
@@ -112,7 +112,7 @@ fn peer_of(cause: &Cause) -> Option<&str> {
     }
 }
 
-fn listed(changes: &[String]) -> Vec<Text> {
+fn list_of_changes(changes: &[String]) -> Vec<Text> {
     let mut texts: Vec<Text> = changes.iter().take(MAX_CHANGES).map(Text::from).collect();
     if changes.len() > MAX_CHANGES {
         let more = changes.len() - MAX_CHANGES + 1;
@@ -130,7 +130,7 @@ mod tests {
     use std::sync::Arc;
 
     /// Returns the log that `cause` writes.
-    fn written(cause: impl FnOnce(&mut Recorder)) -> String {
+    fn written_log(cause: impl FnOnce(&mut Recorder)) -> String {
         let lines = Arc::new(Lines::default());
         let mut recorder = Recorder::new(lines.audit());
         recorder.sweep(Instant(0));
@@ -144,14 +144,14 @@ mod tests {
     }
 
     #[test]
-    fn a_user_who_sets_without_end_hides_neither_another_users_reload_nor_a_signals() {
-        let text = written(|recorder| {
+    fn many_changes_of_one_user_do_not_hide_reloads() {
+        let text = written_log(|recorder| {
             for _ in 0..500 {
-                recorder.changed(user(1000), Ok(&["/scan: priority=9".into()]));
+                recorder.record_change(user(1000), Ok(&["/scan: priority=9".into()]));
             }
-            recorder.changed(user(1001), Ok(&["peer thief removed".into()]));
-            recorder.changed(user(0), Err("by root"));
-            recorder.changed(Actor::Signal, Ok(&["by a signal".into()]));
+            recorder.record_change(user(1001), Ok(&["peer thief removed".into()]));
+            recorder.record_change(user(0), Err("by root"));
+            recorder.record_change(Actor::Signal, Ok(&["by a signal".into()]));
         });
         let of = |word: &str| text.lines().filter(|line| line.contains(word)).count() as u32;
         assert_eq!(of("/scan: priority=9"), RECORDED.user);
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn one_host_that_calls_without_end_leaves_room_for_strangers_elsewhere() {
+    fn many_calls_of_one_host_do_not_hide_other_strangers() {
         let of = |text: String| Cause::stranger(text.parse::<SocketAddr>().unwrap().into());
         let host = of("10.0.0.1:1".into());
         // The quota that an address falls into changes with every start.
@@ -172,7 +172,7 @@ mod tests {
             name: None,
             key: None,
         };
-        let text = written(|recorder| {
+        let text = written_log(|recorder| {
             (0..500).for_each(|port| recorder.record(&host, refused(&format!("flood {port}"))));
             recorder.record(&other, refused("seldom"));
         });
@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn equal_events_are_one_line_and_their_count_and_leave_the_quota_to_others() {
+    fn equal_events_are_merged_into_one_line_with_a_count() {
         let base = Cause::Peer("base".into());
         let refused = |name: &str| Event::Refused {
             kind: crate::audit::Kind::Call,
@@ -189,7 +189,7 @@ mod tests {
             r#type: "T".into(),
             reason: "no line".into(),
         };
-        let text = written(|recorder| {
+        let text = written_log(|recorder| {
             (0..5000).for_each(|_| recorder.record(&base, refused("/often")));
             recorder.record(&base, refused("/seldom"));
             recorder.sweep(Instant(0) + RECORDED.period);
@@ -202,18 +202,18 @@ mod tests {
     }
 
     #[test]
-    fn a_peer_that_flaps_fills_its_own_room_alone_and_the_rest_is_counted() {
+    fn a_flapping_peer_uses_only_its_own_quota() {
         let worst = Cause::Peer("worst".into());
         let topic = || Text::new("/cmd_vel");
         let safe = Event::SafeMessage { topic: topic(), silence_ms: 500, published: true };
         let many: Vec<String> = (0..1000).map(|i| i.to_string()).collect();
-        let text = written(|recorder| {
+        let text = written_log(|recorder| {
             for _ in 0..5000 {
                 recorder.record(&worst, Event::Went { reason: Parting::Goodbye });
             }
             recorder.record(&Cause::Safety("/cmd_vel".into()), safe);
-            recorder.changed(Actor::Signal, Ok(&["x".into()]));
-            recorder.changed(Actor::Signal, Ok(&many));
+            recorder.record_change(Actor::Signal, Ok(&["x".into()]));
+            recorder.record_change(Actor::Signal, Ok(&many));
             recorder.sweep(Instant(0) + RECORDED.period);
             recorder.record(&worst, Event::Went { reason: Parting::Silence });
         });

@@ -36,7 +36,7 @@ mod tests {
 
     /// The expected texts are the output of `date -u -d @SECONDS`.
     #[test]
-    fn times_are_those_of_the_calendar() {
+    fn times_follow_the_calendar() {
         let text = |millis| rfc3339(SystemTime::UNIX_EPOCH + Duration::from_millis(millis));
         assert_eq!(text(0), "1970-01-01T00:00:00.000Z");
         assert_eq!(text(951_782_399_999), "2000-02-28T23:59:59.999Z");

@@ -69,15 +69,15 @@ mod tests {
     use super::*;
     use std::fs;
 
-    fn keeper(path: &Path) -> Keeper {
+    fn new_keeper(path: &Path) -> Keeper {
         Keeper::start(path.into(), |_, _| {}).unwrap()
     }
 
     #[test]
-    fn the_last_text_is_in_the_file_and_nothing_else_in_the_folder() {
+    fn only_the_last_text_is_in_the_folder() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("new/robot.budgets");
-        let keeper = keeper(&path);
+        let keeper = new_keeper(&path);
         keeper.save_last("one".into());
         keeper.save_last("two".into());
         keeper.save_last("three".into());
@@ -88,12 +88,12 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_cannot_be_written_is_reported_and_the_old_one_stays() {
+    fn an_unwritable_file_is_reported_and_not_replaced() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("robot.budgets");
         fs::write(&path, "old").unwrap();
         fs::create_dir(folder.path().join("robot.budgets.new")).unwrap();
-        let keeper = keeper(&path);
+        let keeper = new_keeper(&path);
         // The second text is taken after the first was written.
         (0..3).for_each(|_| keeper.save_last("new".into()));
         assert!(keeper.failure().is_some());

@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn a_period_begins_with_the_first_count_and_the_next_where_it_ends() {
+    fn a_period_begins_with_the_first_count() {
         let mut account = Account::begin(NOW);
         account.count(NOW + 1, 400_000, &budget());
         account.count(NOW + 30 * DAY - 1, 400_000, &budget());
@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn a_clock_that_is_set_back_gives_nothing_back() {
+    fn setting_the_clock_back_does_not_refund_a_budget() {
         let mut account = Account::begin(NOW);
         account.count(NOW, 900_000, &budget());
         for now in [0, NOW - 300 * DAY, NOW - 1, NOW] {
@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn more_than_the_budget_leaves_nothing_and_another_budget_applies_to_what_is_used() {
+    fn a_changed_budget_applies_to_the_used_bytes() {
         let mut account = Account::begin(NOW);
         account.count(NOW, u64::MAX, &budget());
         account.count(NOW, 1, &budget());

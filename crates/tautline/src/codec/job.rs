@@ -116,7 +116,7 @@ pub(crate) struct Incoming {
 
 impl Incoming {
     /// Returns the message with changed fields, if it is neither compressed nor translated.
-    pub(crate) fn changed(self) -> Self {
+    pub(crate) fn with_changed_fields(self) -> Self {
         match self.change.clone() {
             Some(change) => Self { payload: change.apply(self.payload), ..self },
             None => self,

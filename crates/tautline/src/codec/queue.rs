@@ -124,7 +124,7 @@ mod tests {
     const OTHER: Owner = Some(PeerId(2));
 
     #[test]
-    fn a_flood_takes_neither_room_nor_more_than_every_other_turn() {
+    fn a_flood_uses_only_its_share_of_the_codec() {
         let queue = Queue::new();
         for job in 0..3 {
             queue.push(FLOOD, CAPACITY, ("flood", job), 1).unwrap();

@@ -21,7 +21,7 @@ pub struct Seen<'a, Report, Rates> {
 impl<Report, Rates> Seen<'_, Report, Rates> {
     /// Returns the value that `make` makes of a number among the changes; unknown without it.
     pub(super) fn change<T>(&self, read: fn(&Rates) -> Option<T>, make: fn(T) -> Value) -> Value {
-        Value::known(self.rates.and_then(read), make)
+        Value::if_known(self.rates.and_then(read), make)
     }
 }
 
@@ -66,13 +66,13 @@ pub enum Value {
 
 impl Value {
     /// Returns the value that `make` makes of a number; unknown without the number.
-    pub fn known<T>(number: Option<T>, make: fn(T) -> Self) -> Self {
+    pub fn if_known<T>(number: Option<T>, make: fn(T) -> Self) -> Self {
         number.map_or(Self::Unknown, make)
     }
 
     /// Returns a bit rate, if it is known.
     pub(super) fn bit_rate(bps: Option<u64>) -> Self {
-        Self::known(bps, |bps| Self::BitRate(bps as f64))
+        Self::if_known(bps, |bps| Self::BitRate(bps as f64))
     }
 }
 
@@ -128,14 +128,14 @@ pub struct Cell {
 
 impl Cell {
     /// Returns a column whose texts begin at the left edge.
-    pub const fn left(title: &'static str, width: Width) -> Self {
+    pub const fn left_aligned(title: &'static str, width: Width) -> Self {
         let (is_right_aligned, keeps_end, if_any) = (false, false, false);
         Self { title, from: 0, narrow: width, wide: width, is_right_aligned, keeps_end, if_any }
     }
 
     /// Returns a column whose texts end at the right edge.
     pub const fn right(title: &'static str, width: usize) -> Self {
-        Self { is_right_aligned: true, ..Self::left(title, Width::Fixed(width)) }
+        Self { is_right_aligned: true, ..Self::left_aligned(title, Width::Fixed(width)) }
     }
 
     pub(super) const fn only_wide(self) -> Self {
@@ -177,7 +177,7 @@ impl<Report, Rates> Column<Report, Rates> {
     }
 
     /// Adds the column to the table that `tautline status` prints.
-    pub(super) const fn printed(mut self, order: u16, heading: &'static str) -> Self {
+    pub(super) const fn in_status(mut self, order: u16, heading: &'static str) -> Self {
         self.printed = Some((order, heading));
         self
     }
@@ -230,7 +230,7 @@ pub type Placed<Report, Rates, Name> = Vec<(&'static Column<Report, Rates>, Name
 
 impl<Report, Rates> Columns<Report, Rates> {
     /// Returns the columns of `tautline status`, with their headings.
-    pub fn printed(&self) -> Placed<Report, Rates, &'static str> {
+    pub fn status_columns(&self) -> Placed<Report, Rates, &'static str> {
         self.in_order(|column| column.printed)
     }
 

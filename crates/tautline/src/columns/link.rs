@@ -13,28 +13,28 @@ type Row<'r, 's> = &'r Seen<'s, LinkReport, LinkRates>;
 /// The columns of links.
 pub const LINKS: Columns<LinkReport, LinkRates> = Columns(&[
     Link::new("The other node", |link| Text(link.now.peer.clone()))
-        .printed(10, "PEER")
-        .cell(10, Cell::left("LINK", Flexible(2)))
+        .in_status(10, "PEER")
+        .cell(10, Cell::left_aligned("LINK", Flexible(2)))
         .for_programs(10, "peer"),
     Link::new("Name of the link in the file", |link| Text(link.now.name.clone()))
-        .printed(20, "LINK")
-        .cell(140, Cell::left("NAME", Fixed(8)).only_wide())
+        .in_status(20, "LINK")
+        .cell(140, Cell::left_aligned("NAME", Fixed(8)).only_wide())
         .diagnosed(10, "name")
         .for_programs(20, "link"),
     Link::new("The radio that sends its packets", |link| Text(link.now.radio.clone()))
-        .printed(30, "RADIO")
-        .cell(20, Cell::left("RADIO", Fixed(8)))
+        .in_status(30, "RADIO")
+        .cell(20, Cell::left_aligned("RADIO", Fixed(8)))
         .for_programs(30, "radio"),
     Link::new("Remote address", |link| Address(link.now.remote.clone()))
-        .printed(40, "REMOTE")
-        .cell(30, Cell { keeps_end: true, ..Cell::left("REMOTE", Flexible(3)) }),
+        .in_status(40, "REMOTE")
+        .cell(30, Cell { keeps_end: true, ..Cell::left_aligned("REMOTE", Flexible(3)) }),
     Link::new("The radio and the remote address", radio_and_remote).diagnosed(30, "leads"),
     Link::new("What lies between the two ends", |link| Text(link.now.path.clone()))
-        .printed(50, "PATH")
-        .cell(130, Cell::left("PATH", Fixed(9)).only_wide()),
+        .in_status(50, "PATH")
+        .cell(130, Cell::left_aligned("PATH", Fixed(9)).only_wide()),
     Link::new("State in a word", |link| Text(link.now.state.clone()))
-        .printed(60, "STATE")
-        .cell(40, Cell::left("", Either(4, 7)))
+        .in_status(60, "STATE")
+        .cell(40, Cell::left_aligned("", Either(4, 7)))
         .tone(|link| match link.now.up && !link.now.stalled && !link.now.silent {
             true => Tone::Usual,
             false => Tone::Fault,
@@ -57,13 +57,13 @@ pub const LINKS: Columns<LinkReport, LinkRates> = Columns(&[
     .gauge(140, "tautline_link_standby"),
     Link::new("1 if the peer acknowledges nothing", |link| Flag(link.now.silent))
         .gauge(150, "tautline_link_silent"),
-    Link::new("Smoothed round-trip time", |link| Value::known(link.now.rtt_ms, Milliseconds))
-        .printed(70, "RTT ms")
+    Link::new("Smoothed round-trip time", |link| Value::if_known(link.now.rtt_ms, Milliseconds))
+        .in_status(70, "RTT ms")
         .cell(50, Cell::right("RTT ms", 6))
         .gauge(170, "tautline_link_rtt_seconds")
         .diagnosed(40, "round trip (ms)")
         .for_programs(100, "rtt_s"),
-    Link::new("Loss since the last interruption, and since the start", losses).printed(80, "LOSS"),
+    Link::new("Loss since the last interruption, and since the start", losses).in_status(80, "LOSS"),
     Link::new("Fraction of packets lost, smoothed over 64 packets, 0 to 1", |link| {
         Share(link.now.loss)
     })
@@ -77,7 +77,7 @@ pub const LINKS: Columns<LinkReport, LinkRates> = Columns(&[
     })
     .for_programs(90, "loss"),
     Link::new("Largest IP packet that the path carries, and how this is known", mtu)
-        .printed(90, "MTU"),
+        .in_status(90, "MTU"),
     Link::new("Largest IP packet that the path carries", |link| Bytes(link.now.mtu))
         .gauge(210, "tautline_link_mtu_bytes"),
     Link::new("1 if larger packets used to arrive and do not any more", |link| {
@@ -89,7 +89,7 @@ pub const LINKS: Columns<LinkReport, LinkRates> = Columns(&[
     })
     .gauge(230, "tautline_link_mtu_searching"),
     Link::new("Available rate, bits per second of IP packets", |link| Value::bit_rate(link.now.available_bps))
-    .printed(100, "CAN SEND")
+    .in_status(100, "CAN SEND")
     .cell(70, Cell::right("CAN SEND", 8))
     .gauge(180, "tautline_link_available_bps")
     .diagnosed(60, "can send (bit/s)"),
@@ -99,30 +99,30 @@ pub const LINKS: Columns<LinkReport, LinkRates> = Columns(&[
     })
     .for_programs(60, "available_bps"),
     Link::new("The signal that held packets back last", |link| Text(link.now.paced_by.clone()))
-        .printed(110, "PACED BY")
-        .cell(120, Cell::left("PACED BY", Fixed(13)).only_wide())
+        .in_status(110, "PACED BY")
+        .cell(120, Cell::left_aligned("PACED BY", Fixed(13)).only_wide())
         .diagnosed(70, "paced by")
         .for_programs(70, "paced_by"),
     Link::new("IP bytes sent", |link| Bytes(link.now.sent_bytes))
-        .printed(120, "SENT")
+        .in_status(120, "SENT")
         .counter(60, "tautline_link_sent_bytes"),
     Link::new("IP bits sent per second", |link| link.change(|it| it.sent_bps, BitRate))
     .cell(80, Cell::right("SENDS", 8))
     .diagnosed(80, "sends (bit/s)")
     .for_programs(80, "sent_bps"),
     Link::new("IP bytes received", |link| Bytes(link.now.received_bytes))
-        .printed(130, "RECEIVED")
+        .in_status(130, "RECEIVED")
         .counter(100, "tautline_link_received_bytes"),
     Link::new("IP bits received per second", |link| link.change(|it| it.received_bps, BitRate))
     .cell(90, Cell::right("RECEIVES", 8))
     .diagnosed(90, "gets (bit/s)"),
     Link::new("Bytes of repairs among the bytes sent", |link| Bytes(link.now.repair_bytes))
-        .printed(140, "REPAIRS")
+        .in_status(140, "REPAIRS")
         .counter(70, "tautline_link_repair_bytes"),
     Link::new("Repairs as a fraction of the bytes sent in the interval", |link| link.change(|it| it.repairs, Share))
     .cell(110, Cell::right("REPAIRS", 7).only_wide()),
     Link::new("Packets received twice", |link| Count(link.now.duplicate_packets))
-        .printed(150, "TWICE")
+        .in_status(150, "TWICE")
         .counter(110, "tautline_link_duplicate_packets"),
     Link::new("Used part of the budget", budget).diagnosed(100, "budget"),
     Link::new("IP bytes of the budget that are used in the current period, of those allowed", |link| {
@@ -182,10 +182,10 @@ fn losses(link: Row) -> Value {
     let lost = link.now.lost_packets.saturating_sub(link.now.late_packets);
     let outcomes = link.now.acked_packets + lost;
     let total = (outcomes > 0).then(|| lost as f64 / outcomes as f64);
-    let total = Value::known(total, Share);
+    let total = Value::if_known(total, Share);
     match &link.now.steady {
         Some(steady) => {
-            let steady = Value::known(steady.loss(), Share);
+            let steady = Value::if_known(steady.loss(), Share);
             Value::NowAndTotal(Box::new(steady), Box::new(total))
         }
         None => total,

@@ -10,38 +10,38 @@ type Peer = Column<PeerReport, ()>;
 
 /// The columns of peers.
 pub const PEERS: Columns<PeerReport, ()> = Columns(&[
-    Peer::new("Name", |peer| Text(peer.now.name.clone())).printed(10, "NAME"),
-    Peer::new("State in a word", |peer| Text(peer.now.state.clone())).printed(20, "STATE"),
+    Peer::new("Name", |peer| Text(peer.now.name.clone())).in_status(10, "NAME"),
+    Peer::new("State in a word", |peer| Text(peer.now.state.clone())).in_status(20, "STATE"),
     Peer::new("1 if the peer is up", |peer| Flag(peer.now.state == "up"))
         .gauge(10, "tautline_peer_up"),
     Peer::new("Messages queued for the peer", |peer| Count(peer.now.queued_messages))
-        .printed(30, "QUEUED")
+        .in_status(30, "QUEUED")
         .gauge(30, "tautline_peer_queued_messages")
         .diagnosed(10, "messages waiting"),
     Peer::new("Bytes queued for the peer", |peer| Bytes(peer.now.queued_bytes))
-        .printed(40, "BYTES")
+        .in_status(40, "BYTES")
         .gauge(20, "tautline_peer_queued_bytes")
         .diagnosed(20, "bytes waiting"),
     Peer::new("Offset of its clock from the clock here, and the maximum error", |peer| {
         peer.now.clock.as_ref().map_or(Unknown, |clock| Text(clock.in_words()))
     })
-    .printed(50, "CLOCK ms"),
+    .in_status(50, "CLOCK ms"),
     Peer::new("Time of day at the peer minus the time of day here", |peer| {
-        Value::known(peer.now.clock.as_ref().and_then(|clock| clock.offset_ms), Milliseconds)
+        Value::if_known(peer.now.clock.as_ref().and_then(|clock| clock.offset_ms), Milliseconds)
     })
     .gauge(40, "tautline_peer_clock_offset_seconds"),
     Peer::new("Maximum error of the clock offset and of one-way delays", |peer| {
-        Value::known(peer.now.clock.as_ref().map(|clock| clock.bound_ms), Milliseconds)
+        Value::if_known(peer.now.clock.as_ref().map(|clock| clock.bound_ms), Milliseconds)
     })
     .gauge(50, "tautline_peer_clock_bound_seconds"),
     Peer::new("Drift of the peer's clock, positive if it runs faster", |peer| {
-        Value::known(peer.now.clock.as_ref().and_then(|clock| clock.drift_ppm), Number)
+        Value::if_known(peer.now.clock.as_ref().and_then(|clock| clock.drift_ppm), Number)
     })
     .gauge(60, "tautline_peer_clock_drift_ppm"),
     Peer::new("Packets of other nodes for the peer, forwarded and dropped", |peer| {
         Value::Passed(peer.now.relayed_packets, peer.now.relayed_dropped.clone())
     })
-    .printed(60, "FORWARDED"),
+    .in_status(60, "FORWARDED"),
     Peer::new("Packets of other nodes that were forwarded to the peer", |peer| {
         Count(peer.now.relayed_packets)
     })

@@ -15,6 +15,6 @@ pub const PLAN: Columns<PlanReport, ()> = Columns(&[
     .gauge(10, "tautline_plan_failed"),
     Plan::new("The value that the file expects", |plan| Value::Number(plan.now.expected))
         .gauge(20, "tautline_plan_expected"),
-    Plan::new("The value measured", |plan| Value::known(plan.now.measured, Value::Number))
+    Plan::new("The value measured", |plan| Value::if_known(plan.now.measured, Value::Number))
         .gauge(30, "tautline_plan_measured"),
 ]);

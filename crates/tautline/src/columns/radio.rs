@@ -12,28 +12,28 @@ type Radio = Column<RadioReport, RadioRates>;
 /// The columns of radios.
 pub const RADIOS: Columns<RadioReport, RadioRates> = Columns(&[
     Radio::new("Interface name", |radio| Text(radio.now.radio.clone()))
-        .printed(10, "RADIO")
-        .cell(10, Cell::left("RADIO", Flexible(2))),
+        .in_status(10, "RADIO")
+        .cell(10, Cell::left_aligned("RADIO", Flexible(2))),
     Radio::new("The signal that paces the radio", |radio| Text(radio.now.paced_by.clone()))
-        .printed(20, "PACED BY")
-        .cell(20, Cell::left("PACED BY", Fixed(13)))
+        .in_status(20, "PACED BY")
+        .cell(20, Cell::left_aligned("PACED BY", Fixed(13)))
         .diagnosed(10, "paced by"),
     Radio::new("Configured rate, bits per second", |radio| {
         Value::bit_rate(radio.now.configured_bps)
     })
-    .printed(30, "CONFIGURED")
+    .in_status(30, "CONFIGURED")
     .cell(30, Cell::right("CONFIGURED", 10))
     .gauge(30, "tautline_radio_configured_bps")
     .diagnosed(20, "configured (bit/s)"),
     Radio::new("Measured rate, bits per second", |radio| Value::bit_rate(radio.now.measured_bps))
-        .printed(40, "MEASURED")
+        .in_status(40, "MEASURED")
         .cell(40, Cell::right("MEASURED", 8))
         .gauge(40, "tautline_radio_measured_bps")
         .diagnosed(30, "measured (bit/s)"),
     Radio::new("Bytes in the kernel, of the maximum", |radio| {
         PartOfBytes(radio.now.in_flight_bytes, radio.now.in_flight_limit_bytes)
     })
-    .printed(50, "IN FLIGHT")
+    .in_status(50, "IN FLIGHT")
     .cell(50, Cell::right("IN FLIGHT", 13)),
     Radio::new("Bytes in the kernel", |radio| Bytes(radio.now.in_flight_bytes))
         .gauge(50, "tautline_radio_in_flight_bytes")
@@ -42,13 +42,13 @@ pub const RADIOS: Columns<RadioReport, RadioRates> = Columns(&[
         .gauge(60, "tautline_radio_in_flight_limit_bytes")
         .diagnosed(50, "may be in the kernel (bytes)"),
     Radio::new("IP bytes sent", |radio| Bytes(radio.now.sent_bytes))
-        .printed(60, "SENT")
+        .in_status(60, "SENT")
         .counter(10, "tautline_radio_sent_bytes"),
     Radio::new("IP bits sent per second", |radio| radio.change(|it| it.sent_bps, BitRate))
         .cell(60, Cell::right("SENDS", 8))
         .diagnosed(60, "sends (bit/s)"),
     Radio::new("Packets sent", |radio| Count(radio.now.sent_packets))
-        .printed(70, "PACKETS")
+        .in_status(70, "PACKETS")
         .counter(20, "tautline_radio_sent_packets"),
     Radio::new("Packets sent per second", |radio| radio.change(|it| it.sent_pps, Number))
         .cell(70, Cell::right("PACKETS/s", 9))

@@ -15,55 +15,55 @@ pub const TOPICS: Columns<TopicReport, TopicRates> = Columns(&[
     Topic::new("Direction of the messages: > is sent by this robot", |topic| {
         Text(topic.now.direction.arrow().into())
     })
-    .printed(10, "")
-    .cell(10, Cell::left("", Fixed(1))),
+    .in_status(10, "")
+    .cell(10, Cell::left_aligned("", Fixed(1))),
     Topic::new("Local name", |topic| Text(topic.now.topic.clone()))
-        .printed(20, "TOPIC")
-        .cell(20, Cell { keeps_end: true, ..Cell::left("TOPIC", Flexible(4)) }),
+        .in_status(20, "TOPIC")
+        .cell(20, Cell { keeps_end: true, ..Cell::left_aligned("TOPIC", Flexible(4)) }),
     Topic::new("The other node", |topic| Text(topic.now.peer.clone()))
-        .printed(30, "PEER")
-        .cell(30, Cell { wide: Fixed(12), ..Cell::left("PEER", Fixed(7)) }),
-    Topic::new("Type name", |topic| Text(topic.now.type_name.clone())).printed(40, "TYPE"),
+        .in_status(30, "PEER")
+        .cell(30, Cell { wide: Fixed(12), ..Cell::left_aligned("PEER", Fixed(7)) }),
+    Topic::new("Type name", |topic| Text(topic.now.type_name.clone())).in_status(40, "TYPE"),
     Topic::new("Priority, 0-255, higher first", |topic| Count(topic.now.priority.into()))
-        .printed(50, "PRIO")
+        .in_status(50, "PRIO")
         .cell(40, Cell::right("PRIO", 4))
         .gauge(90, "tautline_topic_priority"),
     Topic::new("Whether there is a subscriber at the receiving end", |topic| {
         Flag(topic.now.wanted)
     })
-    .printed(60, "WANTED"),
+    .in_status(60, "WANTED"),
     Topic::new("Messages accepted for sending (out) or passed to the gateway (in)", |topic| {
         Count(topic.now.messages)
     })
-    .printed(70, "MESSAGES")
+    .in_status(70, "MESSAGES")
     .counter(10, "tautline_topic_messages"),
     Topic::new("Messages per second", |topic| topic.change(|it| it.rate_hz, Number))
         .cell(50, Cell::right("Hz", 5)),
     Topic::new("Uncompressed payload bytes of these messages", |topic| Bytes(topic.now.bytes))
-        .printed(80, "BYTES")
+        .in_status(80, "BYTES")
         .counter(20, "tautline_topic_bytes"),
     Topic::new("Payload bits per second", |topic| topic.change(|it| it.bps, Number))
         .cell(60, Cell::right("bit/s", 5)),
     Topic::new("Messages known to be complete at the peer; out only", |topic| {
         if_out(topic, topic.now.delivered)
     })
-    .printed(90, "DELIVERED"),
+    .in_status(90, "DELIVERED"),
     Topic::new("Messages known to be complete at the peer", |topic| Count(topic.now.delivered))
         .counter(30, "tautline_topic_delivered"),
     Topic::new("Messages delivered (out) or passed to the gateway (in)", |topic| {
-        Value::known(topic.rates.map(|rates| rates.delivered), Count)
+        Value::if_known(topic.rates.map(|rates| rates.delivered), Count)
     })
     .cell(90, Cell::right("DELIV", 5)),
     Topic::new("Queued messages; out only", |topic| if_out(topic, topic.now.queued))
-        .printed(100, "QUEUED"),
+        .in_status(100, "QUEUED"),
     Topic::new("Queued messages", |topic| Count(topic.now.queued))
         .cell(100, Cell::right("QUEUE", 5))
         .gauge(60, "tautline_topic_queued"),
     Topic::new("Messages sent, outcome unknown; out only", |topic| if_out(topic, topic.now.sent))
-        .printed(110, "SENT"),
+        .in_status(110, "SENT"),
     Topic::new("Messages sent, outcome unknown", |topic| Count(topic.now.sent))
         .gauge(70, "tautline_topic_unconfirmed"),
-    Topic::new("One-way delay since the start", delays).printed(120, "DELAY ms p50/p99/max"),
+    Topic::new("One-way delay since the start", delays).in_status(120, "DELAY ms p50/p99/max"),
     Topic::new("Median delay in the interval", |topic| topic.change(|it| it.p50_ms, Milliseconds))
         .cell(70, Cell::right("p50", 5)),
     Topic::new("99th percentile of the delay in the interval", |topic| {
@@ -73,12 +73,12 @@ pub const TOPICS: Columns<TopicReport, TopicRates> = Columns(&[
     Topic::new("Messages dropped since the start, by reason", |topic| {
         Value::Dropped(None, topic.now.all_dropped())
     })
-    .printed(130, "DROPPED"),
+    .in_status(130, "DROPPED"),
     Topic::new(
         "Messages dropped lately and since the start, those of the gateway included",
-        dropped,
+        dropped_messages,
     )
-    .cell(110, Cell::left("DROPPED", Flexible(3)))
+    .cell(110, Cell::left_aligned("DROPPED", Flexible(3)))
     .tone(|topic| match topic.rates.is_some_and(|rates| rates.dropped_now > 0) {
         true => Tone::Notice,
         false => Tone::Usual,
@@ -102,7 +102,7 @@ pub const TOPICS: Columns<TopicReport, TopicRates> = Columns(&[
 
 /// Only wide terminals have space for the links, and only with several links there is a choice.
 const LINKS_CELL: Cell =
-    Cell { from: WIDE_ENOUGH_FOR_LINKS, if_any: true, ..Cell::left("LINKS", Flexible(3)) };
+    Cell { from: WIDE_ENOUGH_FOR_LINKS, if_any: true, ..Cell::left_aligned("LINKS", Flexible(3)) };
 
 fn if_out(topic: Row, count: u64) -> Value {
     if topic.now.direction == Direction::Out { Count(count) } else { Absent }
@@ -114,7 +114,7 @@ fn delays(topic: Row) -> Value {
     })
 }
 
-fn dropped(topic: Row) -> Value {
+fn dropped_messages(topic: Row) -> Value {
     let dropped = topic.rates.map(|rates| rates.dropped.clone());
     Value::Dropped(topic.now.given_up.clone(), dropped.unwrap_or_default())
 }

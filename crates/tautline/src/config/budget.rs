@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Data budgets of metered links as people write them: `5GB/30d`.
 
-use super::units::{quantity, whole};
+use super::units::{quantity, round_to_whole};
 use std::fmt;
 use std::time::Duration;
 
@@ -32,8 +32,8 @@ impl Budget {
     /// Parses `2GB/30d`; `None` if the text has another form or is out of range.
     pub fn parse(text: &str) -> Option<Self> {
         let (data, period) = text.split_once('/')?;
-        let bytes = whole(quantity(data.trim(), DATA_UNITS)?)?;
-        let seconds = whole(quantity(period.trim(), PERIOD_UNITS)?)?;
+        let bytes = round_to_whole(quantity(data.trim(), DATA_UNITS)?)?;
+        let seconds = round_to_whole(quantity(period.trim(), PERIOD_UNITS)?)?;
         let fits = (LEAST_BYTES..=MOST_BYTES).contains(&bytes)
             && (LEAST_SECONDS..=MOST_SECONDS).contains(&seconds);
         fits.then_some(Self { bytes, period: Duration::from_secs(seconds) })

@@ -12,7 +12,7 @@ use super::read::{Entry, List, Named};
 use super::surroundings::Surroundings;
 use super::table::{LinkKeys, Peer, RobotFile, Topic};
 use super::value::{Authentication, Interfaces};
-use super::yaml::quoted;
+use super::yaml::quoted_text;
 use crate::treatment::peer_names::NameMap;
 use crate::treatment::{LinkChoice, OrderChoice, WhenSlow};
 use std::collections::{BTreeSet, HashMap, HashSet};
@@ -95,7 +95,7 @@ fn destinations(file: &RobotFile) -> impl Iterator<Item = (String, &Entry<List<S
 }
 
 impl Findings {
-    pub(super) fn wrong(
+    pub(super) fn add_error(
         &mut self,
         at: Position,
         key: impl Into<String>,
@@ -131,7 +131,12 @@ impl Findings {
     fn count<T>(&mut self, entry: &Entry<Vec<T>>, most: usize) {
         let count = entry.entries().len();
         if count > most {
-            self.wrong(entry.at, entry.key, format!("{count} entries"), format!("at most {most}"));
+            self.add_error(
+                entry.at,
+                entry.key,
+                format!("{count} entries"),
+                format!("at most {most}"),
+            );
         }
     }
 
@@ -141,7 +146,7 @@ impl Findings {
         if both && file.ros1.is_given {
             let allowed = "one of them; a robot with both runs a daemon for each, with its own \
                            name, port and control socket";
-            self.wrong(file.ros2.at, file.ros2.key, "'ros1' as well", allowed);
+            self.add_error(file.ros2.at, file.ros2.key, "'ros1' as well", allowed);
         }
     }
 
@@ -150,10 +155,12 @@ impl Findings {
         let Some(ros2) = &file.ros2.value else { return };
         let peers = file.peers.entries();
         let mut found = Vec::new();
-        found.extend(ros2.node_name.placed().map(|it| (it, "ros2.node_name".to_owned())));
+        found.extend(
+            ros2.node_name.value_and_position().map(|it| (it, "ros2.node_name".to_owned())),
+        );
         for peer in peers {
             let prefix = &peer.keys.prefix;
-            found.extend(prefix.placed().map(|it| (it, peer.path_of(prefix))));
+            found.extend(prefix.value_and_position().map(|it| (it, peer.path_of(prefix))));
         }
         for peer in peers {
             let place = peer.path_of(&peer.keys.remap);
@@ -165,7 +172,7 @@ impl Findings {
         for ((at, name), key) in found {
             if let Err(problem) = check_local_name(name, Some(Dialect::Ros2)) {
                 let allowed = format!("names that nodes of ROS 2 can use ({problem})");
-                self.wrong(at, key, quoted(name), allowed);
+                self.add_error(at, key, quoted_text(name), allowed);
             }
         }
     }
@@ -173,8 +180,8 @@ impl Findings {
     fn own_name_among_peers(&mut self, file: &RobotFile) {
         let Some(own) = file.name.get() else { return };
         for peer in file.peers.entries().iter().filter(|peer| peer.text == own) {
-            let found = format!("this node's own name {}", quoted(&own));
-            self.wrong(peer.at, &*peer.path, found, "names of other nodes");
+            let found = format!("this node's own name {}", quoted_text(&own));
+            self.add_error(peer.at, &*peer.path, found, "names of other nodes");
         }
     }
 
@@ -184,12 +191,12 @@ impl Findings {
         let mut owners: HashMap<PublicKey, &str> = HashMap::new();
         for peer in file.peers.entries() {
             let place = peer.path_of(&peer.keys.key);
-            let Some((at, key)) = peer.keys.key.placed() else {
+            let Some((at, key)) = peer.keys.key.value_and_position() else {
                 // A wrong key has already been reported.
                 if secure && !peer.keys.key.is_given {
                     let allowed = "the peer's public key, which `tautline keygen` shows on that \
                                    robot; or 'security: none' at the top, on closed test networks";
-                    self.wrong(peer.at, place, "no key", allowed);
+                    self.add_error(peer.at, place, "no key", allowed);
                 }
                 continue;
             };
@@ -197,10 +204,10 @@ impl Findings {
                 self.odd(at, place, "ignored: with 'security: none' anybody can be this peer");
             } else if *key == SecretKey::insecure(&peer.text).public() {
                 let found = "the key of this name under 'security: none'";
-                self.wrong(at, place, found, "a key that cannot be derived from the name");
+                self.add_error(at, place, found, "a key that cannot be derived from the name");
             } else if let Some(other) = owners.insert(*key, &peer.text) {
-                let found = format!("the key of {}", quoted(other));
-                self.wrong(at, place, found, "a key that no other peer has");
+                let found = format!("the key of {}", quoted_text(other));
+                self.add_error(at, place, found, "a key that no other peer has");
             }
         }
     }
@@ -218,7 +225,7 @@ impl Findings {
                 let mut others = peers.iter().filter(|other| other.text != peer.text);
                 if !others.any(|other| other.text == *via && is_neighbour(other)) {
                     let allowed = "another peer that is reached without a relay";
-                    self.wrong(*at, peer.path_of(&peer.keys.via), quoted(via), allowed);
+                    self.add_error(*at, peer.path_of(&peer.keys.via), quoted_text(via), allowed);
                 }
             }
         }
@@ -232,11 +239,11 @@ impl Findings {
         let has_relay = !keys.via.entries().is_empty();
         let is_caller = !has_links && (!has_relay || !keys.direct.is(false));
         let given = [
-            keys.address.placed().map(|(at, _)| (at, keys.address.key)),
-            keys.interface.placed().map(|(at, _)| (at, keys.interface.key)),
+            keys.address.value_and_position().map(|(at, _)| (at, keys.address.key)),
+            keys.interface.value_and_position().map(|(at, _)| (at, keys.interface.key)),
             // The address from which the peer initiates the handshake has a path as well.
             keys.mtu
-                .placed()
+                .value_and_position()
                 .filter(|_| has_address || !is_caller)
                 .map(|(at, _)| (at, keys.mtu.key)),
         ];
@@ -247,7 +254,7 @@ impl Findings {
                 (false, true) => return,
             };
             let (found, allowed) = (format!("'{key}' {found}"), format!("'{key}' {allowed}"));
-            self.wrong(at, format!("{}.{key}", peer.path), found, allowed);
+            self.add_error(at, format!("{}.{key}", peer.path), found, allowed);
         }
     }
 
@@ -269,10 +276,10 @@ impl Findings {
         let mut names = HashSet::new();
         for (index, link) in peer.keys.links.entries().iter().enumerate() {
             let name = link.link_name(index);
-            let found = format!("two links with the name {}", quoted(&name));
+            let found = format!("two links with the name {}", quoted_text(&name));
             if !names.insert(name) {
                 let place = peer.path_of(&peer.keys.links);
-                self.wrong(link.at, place, found, "a 'name' for each link that no other has");
+                self.add_error(link.at, place, found, "a 'name' for each link that no other has");
             }
         }
     }
@@ -283,8 +290,8 @@ impl Findings {
         for topic in file.topics.entries() {
             for links in [&topic.keys.only_links, &topic.keys.avoid_links] {
                 for (at, name) in links.entries().iter().filter(|(_, name)| !all.contains(name)) {
-                    let found = format!("the unknown link {}", quoted(name));
-                    self.wrong(*at, topic.path_of(links), found, allowed.as_str());
+                    let found = format!("the unknown link {}", quoted_text(name));
+                    self.add_error(*at, topic.path_of(links), found, allowed.as_str());
                 }
             }
         }
@@ -315,22 +322,22 @@ impl Findings {
         let duplicates = keys.links.is(LinkChoice::Duplicate);
         let waits = keys.order.is(OrderChoice::Sent);
         if !duplicates {
-            self.useless(topic, &keys.copies, "no effect without 'links: duplicate'");
+            self.warn_if_given(topic, &keys.copies, "no effect without 'links: duplicate'");
         }
         if !waits {
-            self.useless(topic, &keys.order_wait, "no effect without 'order: sent'");
+            self.warn_if_given(topic, &keys.order_wait, "no effect without 'order: sent'");
         }
         if waits && keys.keep_last.is(1) {
             let text = "'sent' waits for nothing with 'keep_last: 1'";
-            self.useless(topic, &keys.order, text);
+            self.warn_if_given(topic, &keys.order, text);
         }
         if duplicates {
-            self.useless(topic, &keys.fec, "no parity while two links carry copies");
+            self.warn_if_given(topic, &keys.fec, "no parity while two links carry copies");
         }
     }
 
     /// Warns of a key if it is in the file.
-    fn useless<T>(&mut self, topic: &Topic, entry: &Entry<T>, text: &str) {
+    fn warn_if_given<T>(&mut self, topic: &Topic, entry: &Entry<T>, text: &str) {
         if entry.is_given {
             self.odd_key(topic, entry, text);
         }
@@ -339,14 +346,14 @@ impl Findings {
     fn addresses_used_twice(&mut self, file: &RobotFile) {
         let mut owners: HashMap<(String, u16, Option<String>), (&Peer, Position)> = HashMap::new();
         for (peer, link) in links(file) {
-            let Some((at, address)) = link.address.placed() else { continue };
+            let Some((at, address)) = link.address.value_and_position() else { continue };
             let (host, port) = (&address.host, address.port.unwrap_or(DEFAULT_PORT));
             let address = (host.to_lowercase(), port, link.interface.get());
             if let Some((other, first)) = owners.insert(address, (peer, at)) {
-                let (other, line) = (quoted(&other.text), first.line);
+                let (other, line) = (quoted_text(&other.text), first.line);
                 let found = format!("the address of {other} on line {line} ({host}, port {port})");
                 let allowed = "an address, port and interface that no other link has";
-                self.wrong(at, &*peer.path, found, allowed);
+                self.add_error(at, &*peer.path, found, allowed);
             }
         }
     }
@@ -354,20 +361,24 @@ impl Findings {
     /// fe80::/10 exists on every interface, so an address needs its interface (RFC 4007, 6).
     fn link_local_addresses(&mut self, file: &RobotFile) {
         for (peer, link) in links(file) {
-            let Some((at, address)) = link.address.placed() else { continue };
+            let Some((at, address)) = link.address.value_and_position() else { continue };
             let host = address.host.as_str();
             let (address, zone) = host.split_once('%').map_or((host, None), |(a, z)| (a, Some(z)));
             let is_link_local = address.parse().is_ok_and(|a: Ipv6Addr| a.is_unicast_link_local());
             let wrong = match (zone, &link.interface.value) {
                 (None, None) if is_link_local => "without its interface".into(),
                 (Some(zone), Some(interface)) if zone != interface => {
-                    format!("on {}, but 'interface' is {}", quoted(zone), quoted(interface))
+                    format!(
+                        "on {}, but 'interface' is {}",
+                        quoted_text(zone),
+                        quoted_text(interface)
+                    )
                 }
                 _ => continue,
             };
             let found = format!("the address {address} {wrong}");
             let allowed = format!("one interface, such as \"{address}%wlan0\"");
-            self.wrong(at, peer.path_of(&link.address), found, allowed);
+            self.add_error(at, peer.path_of(&link.address), found, allowed);
         }
     }
 
@@ -377,10 +388,10 @@ impl Findings {
         if let Some((at, _)) = list.iter().find(|entry| list.len() > 1 && is_flag(entry)) {
             let allowed = "true, false, or names of interfaces";
             let found = "true or false together with other values";
-            self.wrong(*at, file.beacons.key, found, allowed);
+            self.add_error(*at, file.beacons.key, found, allowed);
         }
         let off = matches!(list, [] | [(_, Interfaces::All(false))]);
-        if let (false, Some((_, address))) = (off, file.listen.placed())
+        if let (false, Some((_, address))) = (off, file.listen.value_and_position())
             && !address.ip().is_unspecified()
         {
             let text = "this node receives no beacons, since 'listen' names one address; \
@@ -398,8 +409,8 @@ impl Findings {
         };
         for (path, to) in destinations(file) {
             for (at, name) in to.entries().iter().filter(|(_, name)| !peers.contains(&&**name)) {
-                let found = format!("the unknown peer {}", quoted(name));
-                self.wrong(*at, &*path, found, allowed.as_str());
+                let found = format!("the unknown peer {}", quoted_text(name));
+                self.add_error(*at, &*path, found, allowed.as_str());
             }
         }
     }
@@ -407,11 +418,12 @@ impl Findings {
     /// Both keys set how many messages are queued.
     fn queues_in_two_forms(&mut self, topic: &Topic) {
         let keep_last = &topic.keys.keep_last;
-        if let (Some(choice), Some((at, count))) = (topic.keys.when_slow.get(), keep_last.placed())
+        if let (Some(choice), Some((at, count))) =
+            (topic.keys.when_slow.get(), keep_last.value_and_position())
         {
             let word = WhenSlow::word(choice);
             let found = format!("{count} together with 'when_slow: {word}'");
-            self.wrong(at, topic.path_of(keep_last), found, "one of the two keys");
+            self.add_error(at, topic.path_of(keep_last), found, "one of the two keys");
         }
     }
 
@@ -419,12 +431,12 @@ impl Findings {
         let Some(limits) = &file.limits.value else { return };
         let Some(max_message) = limits.max_message.get() else { return };
         for entry in [&limits.queue_bytes, &limits.reassembly_bytes] {
-            if let Some((at, &bytes)) = entry.placed()
+            if let Some((at, &bytes)) = entry.value_and_position()
                 && bytes < max_message
             {
                 let found = format!("{bytes} bytes, less than max_message ({max_message} bytes)");
                 let path = format!("{}.{}", file.limits.key, entry.key);
-                self.wrong(at, path, found, "at least max_message");
+                self.add_error(at, path, found, "at least max_message");
             }
         }
     }
@@ -433,14 +445,14 @@ impl Findings {
         let Some(dscp) = &file.dscp.value else { return };
         for entries in [&dscp.best_effort_from, &dscp.video_from, &dscp.voice_from].windows(2) {
             let (lower, higher) = (entries[0], entries[1]);
-            if let Some((_, least)) = lower.placed()
-                && let Some((at, from)) = higher.placed()
+            if let Some((_, least)) = lower.value_and_position()
+                && let Some((at, from)) = higher.value_and_position()
                 && from < least
             {
                 let lower = lower.key;
                 let found = format!("{from}, less than {lower} ({least})");
                 let path = format!("{}.{}", file.dscp.key, higher.key);
-                self.wrong(at, path, found, format!("at least {lower}"));
+                self.add_error(at, path, found, format!("at least {lower}"));
             }
         }
     }
@@ -453,7 +465,7 @@ impl Findings {
                 let text = format!(
                     "never applies, because {} on line {} comes first and covers it; move it \
                      above that line",
-                    quoted(&earlier.text),
+                    quoted_text(&earlier.text),
                     earlier.at.line
                 );
                 self.odd(rule.at, &*rule.path, text);
@@ -561,7 +573,7 @@ impl Findings {
                 let text = format!(
                     "this machine has no interface {} now (it has {}); it will be used when it \
                      appears",
-                    quoted(&interface),
+                    quoted_text(&interface),
                     present.join(", ")
                 );
                 self.odd(at, key, text);

@@ -5,7 +5,7 @@ use super::channel;
 use super::model::{
     AuditConfig, Beacons, Config, Entries, Fixed, Group, LinkConfig, Member, PeerConfig, Security,
 };
-use super::read::{Described, Entry, Keys, Named, listed};
+use super::read::{Described, Entry, Keys, Named, formatted_list};
 use super::relay::table::RelayFile;
 use super::setting::Reload::{Applied, Refused};
 use super::table::{CallKeys, PeerKeys, Realtime, RobotFile, TopicKeys};
@@ -56,22 +56,30 @@ impl Entries {
         });
         let groups = vec![
             group("peer", peers.map(|(named, peer)| Member::peer(named, peer))),
-            Group { is_ordered: true, ..group("topic", action_topics.chain(named(topics))) },
-            Group { is_ordered: true, ..group("service", action_services.chain(named(services))) },
-            group("watchdog", named(watchdogs)),
+            Group {
+                is_ordered: true,
+                ..group("topic", action_topics.chain(named_entries(topics)))
+            },
+            Group {
+                is_ordered: true,
+                ..group("service", action_services.chain(named_entries(services)))
+            },
+            group("watchdog", named_entries(watchdogs)),
             group("expectation", topics.entries().iter().filter_map(expectation)),
             group("channel", channels),
-            group("radio", named(radios)),
-            alone(dscp.key, marking(config.marking.as_ref())),
-            alone(tf.key, section(tf)),
-            alone(limits.key, section(limits)),
-            alone(beacons.key, vec![(beacons.key, beacons_in_words(&config.beacons))]),
-            alone(metrics.key, vec![(metrics.key, or_none(config.metrics))]),
-            alone(diagnostics.key, vec![(diagnostics.key, config.diagnostics.to_string())]),
+            group("radio", named_entries(radios)),
+            single_entry(dscp.key, marking(config.marking.as_ref())),
+            single_entry(tf.key, section(tf)),
+            single_entry(limits.key, section(limits)),
+            single_entry(beacons.key, vec![(beacons.key, beacons_in_words(&config.beacons))]),
+            single_entry(metrics.key, vec![(metrics.key, or_none(config.metrics))]),
+            single_entry(diagnostics.key, vec![(diagnostics.key, config.diagnostics.to_string())]),
         ];
-        let mut fixed = fixed(config);
+        let mut fixed = fixed_values(config);
         let refused = limits.value.iter().flat_map(|limits| limits.described(Refused));
-        fixed.extend(refused.map(|(key, value)| shown(&format!("{}.{key}", limits.key), value)));
+        fixed.extend(
+            refused.map(|(key, value)| fixed_value(&format!("{}.{key}", limits.key), value)),
+        );
         Self { fixed, groups }
     }
 
@@ -79,11 +87,11 @@ impl Entries {
     pub(super) fn of_relay(file: &RelayFile, config: &Config) -> Self {
         let members = file.members().zip(&config.peers);
         let groups = vec![
-            group("team", named(&file.teams)),
+            group("team", named_entries(&file.teams)),
             group("peer", members.map(|((_, named), peer)| Member::peer(named, peer))),
-            alone(file.metrics.key, vec![(file.metrics.key, or_none(config.metrics))]),
+            single_entry(file.metrics.key, vec![(file.metrics.key, or_none(config.metrics))]),
         ];
-        Self { fixed: fixed(config), groups }
+        Self { fixed: fixed_values(config), groups }
     }
 }
 
@@ -99,7 +107,7 @@ impl Member {
     fn peer<S: Keys>(named: &Named<String, S>, peer: &PeerConfig) -> Self {
         let mut keys = vec![
             ("name", peer.name.clone()),
-            ("links", listed(peer.links.iter().map(link))),
+            ("links", formatted_list(peer.links.iter().map(link))),
             ("mtu", or_none(peer.mtu)),
         ];
         let mut described = named.keys.described(Applied);
@@ -114,7 +122,7 @@ fn group(what: &'static str, members: impl IntoIterator<Item = Member>) -> Group
 }
 
 /// A group of one entry, which is a key of the whole node.
-fn alone(what: &'static str, keys: Described) -> Group {
+fn single_entry(what: &'static str, keys: Described) -> Group {
     group(what, [Member::new("", keys)])
 }
 
@@ -125,7 +133,7 @@ where
     entry.value.iter().flat_map(|section| section.described(Applied)).collect()
 }
 
-fn named<N, S: Keys>(entry: &Entry<Vec<Named<N, S>>>) -> impl Iterator<Item = Member> {
+fn named_entries<N, S: Keys>(entry: &Entry<Vec<Named<N, S>>>) -> impl Iterator<Item = Member> {
     let all = entry.entries().iter();
     all.map(|named| Member::new(&named.text, named.keys.described(Applied)))
 }
@@ -168,7 +176,7 @@ fn beacons_in_words(beacons: &Beacons) -> String {
     match beacons {
         Beacons::Off => "off".into(),
         Beacons::Everywhere => "on all interfaces".into(),
-        Beacons::On(interfaces) => listed(interfaces.clone()),
+        Beacons::On(interfaces) => formatted_list(interfaces.clone()),
     }
 }
 
@@ -183,7 +191,7 @@ fn link(link: &LinkConfig) -> String {
 }
 
 /// Values that other programs learn at the start, or that are bound to threads and sockets.
-fn fixed(config: &Config) -> Vec<Fixed> {
+fn fixed_values(config: &Config) -> Vec<Fixed> {
     let kind = match config.teams {
         Some(_) => "a relay's, with 'teams'",
         None => "a robot's, without 'teams'",
@@ -198,38 +206,38 @@ fn fixed(config: &Config) -> Vec<Fixed> {
         (None, None) => "no ROS",
     };
     let mut all = vec![
-        shown("name", config.name.clone()),
-        shown("the kind of the file", kind.into()),
-        shown("listen", config.listen.to_string()),
-        shown("control", path(&config.control)),
-        shown("key or security", security),
-        shown("ros1 or ros2", ros.into()),
+        fixed_value("name", config.name.clone()),
+        fixed_value("the kind of the file", kind.into()),
+        fixed_value("listen", config.listen.to_string()),
+        fixed_value("control", path(&config.control)),
+        fixed_value("key or security", security),
+        fixed_value("ros1 or ros2", ros.into()),
     ];
     if let Some(ros1) = &config.ros1 {
-        all.push(shown("ros1.master", ros1.master.clone()));
-        all.push(shown("ros1.host", ros1.host.clone()));
+        all.push(fixed_value("ros1.master", ros1.master.clone()));
+        all.push(fixed_value("ros1.host", ros1.host.clone()));
         all.push(not_shown("ros1.allow", &ros1.allow));
-        all.push(shown("ros1.node_name", ros1.node_name.clone()));
+        all.push(fixed_value("ros1.node_name", ros1.node_name.clone()));
         all.push(not_shown("ros1.definitions", &ros1.installed));
     }
     if let Some(ros2) = &config.ros2 {
         let range = if ros2.localhost { "localhost" } else { "subnet" };
-        all.push(shown("ros2.domain", ros2.domain.to_string()));
-        all.push(shown("ros2.range", range.into()));
-        all.push(shown("ros2.node_name", ros2.node_name.clone()));
+        all.push(fixed_value("ros2.domain", ros2.domain.to_string()));
+        all.push(fixed_value("ros2.range", range.into()));
+        all.push(fixed_value("ros2.node_name", ros2.node_name.clone()));
         all.push(not_shown("ros2.definitions", &ros2.definitions));
     }
     let Realtime { priority, cpu, lock_memory: lock } = &config.realtime;
     let (priority, cpu) = (or_none(*priority), or_none(*cpu));
     all.extend([
-        shown("realtime", format!("priority {priority}, cpu {cpu}, lock_memory {lock}")),
-        shown("audit", audit(&config.audit)),
-        shown("state", path(&config.state)),
+        fixed_value("realtime", format!("priority {priority}, cpu {cpu}, lock_memory {lock}")),
+        fixed_value("audit", audit(&config.audit)),
+        fixed_value("state", path(&config.state)),
     ]);
     all
 }
 
-fn shown(key: &str, value: String) -> Fixed {
+fn fixed_value(key: &str, value: String) -> Fixed {
     Fixed { key: key.into(), compared: value.clone(), shown: value }
 }
 

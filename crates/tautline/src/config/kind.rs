@@ -160,14 +160,18 @@ impl Kind {
             Kind::Flag => text.parse().ok().map(Value::Flag),
             Kind::Whole(min, max) => whole_number(text, min, max).map(Value::Whole),
             Kind::Duration(min, max) => {
-                within(units::duration, text, min, max).map(Value::Duration)
+                check_range(units::duration, text, min, max).map(Value::Duration)
             }
-            Kind::BitRate(min, max) => within(units::bit_rate, text, min, max).map(Value::Whole),
+            Kind::BitRate(min, max) => {
+                check_range(units::bit_rate, text, min, max).map(Value::Whole)
+            }
             Kind::Pacing(min, max) => pacing(text, min, max).map(Value::Pacing),
-            Kind::Frequency(min, max) => within(units::frequency, text, min, max).map(Value::Real),
-            Kind::Bytes(min, max) => within(units::bytes, text, min, max).map(Value::Whole),
+            Kind::Frequency(min, max) => {
+                check_range(units::frequency, text, min, max).map(Value::Real)
+            }
+            Kind::Bytes(min, max) => check_range(units::bytes, text, min, max).map(Value::Whole),
             Kind::Budget => Budget::parse(text).map(Value::Budget),
-            Kind::Share => within(units::share, text, "0", "1").map(Value::Real),
+            Kind::Share => check_range(units::share, text, "0", "1").map(Value::Real),
             Kind::OneOf(words) => known(words.contains(&text)),
             // These have an error of their own.
             Kind::RosName | Kind::Pattern | Kind::Frames | Kind::Network | Kind::Channel => None,
@@ -284,7 +288,7 @@ fn number_or(unit_names: &[(&str, f64)], maximum: Option<u64>) -> Json {
     json!({ "anyOf": [number, { "type": "string", "pattern": quantity_pattern(unit_names) }] })
 }
 
-fn within<T: PartialOrd>(
+fn check_range<T: PartialOrd>(
     parse: fn(&str) -> Option<T>,
     text: &str,
     min: &str,
@@ -299,7 +303,7 @@ const FORMER_PACINGS: [&str; 2] = ["aid", "aimd"];
 
 fn pacing(text: &str, min: &str, max: &str) -> Option<Rate> {
     let control = CONTROLS.iter().find(|control| control.name == text).map(Rate::PerLink);
-    control.or_else(|| within(units::bit_rate, text, min, max).map(Rate::Fixed))
+    control.or_else(|| check_range(units::bit_rate, text, min, max).map(Rate::Fixed))
 }
 
 fn whole_number(text: &str, min: u64, max: u64) -> Option<u64> {
@@ -452,7 +456,7 @@ mod tests {
     }
 
     #[test]
-    fn a_master_is_a_uri_with_a_port() {
+    fn a_master_must_be_a_uri_with_a_port() {
         assert_eq!(
             Kind::MasterUri.parse("http://h:11311/"),
             Ok(Value::Text("http://h:11311".into()))

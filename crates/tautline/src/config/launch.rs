@@ -37,7 +37,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_launched_name_lies_in_its_namespace() {
+    fn a_launched_name_includes_its_namespace() {
         let launch = |name: &str, namespace: &str| {
             let given = |text: &str| Some(text.to_owned()).filter(|it| !it.is_empty());
             Launch { name: given(name), namespace: given(namespace), ..Launch::default() }

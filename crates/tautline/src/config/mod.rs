@@ -32,7 +32,7 @@ pub use model::{
     LinkConfig, MAX_DOMAIN, MAX_MTU, MAX_PEERS, MAX_TOPIC_RULES, Member, PeerConfig, RadioConfig,
     Ros1Config, Ros2Config, Security, Show, TeamConfig,
 };
-pub use problem::{ConfigError, MAX_PROBLEMS, Position, Problem, Warning, nearest};
+pub use problem::{ConfigError, MAX_PROBLEMS, Position, Problem, Warning, nearest_name};
 pub use relay::{MAX_MEMBERS, MAX_TEAMS};
 pub use surroundings::{
     SYSTEM_CONTROL_FOLDER, SYSTEM_LOGS_FOLDER, SYSTEM_STATE_FOLDER, Surroundings,

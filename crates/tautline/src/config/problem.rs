@@ -112,7 +112,7 @@ fn in_lines(file: &std::path::Path, problems: &[Problem]) -> String {
 }
 
 /// Returns the one of `names` of which `found` is probably a misspelling.
-pub fn nearest<'n>(names: impl IntoIterator<Item = &'n str>, found: &str) -> Option<&'n str> {
+pub fn nearest_name<'n>(names: impl IntoIterator<Item = &'n str>, found: &str) -> Option<&'n str> {
     let plain = |name: &str| name.to_lowercase().replace('-', "_");
     let found = plain(found);
     // Names of a very different length are skipped: a comparison costs the product of both lengths.
@@ -127,7 +127,7 @@ mod tests {
     use crate::config::{Surroundings, parse};
 
     #[test]
-    fn a_key_with_a_line_break_adds_no_line_to_a_message() {
+    fn a_key_with_a_line_break_cannot_add_lines() {
         let text = "name: robot\npeers: { ab\n\n  cd: { xyz: 1 } }\n";
         let problems = parse(text, &Surroundings::default()).unwrap_err();
         assert!(problems.iter().any(|it| it.key.contains('\n')), "{problems:?}");
@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn a_value_that_a_reason_quotes_adds_no_line_to_a_message() {
+    fn a_quoted_value_cannot_add_lines() {
         let text = "name: robot\ntf: { frames: [\"a>\\nb\"] }\n";
         let problems = parse(text, &Surroundings::default()).unwrap_err();
         assert!(problems.iter().any(|it| it.allowed.contains('\n')), "{problems:?}");

@@ -7,7 +7,7 @@ use super::model::Show;
 use super::problem::{self, Position, Problem};
 use super::setting::{Form, Preset, Reload, Setting, Shape};
 use super::value::{Held, Part};
-use super::yaml::{Key, Node, Yaml, quoted};
+use super::yaml::{Key, Node, Yaml, quoted_text};
 use crate::treatment::peer_names::Accept;
 use std::ops::Deref;
 use tautline_gateway::pattern::Pattern;
@@ -86,7 +86,7 @@ impl<T> Entry<T> {
     }
 
     /// Returns the value and the position of the key.
-    pub fn placed(&self) -> Option<At<&T>> {
+    pub fn value_and_position(&self) -> Option<At<&T>> {
         Some((self.at, self.value.as_ref()?))
     }
 }
@@ -207,7 +207,7 @@ impl<T: Held> Content for T {
             Preset::Value(text) => kind.parse(text).ok().and_then(T::from_value),
             Preset::Required => {
                 let found = "nothing, though it is required".into();
-                walk.wrong(at, path, found, kind.allowed())
+                walk.add_problem(at, path, found, kind.allowed())
             }
             Preset::Absent(_) | Preset::Computed(_) => None,
         }
@@ -227,12 +227,12 @@ impl<T: Held> Content for List<T> {
     }
 
     fn shown(&self) -> Option<String> {
-        Some(listed(self.iter().map(|(_, value)| value.shown())))
+        Some(formatted_list(self.iter().map(|(_, value)| value.shown())))
     }
 }
 
 /// Formats a list as in the file.
-pub fn listed(all: impl IntoIterator<Item = String>) -> String {
+pub fn formatted_list(all: impl IntoIterator<Item = String>) -> String {
     let all: Vec<String> = all.into_iter().collect();
     if all.is_empty() { "none".into() } else { format!("[{}]", all.join(", ")) }
 }
@@ -248,7 +248,7 @@ impl Content for Show {
     }
 
     fn shown(&self) -> Option<String> {
-        Some(listed(self.words().into_iter().map(str::to_owned)))
+        Some(formatted_list(self.words().into_iter().map(str::to_owned)))
     }
 }
 
@@ -276,9 +276,9 @@ impl Content for Vec<Accept> {
     fn shown(&self) -> Option<String> {
         let entry = |Accept { pattern, types }: &Accept| match types.as_slice() {
             [] => pattern.as_str().to_owned(),
-            types => format!("{}: {}", pattern.as_str(), listed(types.iter().cloned())),
+            types => format!("{}: {}", pattern.as_str(), formatted_list(types.iter().cloned())),
         };
-        Some(listed(self.iter().map(entry)))
+        Some(formatted_list(self.iter().map(entry)))
     }
 }
 
@@ -294,7 +294,7 @@ impl Content for Renames {
 
     fn read(walk: &mut Walk<'_>, setting: &Setting, node: &Node, path: &str) -> Option<Self> {
         let (Shape::Renames(kind), Yaml::Map(pairs)) = (&setting.shape, &node.yaml) else {
-            return walk.unfit(node, path, "a map such as { /scan: /front/scan }");
+            return walk.add_unfit(node, path, "a map such as { /scan: /front/scan }");
         };
         let mut renames = Vec::new();
         for (from, to) in pairs {
@@ -311,7 +311,7 @@ impl Content for Renames {
     fn shown(&self) -> Option<String> {
         let mut all: Vec<_> = self.iter().map(|(_, renamed)| renamed).collect();
         all.sort();
-        Some(listed(all.into_iter().map(|(from, to)| format!("{from}: {to}"))))
+        Some(formatted_list(all.into_iter().map(|(from, to)| format!("{from}: {to}"))))
     }
 }
 
@@ -321,9 +321,9 @@ impl Content for Fields {
     fn read(walk: &mut Walk<'_>, _: &Setting, node: &Node, path: &str) -> Option<Self> {
         match &node.yaml {
             Yaml::Nothing => Some(Vec::new()),
-            _ => match walk.written(node, path)? {
+            _ => match walk.read_gateway_value(node, path)? {
                 Written::Map(fields) => Some(fields),
-                _ => walk.unfit(node, path, "a map of fields"),
+                _ => walk.add_unfit(node, path, "a map of fields"),
             },
         }
     }
@@ -347,7 +347,7 @@ impl<S: Keys, const IS_SWITCH: bool> Content for Below<S, IS_SWITCH> {
                 "false" => None,
                 _ => {
                     let allowed = format!("true, false, or these keys: {}", names(S::TABLE));
-                    walk.unfit(node, path, allowed)
+                    walk.add_unfit(node, path, allowed)
                 }
             },
             _ => Some(Self(walk.section(node, path))),
@@ -368,7 +368,7 @@ impl<S: Keys> Content for Vec<S> {
             Yaml::List(nodes) if !nodes.is_empty() => nodes,
             _ => {
                 let allowed = format!("a list with these keys in each entry: {}", names(S::TABLE));
-                return walk.unfit(node, path, allowed);
+                return walk.add_unfit(node, path, allowed);
             }
         };
         let each = nodes.iter().enumerate();
@@ -386,18 +386,18 @@ impl<N: Held, S: Keys> Content for Vec<Named<N, S>> {
             (Yaml::Nothing, _) => {}
             (Yaml::Map(entries), _) => {
                 for (name, value) in entries {
-                    all.extend(walk.named(names, setting.short_for, (name, value), path));
+                    all.extend(walk.read_named(names, setting.short_for, (name, value), path));
                 }
             }
             (Yaml::List(nodes), Some(name_key)) => {
                 for (i, node) in nodes.iter().enumerate() {
                     let place = (path, &*format!("{path}[{i}]"));
-                    all.extend(walk.listed(names, name_key, node, place));
+                    all.extend(walk.read_list_entry(names, name_key, node, place));
                 }
             }
             _ => {
                 let allowed = format!("a map; each key is {}", names.allowed());
-                return walk.unfit(node, path, allowed);
+                return walk.add_unfit(node, path, allowed);
             }
         }
         Some(all)
@@ -416,7 +416,7 @@ impl Walk<'_> {
             Yaml::Nothing => &[],
             _ => {
                 let allowed = format!("these keys: {}", names(S::TABLE));
-                self.unfit::<()>(node, path, allowed);
+                self.add_unfit::<()>(node, path, allowed);
                 // The keys that are missing have no problem of their own.
                 let mut silent = Walk { problems: &mut Vec::new() };
                 return S::read(&mut silent, &Given { at: node.at, path, keys: &[] });
@@ -428,8 +428,13 @@ impl Walk<'_> {
     pub fn unknown_keys(&mut self, settings: &[Setting], given: &Given<'_>) {
         for (key, _) in given.keys {
             if settings.iter().all(|setting| setting.name != key.name) {
-                let found = format!("the unknown key {}", quoted(&key.name));
-                self.wrong::<()>(key.at, given.path, found, allowed_keys(settings, &key.name));
+                let found = format!("the unknown key {}", quoted_text(&key.name));
+                self.add_problem::<()>(
+                    key.at,
+                    given.path,
+                    found,
+                    allowed_keys(settings, &key.name),
+                );
             }
         }
     }
@@ -462,7 +467,7 @@ impl Walk<'_> {
             }
             _ => kind.allowed(),
         };
-        self.unfit(node, path, allowed)
+        self.add_unfit(node, path, allowed)
     }
 
     fn list<T: Held>(&mut self, kind: &Kind, node: &Node, path: &str) -> Option<List<T>> {
@@ -474,7 +479,7 @@ impl Walk<'_> {
                 let is_empty_list = matches!(node.yaml, Yaml::List(_));
                 let found = if is_empty_list { "an empty list".into() } else { node.in_words() };
                 let allowed = format!("a list, each entry {}", kind.allowed());
-                return self.wrong(node.at, path, found, allowed);
+                return self.add_problem(node.at, path, found, allowed);
             }
         };
         let entry =
@@ -483,28 +488,29 @@ impl Walk<'_> {
     }
 
     /// Reads a value whose type is known only to the gateway.
-    fn written(&mut self, node: &Node, path: &str) -> Option<Written> {
+    fn read_gateway_value(&mut self, node: &Node, path: &str) -> Option<Written> {
         Some(match &node.yaml {
             Yaml::Scalar(text) => Written::One(text.clone()),
             Yaml::List(nodes) => {
                 let each = nodes.iter().enumerate();
-                let each = each.map(|(i, node)| self.written(node, &format!("{path}[{i}]")));
+                let each =
+                    each.map(|(i, node)| self.read_gateway_value(node, &format!("{path}[{i}]")));
                 Written::List(each.collect::<Option<_>>()?)
             }
             Yaml::Map(entries) => {
                 let field = |(key, node): &(Key, Node)| {
-                    Some((key.name.clone(), self.written(node, &join(path, &key.name))?))
+                    Some((key.name.clone(), self.read_gateway_value(node, &join(path, &key.name))?))
                 };
                 Written::Map(entries.iter().map(field).collect::<Option<_>>()?)
             }
             Yaml::Nothing => {
                 let allowed = "a value, a list or a map of fields; \"\" is empty text";
-                return self.unfit(node, path, allowed);
+                return self.add_unfit(node, path, allowed);
             }
         })
     }
 
-    fn named<N: Held, S: Keys>(
+    fn read_named<N: Held, S: Keys>(
         &mut self,
         names: &Kind,
         short_for: Option<&str>,
@@ -524,7 +530,7 @@ impl Walk<'_> {
     }
 
     /// Reads an entry of the list form: a name alone, or a section with its name under `name_key`.
-    fn listed<N: Held, S: Keys>(
+    fn read_list_entry<N: Held, S: Keys>(
         &mut self,
         names: &Kind,
         name_key: &str,
@@ -542,7 +548,7 @@ impl Walk<'_> {
         let Some(Node { at, yaml: Yaml::Scalar(text) }) = name else {
             let allowed =
                 format!("a name, or a map with '{name_key}', which is {}", names.allowed());
-            return self.unfit(node, place, allowed);
+            return self.add_unfit(node, place, allowed);
         };
         let name = self.name(names, &Key { at, name: text.clone() }, place);
         let keys = S::read(self, &Given { at, path: place, keys: &keys });
@@ -553,19 +559,25 @@ impl Walk<'_> {
         match kind.parse(&key.name) {
             Ok(name) => N::from_value(name),
             Err(refusal) => {
-                let found = format!("the name {}", quoted(&key.name));
-                self.wrong(key.at, path, found, refusal.allowed)
+                let found = format!("the name {}", quoted_text(&key.name));
+                self.add_problem(key.at, path, found, refusal.allowed)
             }
         }
     }
 
     /// Adds the problem that `node` has another form or value; returns `None` in place of its value.
-    fn unfit<T>(&mut self, node: &Node, path: &str, allowed: impl Into<String>) -> Option<T> {
-        self.wrong(node.at, path, node.in_words(), allowed.into())
+    fn add_unfit<T>(&mut self, node: &Node, path: &str, allowed: impl Into<String>) -> Option<T> {
+        self.add_problem(node.at, path, node.in_words(), allowed.into())
     }
 
     /// Adds a problem; returns `None` in place of the value.
-    fn wrong<T>(&mut self, at: Position, path: &str, found: String, allowed: String) -> Option<T> {
+    fn add_problem<T>(
+        &mut self,
+        at: Position,
+        path: &str,
+        found: String,
+        allowed: String,
+    ) -> Option<T> {
         self.problems.push(Problem { at, key: path.into(), found, allowed });
         None
     }
@@ -581,7 +593,7 @@ fn names(settings: &[Setting]) -> String {
 }
 
 fn allowed_keys(settings: &[Setting], found: &str) -> String {
-    match problem::nearest(settings.iter().map(|s| s.name), found) {
+    match problem::nearest_name(settings.iter().map(|s| s.name), found) {
         Some(name) => format!("perhaps '{name}'; all keys here: {}", names(settings)),
         None => names(settings),
     }

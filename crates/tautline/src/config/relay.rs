@@ -8,9 +8,9 @@ pub mod table;
 
 use super::cross::Findings;
 use super::model::{Config, Entries, PeerConfig, Security, Show, TeamConfig};
-use super::problem::{Problem, nearest};
+use super::problem::{Problem, nearest_name};
 use super::surroundings::Surroundings;
-use super::yaml::{self, Node, Yaml, quoted};
+use super::yaml::{self, Node, Yaml, quoted_text};
 use super::{assemble, read};
 use crate::treatment::peer_names::NameMap;
 use std::collections::HashMap;
@@ -57,10 +57,10 @@ pub(super) fn without_teams(root: &Node) -> Problem {
         _ => Vec::new(),
     };
     let of_robot = names.iter().any(|name| ["peers", "topics", "ros1", "ros2"].contains(name));
-    let slip = names.iter().find(|name| nearest(["teams"], name).is_some());
+    let slip = names.iter().find(|name| nearest_name(["teams"], name).is_some());
     let found = match slip {
         _ if of_robot => "the file of a robot".into(),
-        Some(slip) => format!("{} instead of 'teams'", quoted(slip)),
+        Some(slip) => format!("{} instead of 'teams'", quoted_text(slip)),
         None => "no 'teams'".into(),
     };
     let allowed = "a relay's file, which has 'teams' (`tautline init --relay` writes one); \
@@ -85,7 +85,7 @@ fn counts(found: &mut Findings, file: &RelayFile) {
     ] {
         if count > most {
             let entries = format!("{count} {what}");
-            found.wrong(file.teams.at, file.teams.key, entries, format!("at most {most}"));
+            found.add_error(file.teams.at, file.teams.key, entries, format!("at most {most}"));
         }
     }
 }
@@ -96,7 +96,7 @@ fn names(found: &mut Findings, file: &RelayFile) {
         let bytes = member_name(&team.text, &member.text).len();
         if bytes > MAX_NAME {
             let has = format!("{bytes} bytes of TEAM/MEMBER");
-            found.wrong(member.at, &*member.path, has, format!("at most {MAX_NAME} bytes"));
+            found.add_error(member.at, &*member.path, has, format!("at most {MAX_NAME} bytes"));
         }
     }
 }
@@ -105,12 +105,12 @@ fn names(found: &mut Findings, file: &RelayFile) {
 fn keys(found: &mut Findings, file: &RelayFile) {
     let mut owners: HashMap<PublicKey, String> = HashMap::new();
     for (team, member) in file.members() {
-        let Some((at, key)) = member.keys.key.placed() else { continue };
+        let Some((at, key)) = member.keys.key.value_and_position() else { continue };
         let own_name = member_name(&team.text, &member.text);
         if let Some(other) = owners.insert(*key, own_name) {
-            let has = format!("the key of {}", quoted(&other));
+            let has = format!("the key of {}", quoted_text(&other));
             let path = member.path_of(&member.keys.key);
-            found.wrong(at, path, has, "a key that no other member has");
+            found.add_error(at, path, has, "a key that no other member has");
         }
     }
 }

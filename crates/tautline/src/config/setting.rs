@@ -87,11 +87,11 @@ impl Form {
     /// Completes the form with a kind.
     const fn shape(self, kinds: &[Kind]) -> Shape {
         match (self, kinds) {
-            (Self::Single(holds), [kind]) => Shape::Single(held(*kind, holds)),
-            (Self::List(holds), [kind]) => Shape::List(held(*kind, holds)),
-            (Self::Typed(holds), [kind]) => Shape::Typed(held(*kind, holds)),
-            (Self::Renames(holds), [kind]) => Shape::Renames(held(*kind, holds)),
-            (Self::Named(names, keys), [kind]) => Shape::Named(held(*kind, names), keys),
+            (Self::Single(holds), [kind]) => Shape::Single(check_kind(*kind, holds)),
+            (Self::List(holds), [kind]) => Shape::List(check_kind(*kind, holds)),
+            (Self::Typed(holds), [kind]) => Shape::Typed(check_kind(*kind, holds)),
+            (Self::Renames(holds), [kind]) => Shape::Renames(check_kind(*kind, holds)),
+            (Self::Named(names, keys), [kind]) => Shape::Named(check_kind(*kind, names), keys),
             (Self::Section(keys), []) => Shape::Section(keys),
             (Self::Switch(keys), []) => Shape::Switch(keys),
             (Self::Sections(keys), []) => Shape::Sections(keys),
@@ -102,7 +102,7 @@ impl Form {
 }
 
 /// Returns the kind. If the type of a key does not hold its values, the key does not compile.
-const fn held(kind: Kind, Holds(variant, largest): Holds) -> Kind {
+const fn check_kind(kind: Kind, Holds(variant, largest): Holds) -> Kind {
     assert!(variant as u8 == kind.variant() as u8, "the type does not hold values of this kind");
     if let Kind::Whole(_, most) = kind {
         assert!(most <= largest, "the type does not hold numbers of this range");

@@ -19,15 +19,15 @@ const RELAY_HEADER: &str = "\
 
 /// Returns a commented file of a robot that passes `tautline check` unchanged.
 pub fn starter() -> String {
-    written(HEADER, FILE)
+    starter_text(HEADER, FILE)
 }
 
 /// Returns a commented file of a relay that passes `tautline check` unchanged.
 pub fn relay_starter() -> String {
-    written(RELAY_HEADER, super::relay::table::FILE)
+    starter_text(RELAY_HEADER, super::relay::table::FILE)
 }
 
-fn written(header: &str, file: &'static [Setting]) -> String {
+fn starter_text(header: &str, file: &'static [Setting]) -> String {
     let mut lines = Vec::new();
     settings(&mut lines, file, 0, false);
     format!("{header}{}\n", lines.join("\n"))

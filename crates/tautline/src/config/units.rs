@@ -44,7 +44,7 @@ pub fn duration(text: &str) -> Option<Duration> {
 
 /// Parses a rate such as `6Mbps`, in bits per second; the unit is required.
 pub fn bit_rate(text: &str) -> Option<u64> {
-    whole(quantity(text, BIT_RATE_UNITS)?)
+    round_to_whole(quantity(text, BIT_RATE_UNITS)?)
 }
 
 /// Parses a frequency such as `5Hz` or `5`, in hertz.
@@ -54,7 +54,7 @@ pub fn frequency(text: &str) -> Option<f64> {
 
 /// Parses a size such as `8MB`, `64KiB` or `1500`, in bytes.
 pub fn bytes(text: &str) -> Option<u64> {
-    whole(quantity(text, BYTE_UNITS)?)
+    round_to_whole(quantity(text, BYTE_UNITS)?)
 }
 
 /// Parses a fraction such as `30%` or `0.3`, without a range check.
@@ -63,7 +63,7 @@ pub fn share(text: &str) -> Option<f64> {
 }
 
 /// Rounds to a whole number.
-pub fn whole(value: f64) -> Option<u64> {
+pub fn round_to_whole(value: f64) -> Option<u64> {
     (value < u64::MAX as f64).then_some(value.round() as u64)
 }
 

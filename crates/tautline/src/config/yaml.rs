@@ -52,7 +52,7 @@ impl Node {
     pub fn in_words(&self) -> String {
         match &self.yaml {
             Yaml::Nothing => "nothing".into(),
-            Yaml::Scalar(text) => quoted(text),
+            Yaml::Scalar(text) => quoted_text(text),
             Yaml::List(_) => "a list".into(),
             Yaml::Map(_) => "a map of keys".into(),
         }
@@ -60,7 +60,7 @@ impl Node {
 }
 
 /// Returns `text` in quotes on one line, cut to a length that fits in a message.
-pub fn quoted(text: &str) -> String {
+pub fn quoted_text(text: &str) -> String {
     let clean: String = text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
     if clean.chars().count() <= MAX_QUOTED_CHARS {
         return format!("'{clean}'");
@@ -77,7 +77,7 @@ pub fn read(text: &str, problems: &mut Vec<Problem>) -> Result<Node, Problem> {
     }
     let mut reader = Reader { parser: Parser::new_from_str(text), problems };
     let mut root = None;
-    while let Some((event, at)) = reader.next()? {
+    while let Some((event, at)) = reader.next_event()? {
         match event {
             Event::StreamStart | Event::StreamEnd | Event::DocumentEnd | Event::Nothing => {}
             Event::DocumentStart(_) if root.is_some() => {
@@ -101,7 +101,7 @@ struct Reader<'text, 'out> {
 }
 
 impl<'text> Reader<'text, '_> {
-    fn next(&mut self) -> Result<Option<(Event<'text>, Position)>, Problem> {
+    fn next_event(&mut self) -> Result<Option<(Event<'text>, Position)>, Problem> {
         match self.parser.next_event() {
             None => Ok(None),
             Some(Ok((event, Span { start, .. }))) => Ok(Some((event, position(&start)))),
@@ -118,7 +118,7 @@ impl<'text> Reader<'text, '_> {
         what: &str,
         at: Position,
     ) -> Result<(Event<'text>, Position), Problem> {
-        self.next()?
+        self.next_event()?
             .ok_or_else(|| problem(at, format!("{what} that does not end"), "a complete one"))
     }
 
@@ -174,7 +174,7 @@ impl<'text> Reader<'text, '_> {
                 }
                 Some(first) => {
                     let found =
-                        format!("{} a second time (first on line {first})", quoted(&key.name));
+                        format!("{} a second time (first on line {first})", quoted_text(&key.name));
                     self.problems.push(problem(key.at, found, "each key once"));
                 }
             }

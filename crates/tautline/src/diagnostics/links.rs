@@ -144,7 +144,7 @@ mod tests {
         LinkTopic::new(&config::parse(&file, &Surroundings::default()).unwrap().config)
     }
 
-    fn told<'a>(status: &'a DiagnosticStatus, key: &str) -> Option<&'a str> {
+    fn value_of_key<'a>(status: &'a DiagnosticStatus, key: &str) -> Option<&'a str> {
         let found = status.values.iter().find(|(known, _)| known == key);
         found.map(|(_, value)| value.as_str())
     }
@@ -166,14 +166,20 @@ mod tests {
         let all = topic.statuses(Duration::from_secs(9), &links());
         let [base, robot2] = &all[..] else { panic!("{all:?}") };
         assert_eq!((base.level, &*base.name), (Level::Ok, "tautline robot1: link 1 to base"));
-        assert_eq!(told(base, "available_bps"), Some("6120000"));
-        assert_eq!((told(base, "up"), told(base, "rtt_s")), (Some("true"), Some("0.004210")));
-        assert_eq!(told(base, "paced_by"), Some("back-pressure"));
-        assert_eq!(told(base, "sent_bps"), None, "there was nothing before");
-        assert_eq!((told(base, "link"), told(base, "stalled")), (Some("wlan0"), Some("false")));
+        assert_eq!(value_of_key(base, "available_bps"), Some("6120000"));
+        assert_eq!(
+            (value_of_key(base, "up"), value_of_key(base, "rtt_s")),
+            (Some("true"), Some("0.004210"))
+        );
+        assert_eq!(value_of_key(base, "paced_by"), Some("back-pressure"));
+        assert_eq!(value_of_key(base, "sent_bps"), None, "there was nothing before");
+        assert_eq!(
+            (value_of_key(base, "link"), value_of_key(base, "stalled")),
+            (Some("wlan0"), Some("false"))
+        );
         assert_eq!((robot2.level, &*robot2.message), (Level::Error, "down"));
         assert_eq!(
-            (told(robot2, "available_bps"), told(robot2, "peer")),
+            (value_of_key(robot2, "available_bps"), value_of_key(robot2, "peer")),
             (Some("0"), Some("robot2"))
         );
     }
@@ -184,7 +190,10 @@ mod tests {
         (links[0].stalled, links[0].state) = (true, "stalled".into());
         let base = topic("").unwrap().statuses(Duration::from_secs(9), &links).remove(0);
         assert_eq!((base.level, &*base.message), (Level::Warn, "stalled"));
-        assert_eq!((told(&base, "up"), told(&base, "stalled")), (Some("true"), Some("true")));
+        assert_eq!(
+            (value_of_key(&base, "up"), value_of_key(&base, "stalled")),
+            (Some("true"), Some("true"))
+        );
     }
 
     #[test]
@@ -200,10 +209,10 @@ mod tests {
         assert_eq!(topic.earlier.len(), WINDOW);
         let all = topic.statuses(Duration::from_secs(10), &now);
         assert_eq!(
-            (told(&all[0], "sent_bps"), told(&all[0], "loss")),
+            (value_of_key(&all[0], "sent_bps"), value_of_key(&all[0], "loss")),
             (Some("8000"), Some("0.0500"))
         );
         topic.forget();
-        assert_eq!(told(&topic.statuses(Duration::from_secs(10), &now)[0], "loss"), None);
+        assert_eq!(value_of_key(&topic.statuses(Duration::from_secs(10), &now)[0], "loss"), None);
     }
 }

@@ -45,13 +45,13 @@ fn status(
     DiagnosticStatus {
         level,
         name: format!("tautline {}: {part}", of.node),
-        message: cut(message),
+        message: truncate_text(message),
         hardware_id: of.node.clone(),
         values,
     }
 }
 
-fn cut(text: String) -> String {
+fn truncate_text(text: String) -> String {
     match text.char_indices().nth(MAX_LINE) {
         Some((end, _)) => format!("{}…", &text[..end]),
         None => text,
@@ -67,14 +67,14 @@ fn tenths(number: Option<f64>) -> String {
     number.map_or(UNKNOWN.into(), |number| format!("{number:.1}"))
 }
 
-fn whole(number: Option<f64>) -> String {
+fn rounded_text(number: Option<f64>) -> String {
     number.map_or(UNKNOWN.into(), |number| format!("{number:.0}"))
 }
 
 fn node(earlier: Option<&Status>, now: &Status) -> DiagnosticStatus {
     let mut values = vec![
         value("version", &now.version),
-        value("uptime (s)", whole(Some(now.uptime_s))),
+        value("uptime (s)", rounded_text(Some(now.uptime_s))),
         value("security", &now.security),
         value("listens on UDP", &now.listen),
     ];
@@ -83,7 +83,9 @@ fn node(earlier: Option<&Status>, now: &Status) -> DiagnosticStatus {
         values.push(value(&gateway.kind, format!("{} {state}", gateway.location)));
     }
     let newest = now.notices.iter().rev().take(MAX_NOTICES).enumerate();
-    values.extend(newest.map(|(i, text)| value(format!("notice {}", i + 1), cut(text.clone()))));
+    values.extend(
+        newest.map(|(i, text)| value(format!("notice {}", i + 1), truncate_text(text.clone()))),
+    );
     status(now, "node", condition(earlier, now), values)
 }
 
@@ -137,7 +139,7 @@ fn condition_of_links(links: &[Seen<'_, LinkReport, LinkRates>]) -> (Level, Stri
 /// Returns the links that carried a topic since the earlier snapshot, and the policy that chose them.
 fn links_of_topic(topic: &TopicRates) -> Option<(String, String)> {
     let links = topic.links.as_ref()?;
-    Some(value(format!("links of {}", topic.topic), cut(links.in_words())))
+    Some(value(format!("links of {}", topic.topic), truncate_text(links.in_words())))
 }
 
 /// Returns the values of a report, each with its key after `before`.
@@ -164,13 +166,13 @@ fn diagnosed(value: Value) -> Option<String> {
         Value::PartOfBytes(part, total) | Value::UsedBytes(part, total) => {
             format!("{part} of {total}")
         }
-        Value::Number(number) => whole(Some(number)),
+        Value::Number(number) => rounded_text(Some(number)),
         Value::Several(values) => {
             values.into_iter().filter_map(diagnosed).collect::<Vec<_>>().join(", ")
         }
         Value::Dropped(_, reasons) => reasons.values().sum::<u64>().to_string(),
         Value::Passed(passed, _) => passed.to_string(),
-        Value::BitRate(bps) => whole(Some(bps)),
+        Value::BitRate(bps) => rounded_text(Some(bps)),
         Value::Milliseconds(ms) => tenths(Some(ms)),
         Value::Share(share) => tenths(Some(share * 100.0)),
         Value::NowAndTotal(now, _) => return diagnosed(*now),
@@ -228,7 +230,7 @@ impl Dropped {
 fn given_up(now: &Status) -> Vec<(String, String)> {
     let recent = now.topics.iter().filter_map(|topic| {
         let lately = topic.given_up.as_ref()?;
-        Some(value(format!("{} lately", topic_and_peer(topic)), cut(lately.in_words())))
+        Some(value(format!("{} lately", topic_and_peer(topic)), truncate_text(lately.in_words())))
     });
     recent.take(MAX_GIVEN_UP).collect()
 }

@@ -24,7 +24,7 @@ fn diagnostics(lines: &str) -> Option<Diagnostics> {
     Diagnostics::new(&config::parse(&file, &Surroundings::default()).unwrap().config)
 }
 
-fn told(earlier: Option<&Status>, now: &Status, part: &str) -> DiagnosticStatus {
+fn status_of_part(earlier: Option<&Status>, now: &Status, part: &str) -> DiagnosticStatus {
     let all = statuses::build(earlier, now);
     let name = format!("tautline robot1: {part}");
     let mut found = all.iter().filter(|it| it.name == name);
@@ -39,7 +39,7 @@ fn value<'a>(status: &'a DiagnosticStatus, key: &str) -> &'a str {
 }
 
 #[test]
-fn the_type_is_the_one_that_both_kinds_of_ros_have() {
+fn the_type_of_the_links_topic_exists_in_ros_1_and_ros_2() {
     let ros1 = diagnostics("ros1: true").unwrap();
     let schema = Schema::parse(TYPE_NAME, DEFINITION, Dialect::Ros1).unwrap();
     assert_eq!(ros1.arrays.topic.type_hash, hash::type_hash(&schema));
@@ -52,7 +52,7 @@ fn the_type_is_the_one_that_both_kinds_of_ros_have() {
 }
 
 #[test]
-fn the_bytes_of_either_ros_say_the_same_by_its_own_definition() {
+fn ros_1_and_ros_2_bytes_have_the_same_content() {
     let mut ros1 = diagnostics("ros1: true").unwrap();
     let mut ros2 = diagnostics("ros2: true").unwrap();
     let schema = |it: &Diagnostics, dialect| {
@@ -74,7 +74,7 @@ fn the_bytes_of_either_ros_say_the_same_by_its_own_definition() {
 }
 
 #[test]
-fn a_node_without_ros_or_told_to_be_silent_has_none() {
+fn a_node_without_ros_publishes_no_diagnostics() {
     assert!(diagnostics("ros1: false").is_none());
     assert!(diagnostics("diagnostics: false").is_none());
     assert!(diagnostics("").is_some());
@@ -92,7 +92,7 @@ fn every_part_is_reported_under_the_nodes_name() {
 #[test]
 fn a_peer_warns_while_it_or_a_link_of_it_is_down() {
     let mut now = status(10.0);
-    let base = told(None, &now, "peer base");
+    let base = status_of_part(None, &now, "peer base");
     assert_eq!((base.level, &*base.message), (Level::Ok, "up"));
     assert_eq!(value(&base, "messages waiting"), "2");
     assert_eq!(value(&base, "link 1 leads"), "by wlan0 to 10.0.0.2:18470");
@@ -100,18 +100,18 @@ fn a_peer_warns_while_it_or_a_link_of_it_is_down() {
     assert_eq!(value(&base, "link 1 can send (bit/s)"), "6120000");
     assert_eq!(value(&base, "link 1 paced by"), "back-pressure");
     assert_eq!(value(&base, "link 1 sends (bit/s)"), "-", "there was nothing before");
-    let robot2 = told(None, &now, "peer robot2");
+    let robot2 = status_of_part(None, &now, "peer robot2");
     assert_eq!((robot2.level, &*robot2.message), (Level::Warn, "down"));
     assert_eq!(value(&robot2, "link 1 is"), "down");
     (now.links[0].stalled, now.links[0].state) = (true, "stalled".into());
-    let base = told(None, &now, "peer base");
+    let base = status_of_part(None, &now, "peer base");
     assert_eq!((base.level, &*base.message), (Level::Warn, "up, but 1 of 1 links are stalled"));
     assert_eq!((value(&base, "link 1 name"), value(&base, "link 1 is")), ("wlan0", "stalled"));
     (now.links[0].up, now.links[0].state) = (false, "down".into());
-    let base = told(None, &now, "peer base");
+    let base = status_of_part(None, &now, "peer base");
     assert_eq!((base.level, &*base.message), (Level::Warn, "up, but 1 of 1 links are down"));
     now.peers[0].state = "connecting".into();
-    assert_eq!(told(None, &now, "peer base").level, Level::Warn);
+    assert_eq!(status_of_part(None, &now, "peer base").level, Level::Warn);
 }
 
 #[test]
@@ -121,10 +121,10 @@ fn rates_are_those_since_the_earlier_snapshot() {
     now.links[0].acked_packets += 97;
     now.links[0].lost_packets += 3;
     now.radios[0].sent_bytes += 500;
-    let base = told(Some(&earlier), &now, "peer base");
+    let base = status_of_part(Some(&earlier), &now, "peer base");
     assert_eq!(value(&base, "link 1 sends (bit/s)"), "4000");
     assert_eq!(value(&base, "link 1 loss (%)"), "3.0");
-    let wlan0 = told(Some(&earlier), &now, "radio wlan0");
+    let wlan0 = status_of_part(Some(&earlier), &now, "radio wlan0");
     assert_eq!((wlan0.level, &*wlan0.message), (Level::Ok, "paced by back-pressure"));
     assert_eq!(value(&wlan0, "sends (bit/s)"), "2000");
 }
@@ -134,26 +134,26 @@ fn the_links_that_carry_a_topic_are_reported_with_their_policy() {
     let (earlier, mut now) = (status(10.0), status(12.0));
     let key = "links of /camera/front/image_color/compressed";
     assert_eq!(
-        value(&told(None, &now, "peer base"), key),
+        value(&status_of_part(None, &now, "peer base"), key),
         "stripe: lte 25 % (metered), wlan0 75 %"
     );
     *now.topics[1].links.as_mut().unwrap().bytes.get_mut("lte").unwrap() += 1000;
-    let base = told(Some(&earlier), &now, "peer base");
+    let base = status_of_part(Some(&earlier), &now, "peer base");
     assert_eq!(value(&base, key), "stripe: lte 100 % (metered), wlan0 0 %");
 }
 
 #[test]
 fn drops_warn_while_they_grow_and_stay_in_the_report() {
     let earlier = status(10.0);
-    let quiet = told(Some(&earlier), &status(11.0), "drops");
+    let quiet = status_of_part(Some(&earlier), &status(11.0), "drops");
     assert_eq!((quiet.level, &*quiet.message), (Level::Ok, "nothing is being dropped"));
     assert_eq!(value(&quiet, "/scan > robot2: peer gone"), "12");
     assert_eq!(value(&quiet, "packets: wrong version"), "3");
-    assert_eq!(told(None, &earlier, "drops").level, Level::Ok, "nobody knows since when");
+    assert_eq!(status_of_part(None, &earlier, "drops").level, Level::Ok, "nobody knows since when");
 
     let mut now = status(11.0);
     now.topics[0].dropped.insert("expired".into(), 4);
-    let one = told(Some(&earlier), &now, "drops");
+    let one = status_of_part(Some(&earlier), &now, "drops");
     assert_eq!((one.level, &*one.message), (Level::Warn, "being dropped: /scan > base: 4 expired"));
     now.gateways[0].rejected.push(RejectedReport {
         topic: "/map".into(),
@@ -161,7 +161,7 @@ fn drops_warn_while_they_grow_and_stay_in_the_report() {
         reason: "too_large".into(),
         count: 9,
     });
-    let two = told(Some(&earlier), &now, "drops");
+    let two = status_of_part(Some(&earlier), &now, "drops");
     assert_eq!(two.message, "being dropped: /map: 9 too large, and 1 more");
     let counted = two.values.iter().find(|(key, _)| !key.ends_with("lately")).unwrap();
     assert_eq!(*counted, ("/map: too large".into(), "9".into()), "what grows comes first");
@@ -172,7 +172,7 @@ fn recent_drops_of_a_topic_are_reported_with_their_reason() {
     let earlier = status(10.0);
     let mut now = status(11.0);
     *now.topics[1].dropped.get_mut("superseded").unwrap() += 8;
-    let drops = told(Some(&earlier), &now, "drops");
+    let drops = status_of_part(Some(&earlier), &now, "drops");
     let words = "41 % of messages dropped in the last 10 s: newer ones replaced them \
                  (link to base carried 5.8 Mbps; 10.6 Mbps wanted)";
     let of = "/camera/front/image_color/compressed > base";
@@ -180,7 +180,7 @@ fn recent_drops_of_a_topic_are_reported_with_their_reason() {
     assert_eq!(value(&drops, &format!("{of} lately")), words);
     // Drops for another reason are reported as a count.
     now.topics[1].dropped.insert("expired".into(), 1300);
-    let drops = told(Some(&earlier), &now, "drops");
+    let drops = status_of_part(Some(&earlier), &now, "drops");
     assert_eq!(drops.message, format!("being dropped: {of}: 96 expired, and 1 more"));
 }
 
@@ -190,7 +190,7 @@ fn excluded_topics_are_reported_without_a_warning() {
     let mut now = status(11.0);
     now.topics[0].rate_limited = 1000;
     now.topics[0].dropped.insert("no_named_frame".into(), 500);
-    let drops = told(Some(&earlier), &now, "drops");
+    let drops = status_of_part(Some(&earlier), &now, "drops");
     assert_eq!(drops.level, Level::Ok);
     assert_eq!(value(&drops, "/scan > base: rate limited"), "1000");
 }
@@ -199,25 +199,25 @@ fn excluded_topics_are_reported_without_a_warning() {
 fn the_node_reports_its_gateway_and_recent_events() {
     let earlier = status(10.0);
     let mut now = status(11.0);
-    let well = told(Some(&earlier), &now, "node");
+    let well = status_of_part(Some(&earlier), &now, "node");
     assert_eq!((well.level, &*well.message), (Level::Ok, "running"));
     assert_eq!(value(&well, "ros1"), "http://localhost:11311 up");
     now.notices.push("two nodes are named 'base'".into());
-    let told_new = told(Some(&earlier), &now, "node");
+    let told_new = status_of_part(Some(&earlier), &now, "node");
     assert_eq!((told_new.level, &*told_new.message), (Level::Warn, "two nodes are named 'base'"));
     assert_eq!(value(&told_new, "notice 1"), "two nodes are named 'base'");
-    assert_eq!(told(Some(&now), &now, "node").level, Level::Ok, "it is no news any more");
+    assert_eq!(status_of_part(Some(&now), &now, "node").level, Level::Ok, "it is no news any more");
     now.gateways[0].trouble = "/x is not published".into();
-    assert_eq!(told(Some(&now), &now, "node").message, "/x is not published");
+    assert_eq!(status_of_part(Some(&now), &now, "node").message, "/x is not published");
     now.gateways[0].connected = false;
     now.gateways[0].trouble = String::new();
-    let absent = told(Some(&now), &now, "node");
+    let absent = status_of_part(Some(&now), &now, "node");
     assert_eq!(absent.level, Level::Error);
     assert_eq!(absent.message, "ros1 at http://localhost:11311 is down");
 }
 
 #[test]
-fn whatever_happens_the_array_stays_small() {
+fn the_diagnostics_array_is_bounded() {
     let mut now = status(10.0);
     let (template, links) = (now.topics[0].clone(), now.topics[1].links.clone());
     now.topics = (0..1000)
@@ -231,7 +231,7 @@ fn whatever_happens_the_array_stays_small() {
         .collect();
     now.notices = vec!["é".repeat(10_000); 50];
     now.gateways[0].trouble = "x".repeat(1_000_000);
-    let drops = told(None, &now, "drops");
+    let drops = status_of_part(None, &now, "drops");
     let sum: u64 = drops.values.iter().map(|(_, count)| count.parse::<u64>().unwrap()).sum();
     let rejected: u64 = now.gateways[0].rejected.iter().map(|it| it.count).sum();
     let refused: u64 = now.packets_refused.values().sum();
@@ -242,7 +242,7 @@ fn whatever_happens_the_array_stays_small() {
 }
 
 #[test]
-fn after_a_while_without_listeners_nothing_counts_as_new() {
+fn drops_without_listeners_are_not_reported_as_new() {
     let mut diagnostics = diagnostics("").unwrap();
     for second in 0..2 * WINDOW {
         diagnostics.message(status(second as f64), STAMP).unwrap();

@@ -175,7 +175,7 @@ impl Place {
 
     fn send(&self, listen: &Listen, beacon: &[u8]) -> io::Result<usize> {
         let group = self.aim(listen.socket(), listen.address.port())?;
-        listen.socket().send_to(beacon, listen.mapped(group))
+        listen.socket().send_to(beacon, listen.mapped_address(group))
     }
 }
 

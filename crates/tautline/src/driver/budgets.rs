@@ -236,7 +236,7 @@ mod tests {
     /// 2026-11-25 08:00 UTC.
     const NOW: u64 = 1_795_593_600;
 
-    fn said(used: u64, now: u64) -> Vec<String> {
+    fn notices_for(used: u64, now: u64) -> Vec<String> {
         let budget = Budget::parse("1MB/30d").unwrap();
         let name = LinkName { peer: "base".into(), link: "lte".into() };
         let mut account = Account::begin(NOW);
@@ -245,27 +245,27 @@ mod tests {
     }
 
     #[test]
-    fn there_is_a_notice_from_four_fifths_on_another_when_the_budget_is_used_up_and_none_before() {
-        assert!(said(799_999, NOW).is_empty());
-        let [nearly] = &said(800_000, NOW)[..] else { panic!() };
+    fn budget_notices_appear_at_four_fifths_and_at_the_end() {
+        assert!(notices_for(799_999, NOW).is_empty());
+        let [nearly] = &notices_for(800_000, NOW)[..] else { panic!() };
         assert!(
             nearly.contains("80 % of the budget of link 'lte' to 'base' (1MB/30d) are used;"),
             "{nearly}"
         );
         assert!(nearly.contains("2026-12-25T08:00:00.000Z"), "{nearly}");
         assert_eq!(
-            said(999_999, NOW),
+            notices_for(999_999, NOW),
             *std::slice::from_ref(nearly),
             "one notice in all of the period"
         );
-        let [spent] = &said(1_000_000, NOW)[..] else { panic!() };
+        let [spent] = &notices_for(1_000_000, NOW)[..] else { panic!() };
         assert!(spent.contains("is used up until 2026-12-25T08:00:00.000Z: only"), "{spent}");
     }
 
     #[test]
-    fn a_clock_before_the_period_is_explained() {
-        let [back] = &said(0, NOW - 1)[..] else { panic!() };
+    fn a_clock_before_the_period_is_reported() {
+        let [back] = &notices_for(0, NOW - 1)[..] else { panic!() };
         assert!(back.contains("clock is before the start of the period, 2026-11-25"), "{back}");
-        assert_eq!(said(1_000_000, 0).len(), 2);
+        assert_eq!(notices_for(1_000_000, 0).len(), 2);
     }
 }

@@ -40,7 +40,7 @@ impl Driver {
         // Outside of the driver, which may then change its thread until it runs.
         let mut ready = Vec::with_capacity(MAX_READY);
         loop {
-            let wake_at = [next_alive, Some(next_sweep), self.drain_until, self.news.due()];
+            let wake_at = [next_alive, Some(next_sweep), self.drain_until, self.news.next_due()];
             self.wait(wake_at.into_iter().flatten().min(), &mut ready)?;
             self.reader.read_sockets(&mut self.common, &mut self.links);
             self.take_inputs(gateway, codec);
@@ -62,7 +62,7 @@ impl Driver {
                 next_alive = Some(now + watchdog.every);
             }
             self.drain(gateway, codec);
-            if self.finished() {
+            if self.finish_iteration() {
                 return Ok(());
             }
         }
@@ -86,7 +86,7 @@ impl Driver {
         };
         self.common.listen.wait(timeout, ready)?;
         for event in ready.iter() {
-            match listen::ready(event) {
+            match listen::ready_source(event) {
                 Ready::Listen => self.reader.is_listen_readable = true,
                 Ready::Wake => drop(rustix::io::read(self.waiting.wake(), &mut [0u8; 8])),
                 Ready::Link(index, place) => {
@@ -131,7 +131,7 @@ impl Driver {
 
     fn take_input(&mut self, gateway: &dyn Gateway, codec: &Codec, input: Input) {
         let now = self.common.now();
-        self.waiting.taken(&input);
+        self.waiting.on_input_taken(&input);
         match input {
             // Its publisher does not count on it; the queues would never be empty.
             Input::Local(LocalEvent::Message { .. }) if self.drain_until.is_some() => {}
@@ -156,7 +156,7 @@ impl Driver {
             Input::Status(question) => question.answer(|| self.status(gateway, codec)),
             Input::Changed(by, outcome) => {
                 let outcome = outcome.as_ref().map(Vec::as_slice).map_err(String::as_str);
-                self.common.shared.recorder.changed(by, outcome);
+                self.common.shared.recorder.record_change(by, outcome);
             }
             Input::Change(change, by, question) => {
                 let cx = &mut self.common.context(now);
@@ -181,7 +181,7 @@ impl Driver {
         let refused = [
             (RefusedInput::InletFull, self.waiting.refused.load(Ordering::Relaxed)),
             (RefusedInput::CodecBehind, codec.dropped.load(Ordering::Relaxed)),
-            (RefusedInput::OverTime, self.reader.usage.dropped()),
+            (RefusedInput::OverTime, self.reader.usage.dropped_packets()),
         ];
         let teams = self.teams.reports(common);
         let exchange = common.exchange(&self.topics);
@@ -277,7 +277,7 @@ impl Driver {
         self.topics.on_codec(&mut self.common.context(now), done);
     }
 
-    fn finished(&mut self) -> bool {
+    fn finish_iteration(&mut self) -> bool {
         let Some(until) = self.drain_until else { return false };
         let now = self.common.now();
         if now < until && (self.is_encoding || !self.common.endpoint.is_drained()) {

@@ -149,7 +149,7 @@ impl Link {
 
     /// Opens the socket of the trial, if the link has one. Without the socket, only the trial fails.
     pub(super) fn open_trial(&mut self, listen: &Listen, marking: Option<&Marking>) {
-        let Some((path, port)) = self.path.clone().zip(self.port.tried()) else { return };
+        let Some((path, port)) = self.path.clone().zip(self.port.tried_port()) else { return };
         // Packets without messages have the highest class.
         let Some((class, dscp)) = marks(marking).pop() else { return };
         let node = SocketAddr::new(listen.address.ip(), port);

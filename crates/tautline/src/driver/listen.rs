@@ -41,7 +41,7 @@ pub(super) fn tag(link: usize, place: usize) -> u64 {
 }
 
 /// Returns what has the [`tag`] of an event.
-pub(super) fn ready(event: &epoll::Event) -> Ready {
+pub(super) fn ready_source(event: &epoll::Event) -> Ready {
     match event.data.u64() {
         TAG_LISTEN => Ready::Listen,
         TAG_WAKE => Ready::Wake,
@@ -103,13 +103,13 @@ impl Listen {
     /// Sends a reply, which is not worth a second attempt.
     pub(super) fn send(&self, transmit: &Transmit) {
         let Transmit { datagram, local, remote, .. } = transmit;
-        if let Err(error) = self.socket.send(datagram, *local, self.mapped(*remote)) {
+        if let Err(error) = self.socket.send(datagram, *local, self.mapped_address(*remote)) {
             tracing::debug!(%error, %remote, "a reply was not sent");
         }
     }
 
     /// Converts an address for this socket.
-    pub(super) fn mapped(&self, remote: SocketAddr) -> SocketAddr {
+    pub(super) fn mapped_address(&self, remote: SocketAddr) -> SocketAddr {
         match remote {
             SocketAddr::V4(v4) if self.address.is_ipv6() => {
                 SocketAddr::new(v4.ip().to_ipv6_mapped().into(), v4.port())

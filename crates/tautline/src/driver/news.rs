@@ -64,7 +64,7 @@ impl News {
     }
 
     /// Returns the time at which [`News::report_changed`] has work.
-    pub(super) fn due(&self) -> Option<Instant> {
+    pub(super) fn next_due(&self) -> Option<Instant> {
         self.due
     }
 

@@ -34,8 +34,8 @@ impl Comparison {
         if self.planned.is_empty() {
             return;
         }
-        self.planned.find_rules(topics.exported().keys());
-        let observed = Observer { planned: &self.planned, common, topics, radios }.observed();
+        self.planned.find_rules(topics.exported_topics().keys());
+        let observed = Observer { planned: &self.planned, common, topics, radios }.observe();
         for change in self.planned.follow(now, &observed) {
             let shared = &mut common.shared;
             if change.failed {
@@ -70,7 +70,7 @@ struct Observer<'a> {
 }
 
 impl Observer<'_> {
-    fn observed(&self) -> Observed {
+    fn observe(&self) -> Observed {
         let endpoint = &self.common.endpoint;
         let links: Vec<LinkView<'_>> =
             endpoint.links().filter_map(|id| endpoint.link(id)).collect();
@@ -86,7 +86,7 @@ impl Observer<'_> {
     fn observed_topics(&self) -> BTreeMap<(usize, String), TopicCounts> {
         let endpoint = &self.common.endpoint;
         let mut counted = BTreeMap::<_, TopicCounts>::new();
-        for (name, local) in self.topics.exported() {
+        for (name, local) in self.topics.exported_topics() {
             let Some(rule) = self.planned.rule_of(name) else { continue };
             for key in local.keys() {
                 let Some((_, _, stats)) = endpoint.peer(key.peer).channel_out(key.channel) else {
@@ -147,7 +147,7 @@ impl Observer<'_> {
     /// Payload of topics to these peers that the file does not plan.
     fn unplanned_bytes(&self, is_counted: impl Fn(PeerId) -> bool) -> u64 {
         let endpoint = &self.common.endpoint;
-        let local = self.topics.exported().iter();
+        let local = self.topics.exported_topics().iter();
         let unplanned = local.filter(|(name, _)| self.planned.rule_of(name).is_none());
         let keys = unplanned.flat_map(|(_, local)| local.keys()).filter(|key| is_counted(key.peer));
         let sent = keys.filter_map(|key| endpoint.peer(key.peer).channel_out(key.channel));
@@ -157,7 +157,7 @@ impl Observer<'_> {
     /// Messages to these peers that were dropped because the radio was too slow.
     fn too_slow(&self, peers: &BTreeSet<PeerId>) -> u64 {
         let endpoint = &self.common.endpoint;
-        let keys = self.topics.exported().values().flat_map(LocalTopic::keys);
+        let keys = self.topics.exported_topics().values().flat_map(LocalTopic::keys);
         let of_peers = keys.filter(|key| peers.contains(&key.peer));
         let dropped = of_peers.filter_map(|key| endpoint.peer(key.peer).channel_out(key.channel));
         let reasons = dropped.flat_map(|(_, _, stats)| Vec::from_iter(stats.dropped.iter()));

@@ -100,7 +100,7 @@ impl SourcePort {
         true
     }
 
-    pub(super) fn tried(&self) -> Option<u16> {
+    pub(super) fn tried_port(&self) -> Option<u16> {
         self.search.as_ref()?.port
     }
 
@@ -143,14 +143,14 @@ mod tests {
     }
 
     #[test]
-    fn a_link_with_a_port_of_its_own_tries_that_of_the_node_in_turn() {
+    fn a_link_with_its_own_port_also_tries_the_nodes_port() {
         let mut port = SourcePort { own: Some(40_000), ..SourcePort::default() };
         let order: Vec<Trial> = trials(&mut port).into_iter().map(|(_, trial)| trial).collect();
         assert_eq!(order[..4], [Trial::Fresh, Trial::Node, Trial::Fresh, Trial::Node]);
     }
 
     #[test]
-    fn the_answered_port_is_kept_until_the_nodes_is_answered() {
+    fn the_answered_port_is_used_until_the_nodes_port_answers() {
         let mut port = SourcePort::default();
         for (tried, kept) in [(40_000, 40_000), (40_001, 40_001), (18470, 18470)] {
             assert_eq!(port.adopt(18470), None, "nothing is tried");

@@ -45,7 +45,7 @@ impl Radios {
     /// Returns the radio by which responses to `from`, the source of a datagram, leave. Packets that
     /// anybody can forge cause no lookup: under flood the lookups alone would delay the loop for a
     /// hundredth of its time.
-    pub(super) fn towards(
+    pub(super) fn radio_towards(
         &mut self,
         common: &mut Common,
         links: &[Link],

@@ -96,7 +96,7 @@ impl PacketReader {
         let mut now = received;
         while let Some(datagram) = inbox.take(now.since(received)) {
             let bytes = inbox.bytes(&datagram);
-            let radio = links.radios.towards(common, &links.table, datagram.from, bytes);
+            let radio = links.radios.radio_towards(common, &links.table, datagram.from, bytes);
             now = common.now();
             self.handle(common, &mut now, (radio, datagram.from), &mut inbox, &datagram);
         }

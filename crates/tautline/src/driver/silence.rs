@@ -50,7 +50,7 @@ type PeerNotice = (String, String);
 impl Silence {
     /// Adds a notice about each peer that was never heard; called once per second.
     pub(super) fn follow(&mut self, now: Instant, common: &mut Common, links: &[Link]) {
-        let awaited = awaited(&common.endpoint, links);
+        let awaited = awaited_peers(&common.endpoint, links);
         let (untrue, new) = self.check(now, awaited, common.listen.address.port());
         for (name, text) in untrue {
             common.shared.notices.remove(&Cause::Peer(name), &text);
@@ -150,7 +150,7 @@ fn notice_text(name: &str, Paths { addresses, relays }: &Paths, port: u16) -> St
 }
 
 /// Returns the peers that are to be reached and without a session, and how they are to be reached.
-fn awaited(endpoint: &Endpoint, links: &[Link]) -> BTreeMap<String, Paths> {
+fn awaited_peers(endpoint: &Endpoint, links: &[Link]) -> BTreeMap<String, Paths> {
     let mut awaited: BTreeMap<String, Paths> = BTreeMap::new();
     for link in links {
         let Some(view) = endpoint.link(link.id) else { continue };
@@ -186,7 +186,7 @@ mod tests {
         Instant(0) + Duration::from_secs(seconds)
     }
 
-    fn awaited(all: &[(&str, &str)]) -> BTreeMap<String, Paths> {
+    fn awaited_peers(all: &[(&str, &str)]) -> BTreeMap<String, Paths> {
         let paths = |address: &str| Paths {
             addresses: vec![(address.parse().unwrap(), "10.0.0.5".into())],
             relays: vec![],
@@ -195,9 +195,9 @@ mod tests {
     }
 
     #[test]
-    fn a_peer_that_is_never_heard_has_one_notice_until_its_session() {
+    fn a_silent_peer_has_one_notice_until_its_session() {
         let mut silence = Silence::default();
-        let robot = awaited(&[("robot1", "10.0.0.5:18470")]);
+        let robot = awaited_peers(&[("robot1", "10.0.0.5:18470")]);
         let mut added = Vec::new();
         for second in 0..60 {
             let (untrue, new) = silence.check(at(second), robot.clone(), 18470);
@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn a_peer_that_is_never_heard_through_its_relays_has_a_notice_of_its_own() {
+    fn a_peer_that_is_silent_through_relays_has_a_separate_notice() {
         let mut silence = Silence::default();
         let paths = Paths { addresses: vec![], relays: vec!["base".into(), "truck".into()] };
         let robot = BTreeMap::from([("robot1".to_owned(), paths)]);
@@ -227,10 +227,10 @@ mod tests {
     }
 
     #[test]
-    fn another_address_is_tried_for_the_whole_time_again() {
+    fn another_address_restarts_the_time_limit() {
         let mut silence = Silence::default();
-        let old = awaited(&[("a", "10.0.0.5:1")]);
-        let new = awaited(&[("a", "10.0.0.6:1")]);
+        let old = awaited_peers(&[("a", "10.0.0.5:1")]);
+        let new = awaited_peers(&[("a", "10.0.0.6:1")]);
         silence.check(at(0), old.clone(), 2);
         assert_eq!(silence.check(at(10), old, 2).1.len(), 1);
         let (untrue, added) = silence.check(at(11), new.clone(), 2);
@@ -241,9 +241,9 @@ mod tests {
     }
 
     #[test]
-    fn a_handshake_with_a_notice_of_its_own_is_no_silence() {
+    fn a_failed_handshake_with_a_notice_is_not_reported_as_silence() {
         let mut silence = Silence::default();
-        let both = awaited(&[("a", "10.0.0.5:1"), ("b", "10.0.0.6:1")]);
+        let both = awaited_peers(&[("a", "10.0.0.5:1"), ("b", "10.0.0.6:1")]);
         silence.check(at(0), both.clone(), 1);
         let from = Place::Udp("10.0.0.5:9".parse().unwrap());
         silence.on_event(&Event::Notice(Notice::Version { from, theirs: 1, ours: 2 }));

@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn the_kernels_limits_are_kept() {
+    fn the_limits_of_the_kernel_are_respected() {
         assert!(!train(&[100; MAX_PACKETS]).takes(&packet(100), None));
         assert!(!train(&[1472; 44]).takes(&packet(1472), None));
     }

@@ -82,7 +82,7 @@ impl Usage {
     }
 
     /// Returns the number of packets dropped because their peers had used up their shares.
-    pub(super) fn dropped(&self) -> u64 {
+    pub(super) fn dropped_packets(&self) -> u64 {
         self.0.iter().map(|budget| budget.dropped).sum()
     }
 }
@@ -114,12 +114,12 @@ mod tests {
             (admitted as f64 - expected).abs() < 20.0,
             "{admitted} of 20000, {expected} expected"
         );
-        assert_eq!(usage.dropped(), 20_000 - admitted);
+        assert_eq!(usage.dropped_packets(), 20_000 - admitted);
         assert_eq!(usage.admit(at(now), PeerId(1)), Admission::Granted);
     }
 
     #[test]
-    fn the_first_drop_after_a_while_is_news() {
+    fn the_first_drop_after_a_pause_is_reported() {
         let mut usage = Usage::default();
         usage.admit(at(0), PEER);
         usage.charge(at(0), at(60_000_000), PEER);

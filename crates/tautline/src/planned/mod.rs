@@ -150,13 +150,13 @@ struct Reading {
 
 impl Reading {
     /// Of a window in which nothing contradicts the plan.
-    fn nothing(expected: f64, length: Duration) -> Self {
+    fn as_planned(expected: f64, length: Duration) -> Self {
         let sustained = length * SUSTAINED;
         Self { expected, measured: None, judgement: Judgement::Holds, sustained }
     }
 
     /// Of a value that must not exceed the limits.
-    fn measured(expected: f64, measured: f64, judgement: Judgement, length: Duration) -> Self {
+    fn from_value(expected: f64, measured: f64, judgement: Judgement, length: Duration) -> Self {
         let sustained = length * SUSTAINED;
         Self { expected, measured: Some(measured), judgement, sustained }
     }
@@ -376,7 +376,7 @@ impl Planned {
             );
             let (Some(grown), Some(model)) = (grown, model.as_deref()) else { continue };
             let key = |assumption| Key::Radio(name.clone(), assumption);
-            readings.push((key(Assumption::BitRate), carried(model, &grown, was_busy)));
+            readings.push((key(Assumption::BitRate), reading_of_radio(model, &grown, was_busy)));
             if plans_topics {
                 readings.push((key(Assumption::Unplanned), unplanned(model, &grown)));
             }
@@ -455,14 +455,14 @@ fn rate(number: usize, topic: &PlannedTopic, of_peers: &[Growth<2>]) -> Option<(
     let hz = |it: &Growth<2>| it.counts[0] as f64 / it.seconds;
     let most = of_peers.iter().max_by(|a, b| hz(a).total_cmp(&hz(b)));
     let reading = match most {
-        None => Reading::nothing(expected, length),
+        None => Reading::as_planned(expected, length),
         Some(most) => {
             // A window holds one message more or less than its time.
             let in_window = expected * most.seconds;
             let (fails_above, holds_to) =
                 (in_window * FAILS_ABOVE + 1.0, in_window * HOLDS_TO + 1.0);
             let judgement = Judgement::with_limits(most.counts[0] as f64, fails_above, holds_to);
-            Reading::measured(expected, hz(most), judgement, length)
+            Reading::from_value(expected, hz(most), judgement, length)
         }
     };
     Some((Key::Topic(number, Assumption::Rate), reading))
@@ -473,12 +473,12 @@ fn size(number: usize, topic: &PlannedTopic, of_peers: &[Growth<2>]) -> Option<(
     let (expected, length) = (topic.bytes? as f64, topic.window());
     let [messages, bytes] = [0, 1].map(|it| of_peers.iter().map(|of| of.counts[it]).sum::<u64>());
     let reading = match messages {
-        0 => Reading::nothing(expected, length),
+        0 => Reading::as_planned(expected, length),
         messages => {
             let mean = bytes as f64 / messages as f64;
             let judgement =
                 Judgement::with_limits(mean, expected * FAILS_ABOVE, expected * HOLDS_TO);
-            Reading::measured(expected, mean, judgement, length)
+            Reading::from_value(expected, mean, judgement, length)
         }
     };
     Some((Key::Topic(number, Assumption::Size), reading))
@@ -495,7 +495,7 @@ fn loss(channel: &Channel, [acked, lost, late]: [u64; 3]) -> Option<Reading> {
     let fails_above = count * (expected * LOSS_FAILS_ABOVE + LOSS_TOLERANCE) + LOST_PACKETS;
     let holds_to = count * (expected + LOSS_TOLERANCE / 2.0) + LOST_PACKETS;
     let judgement = Judgement::with_limits(lost as f64, fails_above, holds_to);
-    Some(Reading::measured(expected, lost as f64 / count, judgement, WINDOW))
+    Some(Reading::from_value(expected, lost as f64 / count, judgement, WINDOW))
 }
 
 fn round_trip(model: &dyn ChannelModel, measured_ms: f64) -> Option<Reading> {
@@ -504,22 +504,22 @@ fn round_trip(model: &dyn ChannelModel, measured_ms: f64) -> Option<Reading> {
     let fails_above = expected_ms * FAILS_ABOVE + packets_ms + ROUND_TRIP_TOLERANCE_MS;
     let holds_to = expected_ms * HOLDS_TO + packets_ms + ROUND_TRIP_TOLERANCE_MS / 2.0;
     let judgement = Judgement::with_limits(measured_ms, fails_above, holds_to);
-    Some(Reading::measured(expected_ms, measured_ms, judgement, WINDOW))
+    Some(Reading::from_value(expected_ms, measured_ms, judgement, WINDOW))
 }
 
 /// Of a radio: only one that is full shows what it carries.
-fn carried(model: &dyn ChannelModel, grown: &Growth<6>, was_busy: bool) -> Reading {
+fn reading_of_radio(model: &dyn ChannelModel, grown: &Growth<6>, was_busy: bool) -> Reading {
     let [sent_bytes, sent_packets, received_bytes, received_packets, too_slow, _] = grown.counts;
     let (bytes, packets) = (sent_bytes + received_bytes, sent_packets + received_packets);
     if !was_busy || too_slow == 0 || packets == 0 {
-        return Reading::nothing(model.capacity_bps(FULL_PACKET), WINDOW);
+        return Reading::as_planned(model.capacity_bps(FULL_PACKET), WINDOW);
     }
     let expected = model.capacity_bps((bytes / packets).max(1) as u32);
     let bps = bytes as f64 * 8.0 / grown.seconds;
     let limit = |fraction: f64| -expected * fraction;
     let judgement =
         Judgement::with_limits(-bps, limit(CARRIED_FAILS_BELOW), limit(CARRIED_HOLDS_FROM));
-    Reading::measured(expected, bps, judgement, WINDOW)
+    Reading::from_value(expected, bps, judgement, WINDOW)
 }
 
 fn unplanned(model: &dyn ChannelModel, grown: &Growth<6>) -> Reading {
@@ -527,7 +527,7 @@ fn unplanned(model: &dyn ChannelModel, grown: &Growth<6>) -> Reading {
     let (bps, capacity) = (bytes as f64 * 8.0 / grown.seconds, model.capacity_bps(FULL_PACKET));
     let [fails_above, holds_to] =
         [UNPLANNED_FAILS_ABOVE, UNPLANNED_HOLDS_TO].map(|it| it * capacity);
-    Reading::measured(0.0, bps, Judgement::with_limits(bps, fails_above, holds_to), WINDOW)
+    Reading::from_value(0.0, bps, Judgement::with_limits(bps, fails_above, holds_to), WINDOW)
 }
 
 #[cfg(test)]

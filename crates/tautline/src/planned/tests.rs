@@ -7,7 +7,7 @@ use crate::config::{self, Surroundings};
 const FILE: &str =
     "name: robot\nsecurity: none\nros1: false\npeers: { base: 10.0.0.1, hub: 10.0.0.2 }\n";
 
-fn planned(lines: &str) -> Planned {
+fn planned_topics(lines: &str) -> Planned {
     let checked = config::parse(&format!("{FILE}{lines}"), &Surroundings::default()).unwrap();
     Planned::new(&checked.config, Some(model))
 }
@@ -87,7 +87,7 @@ const TOPIC: &str = "topics: { /image: { expect: { rate: 15Hz, size: 40kB } } }"
 
 #[test]
 fn a_topic_that_is_too_fast_fails_once_and_holds_once_it_is_slower() {
-    let mut planned = planned(TOPIC);
+    let mut planned = planned_topics(TOPIC);
     let mut changes = run(&mut planned, 0..100, |second| messages(22 * second, 40_000));
     let (second, failed) = changes.pop().unwrap();
     assert!(changes.is_empty());
@@ -113,7 +113,7 @@ fn a_topic_that_is_too_fast_fails_once_and_holds_once_it_is_slower() {
 
 #[test]
 fn a_burst_that_is_shorter_than_a_window_changes_nothing() {
-    let mut planned = planned(TOPIC);
+    let mut planned = planned_topics(TOPIC);
     // 600 messages at once every minute, and 4 per second else.
     let bursts = |second: u64| messages(4 * second + 600 * (second / 60), 40_000);
     assert_eq!(run(&mut planned, 0..1000, bursts), []);
@@ -123,14 +123,14 @@ fn a_burst_that_is_shorter_than_a_window_changes_nothing() {
 fn a_rate_as_planned_never_fails_whatever_its_phase() {
     for mhz in [13_u64, 100, 333, 1000, 15_000] {
         let file = format!("topics: {{ /t: {{ expect: {{ rate: {}Hz }} }} }}", mhz as f64 / 1e3);
-        let mut planned = planned(&file);
+        let mut planned = planned_topics(&file);
         assert_eq!(run(&mut planned, 0..2000, |second| messages(mhz * second / 1000, 10)), []);
     }
 }
 
 #[test]
 fn a_slow_topic_is_measured_for_longer() {
-    let mut planned = planned("topics: { /map: { expect: { rate: 0.1Hz } } }");
+    let mut planned = planned_topics("topics: { /map: { expect: { rate: 0.1Hz } } }");
     let changes = run(&mut planned, 0..1000, |second| messages(second * 3 / 20, 10));
     assert_eq!(changes.len(), 1, "0.15 Hz: {changes:?}");
     assert!(changes[0].0 >= 300);
@@ -138,24 +138,24 @@ fn a_slow_topic_is_measured_for_longer() {
 
 #[test]
 fn messages_that_are_too_large_fail_by_their_mean() {
-    let mut planned = planned(TOPIC);
+    let mut planned = planned_topics(TOPIC);
     let changes = run(&mut planned, 0..60, |second| messages(15 * second, 50_000));
     let [(30, change)] = &changes[..] else { panic!("{changes:?}") };
     assert!(change.notice.contains("/image: messages of 50 kB measured, 40 kB expected"));
 }
 
 #[test]
-fn the_limit_of_the_rule_is_the_most_that_is_expected() {
+fn the_rate_limit_of_a_rule_bounds_its_expectation() {
     let rule = "topics: { /image: { rate: 5Hz, expect: { rate: 15Hz } } }";
-    let mut planned = planned(rule);
+    let mut planned = planned_topics(rule);
     run(&mut planned, 0..60, |second| messages(7 * second, 1));
     let report = &planned.reports(at(60))[0];
     assert_eq!((report.expected, report.failed_for_s.is_some()), (5.0, true));
 }
 
 #[test]
-fn a_topic_that_is_no_longer_sent_is_as_planned() {
-    let mut planned = planned(TOPIC);
+fn a_topic_that_is_no_longer_sent_meets_its_plan() {
+    let mut planned = planned_topics(TOPIC);
     run(&mut planned, 0..60, |second| messages(22 * second, 1));
     let changes = run(&mut planned, 60..100, |_| Observed::default());
     assert!(matches!(&changes[..], [(80, Change { failed: false, .. })]), "{changes:?}");
@@ -163,15 +163,15 @@ fn a_topic_that_is_no_longer_sent_is_as_planned() {
 }
 
 #[test]
-fn without_a_plan_there_is_nothing_to_say() {
-    let planned = planned("topics: { /image: { priority: 20 } }");
+fn nothing_is_reported_without_a_plan() {
+    let planned = planned_topics("topics: { /image: { priority: 20 } }");
     assert!(planned.is_empty() && planned.reports(at(0)).is_empty());
 }
 
 #[test]
 fn only_the_first_rule_that_matches_plans_a_topic() {
     let rules = "topics: { /camera/info: {}, /camera/**: { expect: { rate: 5Hz } } }";
-    let mut planned = planned(rules);
+    let mut planned = planned_topics(rules);
     let names = ["/camera/info", "/camera/image", "/other"].map(str::to_owned);
     for _ in 0..2 {
         planned.find_rules(names.iter());
@@ -186,7 +186,7 @@ const CHANNEL: &str = "radios: { wlan0: { channel: \"wifi:6Mbps,loss=1%\" } }";
 #[test]
 fn a_link_that_loses_more_than_planned_fails() {
     for (lost_per_mille, fails) in [(10, false), (20, false), (30, true), (500, true)] {
-        let mut planned = planned(CHANNEL);
+        let mut planned = planned_topics(CHANNEL);
         let changes = run(&mut planned, 0..100, |second| {
             let packets = 100 * second;
             let lost = packets * lost_per_mille / 1000;
@@ -202,7 +202,7 @@ fn a_link_that_loses_more_than_planned_fails() {
 
 #[test]
 fn few_packets_show_no_loss() {
-    let mut planned = planned(CHANNEL);
+    let mut planned = planned_topics(CHANNEL);
     assert_eq!(run(&mut planned, 0..100, |second| on_link(second, 3 * second, None)), []);
 }
 
@@ -210,7 +210,7 @@ fn few_packets_show_no_loss() {
 #[test]
 fn a_peer_causes_no_more_changes_than_time_allows() {
     for period in 1..200 {
-        let mut planned = planned(CHANNEL);
+        let mut planned = planned_topics(CHANNEL);
         let mut counts = [0, 0];
         let changes = run(&mut planned, 0..2000, |second| {
             counts[usize::from(second / period % 2 == 0)] += 100;
@@ -222,8 +222,8 @@ fn a_peer_causes_no_more_changes_than_time_allows() {
 }
 
 #[test]
-fn a_link_that_is_removed_takes_its_notice_with_it() {
-    let mut planned = planned(CHANNEL);
+fn the_notice_of_a_removed_link_is_removed() {
+    let mut planned = planned_topics(CHANNEL);
     let mut changes = run(&mut planned, 0..60, |second| on_link(50 * second, 50 * second, None));
     changes.extend(run(&mut planned, 60..61, |_| Observed::default()));
     let [(_, failed), (60, gone)] = &changes[..] else { panic!("{changes:?}") };
@@ -232,10 +232,10 @@ fn a_link_that_is_removed_takes_its_notice_with_it() {
 }
 
 #[test]
-fn the_round_trip_of_a_line_has_room_for_packets() {
+fn the_planned_round_trip_includes_packets() {
     let line = "radios: { wlan0: { channel: \"line:2Mbps,delay=40ms\" } }";
     for (ms, fails) in [(80.0, false), (115.0, false), (125.0, true)] {
-        let mut planned = planned(line);
+        let mut planned = planned_topics(line);
         let changes = run(&mut planned, 0..60, |second| on_link(second, 0, Some(ms)));
         assert_eq!(changes.len(), usize::from(fails), "{ms}: {changes:?}");
     }
@@ -255,25 +255,25 @@ fn on_radio(second: u64, too_slow: u64, is_busy: bool) -> Observed {
 
 #[test]
 fn a_full_radio_that_carries_less_than_planned_fails() {
-    let mut wifi = planned(CHANNEL);
+    let mut wifi = planned_topics(CHANNEL);
     let changes = run(&mut wifi, 0..60, |second| on_radio(second, 10 * second, true));
     let [(30, change)] = &changes[..] else { panic!("{changes:?}") };
     let text = "wlan0: full, and carries 3 Mbps, 5.34 Mbps expected; its bit rate or 'rate'";
     assert!(change.notice.contains(text), "{}", change.notice);
     // One that is idle at times, or drops nothing, need not carry more.
     for (too_slow, is_busy_until) in [(0, 10), (10, 7)] {
-        let mut wifi = planned(CHANNEL);
+        let mut wifi = planned_topics(CHANNEL);
         let changes = run(&mut wifi, 0..200, |second| {
             on_radio(second, too_slow * second, second % 10 < is_busy_until)
         });
         assert_eq!(changes, []);
     }
-    let mut slow = planned("radios: { wlan0: { channel: \"line:3Mbps\" } }");
+    let mut slow = planned_topics("radios: { wlan0: { channel: \"line:3Mbps\" } }");
     assert_eq!(run(&mut slow, 0..60, |second| on_radio(second, second, true)), []);
 }
 
 #[test]
-fn topics_without_expectations_fail_if_they_take_a_part_of_the_radio() {
+fn unplanned_topics_fail_if_they_use_much_of_the_radio() {
     for (bytes, fails) in [(10_000, false), (40_000, true)] {
         let sent = |second: u64| {
             let mut observed = on_radio(second, 0, false);
@@ -281,8 +281,8 @@ fn topics_without_expectations_fail_if_they_take_a_part_of_the_radio() {
             observed
         };
         // A file that plans no topics expects none.
-        assert_eq!(run(&mut planned(CHANNEL), 0..60, sent), []);
-        let mut both = planned(&format!("{CHANNEL}\n{TOPIC}"));
+        assert_eq!(run(&mut planned_topics(CHANNEL), 0..60, sent), []);
+        let mut both = planned_topics(&format!("{CHANNEL}\n{TOPIC}"));
         let changes = run(&mut both, 0..60, sent);
         assert_eq!(changes.len(), usize::from(fails), "{changes:?}");
         if fails {

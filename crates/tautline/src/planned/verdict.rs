@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_sustained_failure_counts_and_it_counts_once() {
+    fn only_a_sustained_failure_is_reported_once() {
         let fails = [Some(Fails); 100];
         assert_eq!(turns(fails), [(20, Turn::Failed)]);
         let mut short = fails;
@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn a_value_that_wavers_around_the_limit_does_not_turn_the_verdict() {
+    fn a_value_around_the_limit_does_not_change_the_verdict() {
         let begin = [Some(Fails); 30];
         let wavering = [Fails, Between, Holds].map(Some).repeat(100);
         let end = [Some(Holds); 30];
@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn a_limit_has_two_sides() {
+    fn values_above_and_below_the_limits_fail() {
         let judge = |value| Judgement::with_limits(value, 1.1, 1.05);
         assert_eq!([1.05, 1.06, 1.1, 1.11].map(judge), [Holds, Between, Between, Fails]);
     }

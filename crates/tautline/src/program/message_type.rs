@@ -60,7 +60,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_definition_gives_the_hash_that_nodes_of_ros_compare() {
+    fn the_hash_of_a_type_follows_from_its_definition() {
         let text = MessageType::of_ros("std_msgs/String", "string data").unwrap().topic("/a");
         assert_eq!(text.type_hash, "992ce8a1687cec8c8bd883ec73ca41d1");
         let text = MessageType::of_ros("std_msgs/msg/String", "string data").unwrap().topic("/a");

@@ -104,7 +104,7 @@ impl Node {
         let mut plane = DataPlane::new(config)?;
         let (key, handle) = (plane.key(), plane.handle().of_program());
         let participant = Participant::new(plane.inlet(), plane.selector(), max_message);
-        plane.record_in(Audit::to(participant.clone()));
+        plane.record_in(Audit::with_sink(participant.clone()));
         let failed = |error| SystemError { what: "starting a thread", error };
         let announced = participant.clone();
         handle.spawn("program", move || announcer::run(&announced)).map_err(failed)?;

@@ -135,7 +135,7 @@ impl Participant {
         // The lock keeps the messages of a publisher in their order. The inlet never waits for room for
         // a message.
         let mut state = self.state();
-        let (repeats, event) = state.published(topic, source, payload)?;
+        let (repeats, event) = state.set_published(topic, source, payload)?;
         for event in repeats {
             self.emit(event);
         }
@@ -219,10 +219,10 @@ impl Gateway for ProgramGateway {
         participant.change(|state| match command {
             Command::Subscribe { topic } => state.read(&topic, true),
             Command::Unsubscribe { topic } => state.read(&topic, false),
-            Command::Advertise { topic } => state.advertised(topic),
+            Command::Advertise { topic } => state.on_advertised(topic),
             Command::Unadvertise { topic } => state.unadvertised(&topic),
             Command::Publish { topic, source, payload, origin } => {
-                state.arrived(&topic, source, payload, origin);
+                state.on_message(&topic, source, payload, origin);
             }
             Command::Forget { topic, source } => state.forget(&topic, source),
             Command::Serve { service } => state.peers_serve(service.name, true),
@@ -231,9 +231,9 @@ impl Gateway for ProgramGateway {
                 let inlet = participant.inlet.clone();
                 let expires = Instant::now().checked_add(patience);
                 let request = Request::new(inlet, service.clone(), call, request, expires);
-                state.called(request, service, call);
+                state.on_call(request, service, call);
             }
-            Command::Answer { call, outcome, .. } => state.answered(call, outcome),
+            Command::Answer { call, outcome, .. } => state.on_answer(call, outcome),
             Command::Reselect => state.reselect(),
             // A program has no nodes and no parameters of ROS.
             Command::Describe { .. }

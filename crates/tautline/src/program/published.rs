@@ -167,7 +167,7 @@ impl Published {
         }
         let chosen = |number: u32| source.is_none_or(|it| it.number == number);
         let publishers = self.publishers.iter_mut().filter(|(number, _)| chosen(**number));
-        publishers.flat_map(|(number, it)| it.repeat(topic, Source::here(*number))).collect()
+        publishers.flat_map(|(number, it)| it.repeat(topic, Source::local(*number))).collect()
     }
 
     /// Counts and keeps a message; returns its event if a peer subscribes.
@@ -178,7 +178,7 @@ impl Published {
 
     fn topic(&self, name: &str) -> Option<Topic> {
         let policies: Vec<Qos> = self.publishers.values().map(|it| it.qos).collect();
-        Some(Topic { qos: Qos::combined(&policies)?, ..self.message_type.topic(name) })
+        Some(Topic { qos: Qos::combined_offer(&policies)?, ..self.message_type.topic(name) })
     }
 
     /// Adds the events that tell the data plane of all changes, of a topic that may leave this node

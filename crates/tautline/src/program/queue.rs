@@ -213,7 +213,7 @@ mod tests {
     const TWO: Limits = Limits { entries: 2, bytes: 9 };
 
     #[test]
-    fn the_oldest_entry_of_a_full_queue_gives_way_and_is_counted() {
+    fn a_full_queue_drops_its_oldest_entry_and_counts_it() {
         let queue = Arc::new(Queue::new(TWO));
         let receiver = Receiver::new(queue.clone(), || {});
         (1..=3).for_each(|entry| queue.push_newest(entry, 1));
@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn an_entry_that_nobody_needs_takes_no_room_and_is_not_received() {
+    fn obsolete_entries_are_removed() {
         let queue = Arc::new(Queue::new(TWO));
         let receiver = Receiver::new(queue.clone(), || {});
         let now = Some(Instant::now());

@@ -106,7 +106,7 @@ impl State {
 
     /// Counts and keeps a message. Returns its event if a peer subscribes, after the events of
     /// earlier messages of its publisher for which a subscriber waits.
-    pub(super) fn published(
+    pub(super) fn set_published(
         &mut self,
         topic: &str,
         source: Source,
@@ -161,7 +161,7 @@ impl State {
     }
 
     /// Peers publish a topic.
-    pub(super) fn advertised(&mut self, topic: Topic) {
+    pub(super) fn on_advertised(&mut self, topic: Topic) {
         let name = topic.name.clone();
         let type_name = topic.type_name.as_str().into();
         let before = self.peers_topics.remove(&name);
@@ -176,7 +176,13 @@ impl State {
     }
 
     /// A message of a peer.
-    pub(super) fn arrived(&mut self, topic: &str, source: Source, payload: Bytes, origin: Origin) {
+    pub(super) fn on_message(
+        &mut self,
+        topic: &str,
+        source: Source,
+        payload: Bytes,
+        origin: Origin,
+    ) {
         let Some(known) = self.peers_topics.get_mut(topic) else { return };
         let type_name = known.type_name.clone();
         let message = Message { payload, type_name, source, age: origin.age };
@@ -235,7 +241,7 @@ impl State {
     }
 
     /// Queues a call of a peer for the program.
-    pub(super) fn called(&mut self, request: Request, service: String, call: CallId) {
+    pub(super) fn on_call(&mut self, request: Request, service: String, call: CallId) {
         let served = self.served.get(&service).and_then(|it| it.requests.as_ref());
         let not_taken = match served {
             Some(queue) => {
@@ -272,7 +278,7 @@ impl State {
         self.last_call
     }
 
-    pub(super) fn answered(&mut self, call: CallId, outcome: Outcome) {
+    pub(super) fn on_answer(&mut self, call: CallId, outcome: Outcome) {
         if let Some(call) = self.calls.get_mut(&call) {
             call.outcome.get_or_insert(outcome);
         }

@@ -83,7 +83,7 @@ fn publishers_that_leave_at_once_lose_nothing() {
 }
 
 #[test]
-fn late_joiners_get_what_is_kept_and_a_publisher_that_leaves_takes_it_away() {
+fn late_joiners_get_kept_messages_until_the_publisher_leaves() {
     let [robot, base] = pair(SENDS, ACCEPTS);
     let kept = Qos { transient_local: true, depth: 2, ..Qos::default() };
     let publisher = robot.publish_with("/map", "example/Map", kept).unwrap();
@@ -139,7 +139,7 @@ fn a_service_is_called_across_the_nodes_and_its_failures_are_reported() {
 }
 
 #[test]
-fn events_say_that_a_peer_came_and_went() {
+fn events_report_connected_and_disconnected_peers() {
     let [here, there] = ports();
     let text = |name: &str, port: u16, peer: &str, to: u16| {
         format!(
@@ -258,7 +258,7 @@ fn a_subscription_that_nobody_reads_does_not_starve_the_others() {
 }
 
 #[test]
-fn a_request_whose_caller_has_given_up_is_not_received() {
+fn a_request_whose_caller_timed_out_is_not_received() {
     let (inlet, inputs) = Inlet::new().unwrap();
     let gateway = gateway(&inlet);
     let server = service::serve(&gateway.0, "/a", "T").unwrap();
@@ -297,7 +297,7 @@ fn subscribe(gateway: &ProgramGateway) {
 }
 
 /// The events at the data plane, in short.
-fn told(inputs: &std::sync::mpsc::Receiver<Input>) -> Vec<String> {
+fn input_words(inputs: &std::sync::mpsc::Receiver<Input>) -> Vec<String> {
     let text = |input| match input {
         Input::Local(GatewayEvent::Offered(topic)) => format!("offered {}", topic.type_name),
         Input::Local(GatewayEvent::Withdrawn { .. }) => "withdrawn".into(),
@@ -314,37 +314,37 @@ fn told(inputs: &std::sync::mpsc::Receiver<Input>) -> Vec<String> {
     inputs.try_iter().map(text).collect()
 }
 
-fn kept() -> Qos {
+fn transient_local() -> Qos {
     Qos { transient_local: true, depth: 2, ..Qos::default() }
 }
 
 #[test]
-fn messages_that_are_repeated_stay_before_new_ones() {
+fn repeated_messages_precede_new_ones() {
     let (inlet, inputs) = Inlet::new().unwrap();
     let gateway = gateway(&inlet);
-    let publisher = of_publisher(&gateway, "/a", "T", kept());
-    let other = of_publisher(&gateway, "/a", "T", kept());
+    let publisher = of_publisher(&gateway, "/a", "T", transient_local());
+    let other = of_publisher(&gateway, "/a", "T", transient_local());
     announce(&gateway);
     publisher.send("one").unwrap();
     other.send("two").unwrap();
-    assert_eq!(told(&inputs), ["offered T"]);
+    assert_eq!(input_words(&inputs), ["offered T"]);
     subscribe(&gateway);
     // The announcer has taken its events, and has not passed them.
     let events = gateway.0.untold_events().unwrap();
     publisher.send("three").unwrap();
-    assert_eq!(told(&inputs), ["0 again one", "0 new three"]);
+    assert_eq!(input_words(&inputs), ["0 again one", "0 new three"]);
     events.into_iter().for_each(|it| _ = gateway.0.emit(it));
     gateway.0.announced();
-    assert_eq!(told(&inputs), ["1 again two"]);
+    assert_eq!(input_words(&inputs), ["1 again two"]);
     publisher.send("four").unwrap();
-    assert_eq!(told(&inputs), ["0 new four"]);
+    assert_eq!(input_words(&inputs), ["0 new four"]);
 }
 
 #[test]
-fn a_node_that_closes_sends_what_a_new_subscriber_waits_for() {
+fn a_closing_node_sends_messages_for_a_new_subscriber() {
     let (inlet, inputs) = Inlet::new().unwrap();
     let gateway = gateway(&inlet);
-    let publisher = of_publisher(&gateway, "/a", "T", kept());
+    let publisher = of_publisher(&gateway, "/a", "T", transient_local());
     announce(&gateway);
     publisher.send("one").unwrap();
     subscribe(&gateway);
@@ -355,49 +355,49 @@ fn a_node_that_closes_sends_what_a_new_subscriber_waits_for() {
     });
     announce(&gateway);
     closes.join().unwrap();
-    assert_eq!(told(&inputs), ["offered T", "0 again one", "withdrawn"]);
+    assert_eq!(input_words(&inputs), ["offered T", "0 again one", "withdrawn"]);
 }
 
 #[test]
 fn messages_of_another_type_wait_until_the_data_plane_knows_it() {
     let (inlet, inputs) = Inlet::new().unwrap();
     let gateway = gateway(&inlet);
-    let first = of_publisher(&gateway, "/a", "X", kept());
+    let first = of_publisher(&gateway, "/a", "X", transient_local());
     announce(&gateway);
     subscribe(&gateway);
     first.send("one").unwrap();
     drop(first);
-    let second = of_publisher(&gateway, "/a", "Y", kept());
+    let second = of_publisher(&gateway, "/a", "Y", transient_local());
     second.send("two").unwrap();
     assert!(!second.is_subscribed());
-    assert_eq!(told(&inputs), ["offered X", "0 new one"]);
+    assert_eq!(input_words(&inputs), ["offered X", "0 new one"]);
     announce(&gateway);
     second.send("three").unwrap();
-    assert_eq!(told(&inputs), ["offered Y", "0 left"]);
+    assert_eq!(input_words(&inputs), ["offered Y", "0 left"]);
     subscribe(&gateway);
     announce(&gateway);
     assert!(second.is_subscribed());
-    assert_eq!(told(&inputs), ["1 again two", "1 again three"]);
+    assert_eq!(input_words(&inputs), ["1 again two", "1 again three"]);
     // Other policies alone interrupt no messages.
-    let third = of_publisher(&gateway, "/a", "Y", Qos { depth: 3, ..kept() });
+    let third = of_publisher(&gateway, "/a", "Y", Qos { depth: 3, ..transient_local() });
     let events = gateway.0.untold_events().unwrap();
     third.send("four").unwrap();
-    assert_eq!((events.len(), told(&inputs)), (1, vec!["2 new four".to_owned()]));
+    assert_eq!((events.len(), input_words(&inputs)), (1, vec!["2 new four".to_owned()]));
 }
 
 #[test]
 fn the_number_of_a_publisher_that_left_is_not_used_again_at_once() {
     let (inlet, inputs) = Inlet::new().unwrap();
     let gateway = gateway(&inlet);
-    let first = of_publisher(&gateway, "/a", "T", kept());
+    let first = of_publisher(&gateway, "/a", "T", transient_local());
     announce(&gateway);
     subscribe(&gateway);
     first.send("one").unwrap();
     drop(first);
-    let second = of_publisher(&gateway, "/a", "T", kept());
+    let second = of_publisher(&gateway, "/a", "T", transient_local());
     second.send("two").unwrap();
     announce(&gateway);
-    assert_eq!(told(&inputs), ["offered T", "0 new one", "1 new two", "0 left"]);
+    assert_eq!(input_words(&inputs), ["offered T", "0 new one", "1 new two", "0 left"]);
 }
 
 #[test]
@@ -413,14 +413,14 @@ fn a_service_whose_servers_are_gone_is_withdrawn_whatever_their_types() {
     drop(second);
     drop(serve("C"));
     announce(&gateway);
-    assert_eq!(told(&inputs), ["served A", "served B", "not served"]);
+    assert_eq!(input_words(&inputs), ["served A", "served B", "not served"]);
 }
 
 #[test]
-fn what_is_sent_after_a_peer_subscribed_arrives_though_the_node_closes_at_once() {
+fn messages_sent_just_before_closing_arrive() {
     let [robot, base] = pair(SENDS, ACCEPTS);
     let subscription = base.subscribe("/map").unwrap();
-    let publisher = robot.publish_with("/map", "example/Map", kept()).unwrap();
+    let publisher = robot.publish_with("/map", "example/Map", transient_local()).unwrap();
     assert!(publisher.wait_for_subscriber(DEADLINE));
     publisher.send("one").unwrap();
     robot.close().unwrap();

@@ -38,7 +38,7 @@ fn lines(from: &str, to: &str) -> Vec<String> {
 }
 
 #[test]
-fn a_file_that_means_the_same_changes_nothing() {
+fn an_equivalent_file_changes_nothing() {
     assert!(replaced("6Mbps", "6000kbps").unwrap().is_empty());
     assert!(replaced("peers:", "# a remark\npeers:").unwrap().is_empty());
 }
@@ -98,7 +98,7 @@ fn each_kind_of_entry_is_compared_by_its_keys() {
 }
 
 #[test]
-fn the_order_of_rules_matters_and_that_of_peers_does_not() {
+fn only_the_order_of_rules_matters() {
     let swapped = FILE
         .replace("/scan: { priority: 200 }", "/tmp: {}")
         .replace("/camera/**: { priority: 20 }", "/scan: { priority: 200 }")
@@ -114,7 +114,7 @@ fn the_order_of_rules_matters_and_that_of_peers_does_not() {
 }
 
 #[test]
-fn a_peer_with_another_key_is_another_peer_and_one_with_another_name_is_the_same() {
+fn a_peer_is_identified_by_its_key() {
     let keys = ["a", "b", "c"].map(|name| SecretKey::insecure(name).public());
     let file = |peers: &str| {
         let file = format!("name: base\nros1: false\npeers: {{ {peers} }}");
@@ -132,7 +132,7 @@ fn a_peer_with_another_key_is_another_peer_and_one_with_another_name_is_the_same
 }
 
 #[test]
-fn only_keys_that_need_a_restart_are_named() {
+fn only_keys_that_need_a_restart_are_reported() {
     let cases = [
         (
             "name: base",

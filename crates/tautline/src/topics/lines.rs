@@ -25,7 +25,7 @@ pub(super) fn allowing(
         renames.extend(new.map(|(name, it)| (name.clone(), it.proposal.clone())));
         let _ = writeln!(text, "{INDENT}remap:");
         for (from, to) in renames {
-            let _ = writeln!(text, "{INDENT}  {}: {to}", written(&from));
+            let _ = writeln!(text, "{INDENT}  {}: {to}", quoted_if_special(&from));
         }
     }
     let of_act = |act: Act| waiting.iter().copied().filter(move |it| it.act == act);
@@ -33,8 +33,8 @@ pub(super) fn allowing(
         waiting.iter().copied().filter(|it| matches!(it.act, Act::Publish | Act::Serve)).collect();
     if !offers.is_empty() {
         let _ = writeln!(text, "{INDENT}accept:");
-        for (name, types) in accepted(&names.accept, &offers) {
-            let _ = writeln!(text, "{INDENT}  {}: {}", written(name), in_file(&types));
+        for (name, types) in accepted_types(&names.accept, &offers) {
+            let _ = writeln!(text, "{INDENT}  {}: {}", quoted_if_special(name), in_file(&types));
         }
     }
     for (key, present, act) in [("call", call, Act::Call), ("set_parameters", set, Act::Set)] {
@@ -43,14 +43,17 @@ pub(super) fn allowing(
         }
         let mut names: Vec<&str> = present.iter().map(Pattern::as_str).collect();
         names.extend(of_act(act).map(|it| it.name.as_str()));
-        let names: Vec<String> = once_each(names).into_iter().map(written).collect();
+        let names: Vec<String> = once_each(names).into_iter().map(quoted_if_special).collect();
         let _ = writeln!(text, "{INDENT}{key}: [{}]", names.join(", "));
     }
     text
 }
 
 /// Returns names with their types, in the order of the file; no types means any.
-fn accepted<'a>(accept: &'a [Accept], offers: &[&'a Waiting]) -> Vec<(&'a str, Vec<&'a str>)> {
+fn accepted_types<'a>(
+    accept: &'a [Accept],
+    offers: &[&'a Waiting],
+) -> Vec<(&'a str, Vec<&'a str>)> {
     let known = |entry: &'a Accept| {
         (entry.pattern.as_str(), entry.types.iter().map(String::as_str).collect())
     };
@@ -81,7 +84,7 @@ fn in_file(types: &[&str]) -> String {
 }
 
 /// Quotes a name with characters that are special in YAML.
-fn written(name: &str) -> String {
+fn quoted_if_special(name: &str) -> String {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '/';
     if name.chars().all(is_plain) { name.into() } else { format!("{name:?}") }
 }
@@ -106,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn all_that_waits_of_a_peer_is_one_piece_of_the_file_with_what_is_there() {
+    fn all_lines_to_add_for_a_peer_form_one_section() {
         let before = base(
             "    accept: { /cmd_vel: geometry_msgs/Twist, \"/plan/**\": any, /x: a/B }\n    \
              call: [/set_mode, \"/light/*\"]\n    set_parameters: /camera/rate\n",
@@ -137,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_to_be_changed_is_added_to_those_that_are_changed_already() {
+    fn a_rename_to_add_includes_existing_renames() {
         let before = base("    remap: { /a-1: /a, \"/b:1\": /b }\n");
         let unusable = Unusable { problem: String::new(), proposal: "/c_1".into() };
         let name =
@@ -151,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn of_what_nothing_waits_for_nothing_is_said() {
+    fn peers_without_waiting_requests_have_no_lines_to_add() {
         let reboot = waiting(Act::Call, "/reboot", None);
         let none = NameMap::default();
         assert_eq!(allowing(&none, [&[], &[]], &[&reboot]), "    call: [/reboot]\n");

@@ -60,7 +60,7 @@ use tautline_gateway::{Command, Event as LocalEvent, MAX_SOURCES, Origin, Source
 use tautline_proto::{Endpoint, Event, Instant, LinkView, Notice, PeerId, Role};
 
 /// This node as a source, after the publishers of its ROS.
-const SOURCE: Source = Source::here(MAX_SOURCES);
+const SOURCE: Source = Source::local(MAX_SOURCES);
 
 /// The exchange with the protocol, for reports.
 #[derive(Debug, Clone, Copy)]
@@ -99,16 +99,18 @@ impl Topics {
             LocalEvent::SourceGone { topic, source } => {
                 self.exports.source_gone(cx, SourceChange { topic, source, successor: None });
             }
-            LocalEvent::ServiceOffered(service) => self.services.local.offered(cx, service),
-            LocalEvent::ServiceWithdrawn { service } => self.services.local.withdrawn(cx, &service),
+            LocalEvent::ServiceOffered(service) => self.services.local.on_offered(cx, service),
+            LocalEvent::ServiceWithdrawn { service } => {
+                self.services.local.on_withdrawn(cx, &service)
+            }
             LocalEvent::Called { service, call, request } => {
-                self.services.remote.called(cx, service, call, &request);
+                self.services.remote.on_call(cx, service, call, &request);
             }
             LocalEvent::Interrupted { service, call, request } => {
-                self.services.remote.interrupted(cx, service, call, &request);
+                self.services.remote.on_interrupted(cx, service, call, &request);
             }
             LocalEvent::Answered { call, outcome, .. } => {
-                self.services.local.answered(cx, call, &outcome)
+                self.services.local.on_answer(cx, call, &outcome)
             }
             LocalEvent::Wanted { topic, wanted } => self.imports.local_wanted(cx, &topic, wanted),
             LocalEvent::Changed { peer, parameters } => self.shown.ask_to_set(cx, peer, parameters),
@@ -187,19 +189,19 @@ impl Topics {
                 cx.waiting.remove(&key);
                 if topic.role != Role::Topic {
                     let bytes = self.imports.definition_bytes(key);
-                    return self.services.offered(cx, key, topic, definition, bytes);
+                    return self.services.on_offered(cx, key, topic, definition, bytes);
                 }
                 // A new session may give a service's number to a topic.
-                self.services.withdrawn(cx, key);
-                if !self.shown.offered(cx, key, &topic) {
+                self.services.on_withdrawn(cx, key);
+                if !self.shown.on_offered(cx, key, &topic) {
                     let bytes = self.services.remote.definition_bytes(key);
-                    self.imports.offered(cx, key, topic, definition, bytes);
+                    self.imports.on_offered(cx, key, topic, definition, bytes);
                 }
             }
             Event::Withdrawn { peer, channel } => {
                 let key = ChannelKey { peer, channel };
                 cx.waiting.remove(&key);
-                if !self.services.withdrawn(cx, key) && !self.shown.withdrawn(cx, key) {
+                if !self.services.on_withdrawn(cx, key) && !self.shown.on_withdrawn(cx, key) {
                     self.imports.withdrawn_by_peer(cx, key);
                 }
             }
@@ -251,22 +253,22 @@ impl Topics {
     pub(crate) fn on_codec(&mut self, cx: &mut Context<'_>, done: Done) {
         match done {
             Done::Encoded { message, renaming, problem } => {
-                self.exports.encoded(cx, message, renaming, problem);
+                self.exports.on_encoded(cx, message, renaming, problem);
             }
             Done::Changed(Change::PeersWithdrawal(key)) => self.imports.withdrawn_if_due(cx, key),
-            Done::Changed(change) => self.exports.changed(cx, change),
-            Done::Decoded(message) => self.imports.decoded(cx, message),
+            Done::Changed(change) => self.exports.on_change(cx, change),
+            Done::Decoded(message) => self.imports.on_decoded(cx, message),
             Done::Unreadable { key, topic, reason } => {
                 self.imports.unreadable(cx, key, &topic, &reason);
             }
             Done::Localized { key, foreign, found } => {
                 let bytes = self.services.remote.definition_bytes(key);
-                self.imports.localized(cx, key, &foreign, *found, bytes);
+                self.imports.on_localized(cx, key, &foreign, *found, bytes);
             }
             Done::ServiceLocalized { key, foreign, found } => {
-                self.services.remote.localized(cx, key, &foreign, *found);
+                self.services.remote.on_localized(cx, key, &foreign, *found);
             }
-            Done::Composed { topic, made } => self.imports.composed(cx, &topic, made),
+            Done::Composed { topic, made } => self.imports.on_composed(cx, &topic, made),
             Done::CallTranslated { service, call, outcome, is_response } => {
                 self.services.remote.call_translated(cx, service, call, outcome, is_response);
             }
@@ -405,8 +407,8 @@ impl Topics {
 
     /// Treats a channel of a peer as newly advertised, since it is another topic here now, or none.
     fn examine_again(&mut self, cx: &mut Context<'_>, key: ChannelKey) {
-        if !self.services.withdrawn(cx, key) {
-            self.imports.withdrawn(cx, key);
+        if !self.services.on_withdrawn(cx, key) {
+            self.imports.on_withdrawn(cx, key);
         }
         cx.waiting.remove(&key);
         if let Some((offered, ..)) = cx.endpoint.peer(key.peer).channel_in(key.channel) {
@@ -418,7 +420,7 @@ impl Topics {
     }
 
     /// Returns the topics of this robot that are advertised to peers.
-    pub(crate) fn exported(&self) -> &BTreeMap<String, LocalTopic> {
+    pub(crate) fn exported_topics(&self) -> &BTreeMap<String, LocalTopic> {
         self.exports.topics()
     }
 

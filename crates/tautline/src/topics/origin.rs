@@ -179,7 +179,7 @@ mod tests {
 
     proptest::proptest! {
         #[test]
-        fn any_bytes_are_read_or_not(source: u32, best_effort: bool, bytes: Vec<u8>) {
+        fn any_bytes_are_read_or_refused_without_a_panic(source: u32, best_effort: bool, bytes: Vec<u8>) {
             parse(source, best_effort, bytes.into());
         }
     }

@@ -283,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn a_second_of_bits_is_taken_at_once_and_then_as_many_as_come_back() {
+    fn a_bucket_allows_a_burst_of_one_second() {
         let mut rate = Rate::new(8000);
         assert!(rate.take(at(5000), 400) && rate.take(at(5000), 600));
         assert!(!rate.take(at(5000), 1));
@@ -293,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn a_message_larger_than_the_bucket_passes_and_is_paid_for() {
+    fn a_message_larger_than_the_bucket_passes_and_is_charged() {
         let mut rate = Rate::new(8000);
         assert!(rate.take(at(1000), 3000));
         assert!(!rate.take(at(2900), 1), "2000 bytes are owed");

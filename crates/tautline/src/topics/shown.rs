@@ -252,14 +252,14 @@ impl Shown {
 
     /// Whether a peer's channel carries a list. Without a prefix, its names could not be told from
     /// those of this robot.
-    pub(super) fn offered(
+    pub(super) fn on_offered(
         &mut self,
         cx: &mut Context<'_>,
         key: ChannelKey,
         offered: &OfferedTopic,
     ) -> bool {
         // The number may have been that of another list.
-        self.withdrawn(cx, key);
+        self.on_withdrawn(cx, key);
         let Some(kind) = Kind::from_offer(offered) else { return false };
         let rights = cx.peers.rights(key.peer);
         let is_wanted = match kind {
@@ -405,7 +405,7 @@ impl Shown {
 
     /// A channel of a peer ends; returns whether it carried a list. What is shown stays for a while: a
     /// peer that advertises and withdraws it in turn causes no work.
-    pub(super) fn withdrawn(&mut self, cx: &mut Context<'_>, key: ChannelKey) -> bool {
+    pub(super) fn on_withdrawn(&mut self, cx: &mut Context<'_>, key: ChannelKey) -> bool {
         let now = cx.now;
         let kind = self.kind_at(key);
         let list = kind.and_then(|kind| self.remote.get_mut(&(key.peer, kind)));
@@ -459,7 +459,7 @@ impl Shown {
             let key = ChannelKey { peer, channel };
             let received = self.hide(cx, peer, kind);
             cx.waiting.remove(&key);
-            self.offered(cx, key, &offered);
+            self.on_offered(cx, key, &offered);
             if let Some(list) = received.filter(|_| self.has(peer, kind)) {
                 self.take_list(cx, key, kind, &list);
             }

@@ -15,7 +15,7 @@ pub(crate) struct Unchecked<'a> {
 }
 
 /// Returns which definition is missing for a check.
-pub(super) fn doubt<T>(check: &Check<T>) -> Option<&'static str> {
+pub(super) fn missing_definition<T>(check: &Check<T>) -> Option<&'static str> {
     match check {
         Check::By(_) | Check::InTranslation => None,
         Check::ByTheirs(_) => {

@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_rule_that_matches_counts() {
+    fn the_first_matching_rule_applies() {
         let rule = |text, priority| TopicRule {
             pattern: pattern(text),
             treatment: Treatment { priority, ..Treatment::default() },

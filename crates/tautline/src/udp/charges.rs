@@ -15,7 +15,7 @@ pub(super) struct Sent {
 impl Sent {
     /// The IP bytes that the kernel holds if `charged` is left of the charge. The driver sends and releases
     /// whole packets.
-    pub(super) fn held(&self, charged: usize) -> usize {
+    pub(super) fn held_bytes(&self, charged: usize) -> usize {
         let packets = (charged * self.packets).div_ceil(self.charge.max(1)).min(self.packets);
         self.ip_bytes * packets / self.packets.max(1)
     }
@@ -51,14 +51,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_rest_of_a_train_counts_by_whole_packets() {
+    fn the_remainder_of_a_train_is_counted_in_whole_packets() {
         let sent = Sent { charge: 10_000, ip_bytes: 6000, packets: 4 };
-        let held = [0, 1, 2500, 2501, 10_000, 20_000].map(|charged| sent.held(charged));
+        let held = [0, 1, 2500, 2501, 10_000, 20_000].map(|charged| sent.held_bytes(charged));
         assert_eq!(held, [0, 1500, 1500, 3000, 6000, 6000]);
     }
 
     #[test]
-    fn a_charge_seen_too_low_is_corrected_by_the_next() {
+    fn an_underestimated_charge_is_corrected() {
         let mut charges = Charges::new();
         assert_eq!(charges.learn(1472, 0, false), 1472, "another packet left meanwhile");
         assert_eq!(charges.learn(1472, 2304, false), 2304);

@@ -2,7 +2,7 @@
 //! Datagrams that one system call has received.
 
 use super::reporting::Reporting;
-use crate::route::canonical;
+use crate::route::canonical_address;
 use quinn_udp::RecvMeta;
 use std::io::{self, IoSliceMut};
 use std::net::{IpAddr, SocketAddr};
@@ -86,17 +86,17 @@ impl Inbox {
         self.next = if end == meta.len { (buffer + 1, 0) } else { (buffer, end) };
         let start = buffer * MAX_DATAGRAM;
         let arrival = Arrival {
-            waited: meta.timestamp.map_or(Duration::ZERO, |it| self.waited(it, since_call)),
+            waited: meta.timestamp.map_or(Duration::ZERO, |it| self.waiting_time(it, since_call)),
             local: meta.dst_ip.map(|it| it.to_canonical()).filter(is_unicast),
             ecn: meta.ecn.map_or(Ecn::NotCapable, |it| Ecn::from_bits(it as u8)),
         };
         let place = start + offset..start + end;
-        Some(Datagram { place, from: canonical(meta.addr), arrival })
+        Some(Datagram { place, from: canonical_address(meta.addr), arrival })
     }
 
     /// Returns the time since a datagram's arrival. A clock that was set in this time gives a wrong value, which
     /// [`MAX_WAITED`] bounds.
-    fn waited(&self, arrived: Duration, since_call: Duration) -> Duration {
+    fn waiting_time(&self, arrived: Duration, since_call: Duration) -> Duration {
         (self.received + since_call).saturating_sub(arrived).min(MAX_WAITED)
     }
 

@@ -320,7 +320,7 @@ impl Liar {
             let to = self.cast.node.short_name();
             let to = (draw(2) == 0).then_some(to);
             let header = RelayHeader { hops: 8, life: None, from: None, to };
-            let carried = header.before(&inner);
+            let carried = header.with_header(&inner);
             if carried.len() > MAX_CARRIED {
                 break;
             }
@@ -337,7 +337,7 @@ impl Liar {
         }
         let next = self.packets.get(&2).map_or(1, |last| last.saturating_add(1));
         let Some(inner) = self.seal((2, next), None, false, frames) else { return Vec::new() };
-        let carried = RelayHeader { hops: 8, life: None, from: None, to: None }.before(&inner);
+        let carried = RelayHeader { hops: 8, life: None, from: None, to: None }.with_header(&inner);
         let data = self.plain(true, 101);
         let (mut datagrams, total) = (Vec::new(), carried.len() as u32);
         for (at, piece) in carried.chunks(PIECE).enumerate() {
@@ -437,7 +437,7 @@ impl Liar {
                 let parity = Parity { block, sources, index: draw(256) as u8 };
                 data.age = age(draw);
                 let symbol = vec![draw(256) as u8; draw(30) as usize];
-                data.emit_parity(&parity.before(&symbol), out);
+                data.emit_parity(&parity.with_header(&symbol), out);
             }
         }
     }
@@ -504,7 +504,7 @@ impl Liar {
         };
         let priority = draw(256);
         let mut data = self.drawn_data(draw, true, priority);
-        let carried = header.before(&packet);
+        let carried = header.with_header(&packet);
         if let Some(fragment) = &mut data.fragment {
             fragment.total = fragment.total.max(carried.len() as u32);
             fragment.offset = fragment.offset.min(fragment.total - carried.len() as u32);

@@ -171,11 +171,11 @@ impl Peer {
         let mut inner = Vec::new();
         put_ping(&mut inner);
         for level in (2..=levels).rev() {
-            let payload = header.before(&self.seal_as((0, packets + level), true, &inner));
+            let payload = header.with_header(&self.seal_as((0, packets + level), true, &inner));
             inner.clear();
             data(priority.into(), relays + level, None).emit_relay(&payload, &mut inner);
         }
-        let payload = header.before(&self.seal_as((0, packets + 1), true, &inner));
+        let payload = header.with_header(&self.seal_as((0, packets + 1), true, &inner));
         let outer = data(priority.into(), relays + 1, None);
         (pieces(outer, &payload, Data::emit_relay), packets + levels)
     }

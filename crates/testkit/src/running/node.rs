@@ -130,7 +130,7 @@ impl Running {
     fn emit(&self, topic: &str, payload: Vec<u8>) {
         self.events.emit(Event::Message {
             topic: topic.into(),
-            source: Source::here(0),
+            source: Source::local(0),
             payload: Bytes::from(payload),
             origin: tautline_gateway::Origin::default(),
             received: Instant::now(),

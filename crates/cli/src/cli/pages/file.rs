@@ -43,7 +43,7 @@ impl FilePage {
         );
         let _ = writeln!(page, "{}", line(&about));
         let _ = write!(page, ".SH EXAMPLE\n.nf\n");
-        self.example.lines().for_each(|text| page.extend([&*escaped(text), "\n"]));
+        self.example.lines().for_each(|text| page.extend([&*escape_roff(text), "\n"]));
         page.push_str(".fi\n");
         section(&mut page, "", self.keys);
         let _ = writeln!(page, ".SH SEE ALSO\n{}", line(self.see_also));
@@ -53,7 +53,7 @@ impl FilePage {
 
 fn section(page: &mut String, title: &str, keys: &'static [Setting]) {
     let shown = if title.is_empty() { "KEYS" } else { title };
-    let _ = writeln!(page, ".SH \"{}\"", escaped(shown));
+    let _ = writeln!(page, ".SH \"{}\"", escape_roff(shown));
     for key in keys {
         let words = format!(
             "{} Default: {}. Allowed: {}.",
@@ -61,7 +61,7 @@ fn section(page: &mut String, title: &str, keys: &'static [Setting]) {
             configuration::default_text(key),
             configuration::allowed_values(key)
         );
-        let _ = writeln!(page, ".TP\n.B {}\n{}", escaped(key.name), line(&words));
+        let _ = writeln!(page, ".TP\n.B {}\n{}", escape_roff(key.name), line(&words));
     }
     for key in keys {
         if let Some(inside) = configuration::keys_below(key) {
@@ -78,11 +78,11 @@ fn line(text: &str) -> String {
         0 => escaped_inside(part),
         _ => format!("\\fB{}\\fR", escaped_inside(part)),
     };
-    protected(parts.map(bold).collect())
+    protect_control_lines(parts.map(bold).collect())
 }
 
-fn escaped(text: &str) -> String {
-    protected(escaped_inside(text))
+fn escape_roff(text: &str) -> String {
+    protect_control_lines(escaped_inside(text))
 }
 
 fn escaped_inside(text: &str) -> String {
@@ -90,6 +90,6 @@ fn escaped_inside(text: &str) -> String {
 }
 
 /// A line that starts with a control character of roff.
-fn protected(text: String) -> String {
+fn protect_control_lines(text: String) -> String {
     if text.starts_with(['.', '\'']) { format!("\\&{text}") } else { text }
 }

@@ -48,14 +48,14 @@ pub fn finish(
         return wait(local, &config, agreed, voice);
     }
     voice.say(&format!("Start it: tautline run {}", local.file.display()))?;
-    match then(local, agreed) {
+    match next_command_words(local, agreed) {
         Some(text) => voice.say(&format!("Then, {text}")),
         None => Ok(()),
     }
 }
 
 /// The next command of a person, as a part of a sentence.
-fn then(local: &Local, agreed: &Agreed) -> Option<String> {
+fn next_command_words(local: &Local, agreed: &Agreed) -> Option<String> {
     let Next { command, is_here, .. } = agreed.next.as_ref()?;
     Some(match (is_here, local.ros.is_silent) {
         (true, true) => format!("see the first topic (start roscore before): {command}"),
@@ -133,7 +133,7 @@ fn wait(local: &Local, config: &Config, agreed: &Agreed, voice: Voice) -> Result
             let next = agreed.next.as_ref().map(|it| &it.command);
             voice.event(&json!({ "event": "up", "peer": name, "topic": topic, "next": next }))?;
             voice.say(&format!("{name} is up; 'sudo tautline top' watches it"))?;
-            match then(local, agreed) {
+            match next_command_words(local, agreed) {
                 Some(text) => voice.say(&format!("Now, {text}")),
                 None => voice.say("Topics appear as soon as nodes publish them"),
             }

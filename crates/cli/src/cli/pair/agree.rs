@@ -133,16 +133,16 @@ impl Part<'_> {
         let (address, file) = (other.address.ip(), &write::place(self.local, &change));
         let is_trial = own.dry_run || facts.dry_run;
         Shown { other: facts, address, robot, base, plan: &plan, change: &change, file, is_trial }
-            .to(self.voice)?;
+            .show_to(self.voice)?;
         if is_trial {
             self.finish_trial(other, facts)?;
-            return Ok(agreed(facts, &plan, None, change, None));
+            return Ok(agreed_result(facts, &plan, None, change, None));
         }
         self.ask(other, &change)?;
         let prepared = write::prepare(self.local, &change)?;
         let placed = self.commit(other, prepared)?;
-        let next = next(self.role, &plan, base);
-        Ok(agreed(facts, &plan, Some(placed), change, next))
+        let next = next_command(self.role, &plan, base);
+        Ok(agreed_result(facts, &plan, Some(placed), change, next))
     }
 
     /// Both ends see the plan, and neither writes.
@@ -181,7 +181,7 @@ impl Part<'_> {
                 other.channel.send(&Message::Commit).map_err(failed)?;
                 let written = expect(&mut other.channel, PATIENCE, &Message::Written);
                 if let Err(error) = written {
-                    return Err(self.unconfirmed(&name, &error, prepared));
+                    return Err(self.unconfirmed_failure(&name, &error, prepared));
                 }
                 let placed = prepared.put_in_place()?;
                 // If this is lost, the robot says that it does not know of our files.
@@ -214,7 +214,7 @@ impl Part<'_> {
 
     /// The robot may have written. Then it has the key of this base, which is therefore kept: the next
     /// pairing fits.
-    fn unconfirmed(self, name: &str, error: &ChannelError, prepared: Prepared) -> Failure {
+    fn unconfirmed_failure(self, name: &str, error: &ChannelError, prepared: Prepared) -> Failure {
         if matches!(error, ChannelError::Refused(_)) || !self.local.key_is_new {
             return nothing_written(name, error);
         }
@@ -230,7 +230,7 @@ impl Part<'_> {
     }
 }
 
-fn next(role: Role, plan: &Plan, base: &Facts) -> Option<Next> {
+fn next_command(role: Role, plan: &Plan, base: &Facts) -> Option<Next> {
     let watched = plan.first_to_watch()?;
     let command = match base.ros.as_ref()? {
         Ros::Ros1 { .. } => format!("rostopic echo {}", watched.at_base),
@@ -241,7 +241,7 @@ fn next(role: Role, plan: &Plan, base: &Facts) -> Option<Next> {
     Some(Next { command, is_here, topic: topic.clone() })
 }
 
-fn agreed(
+fn agreed_result(
     facts: &Facts,
     plan: &Plan,
     placed: Option<Placed>,
@@ -350,7 +350,7 @@ mod tests {
     }
 
     #[test]
-    fn a_base_names_no_robot_behind_a_translator_and_a_robot_names_the_base_as_it_was_given() {
+    fn a_base_writes_no_address_of_a_robot_behind_a_translator() {
         let own = facts(&["192.168.1.5", "10.0.0.5"]);
         let at = |text: &str| format!("{text}:4711").parse().unwrap();
         let seen = |role, given, text| host(role, given, at(text), &own);

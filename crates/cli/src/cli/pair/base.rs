@@ -263,14 +263,14 @@ fn meet(room: &Room, stream: TcpStream, from: SocketAddr) -> Result<(), channel:
                 return Err(error.into());
             }
             let channel = Channel::new(stream, keys);
-            let proved = Proved { channel, name: other.name, address: canonical(from) };
+            let proved = Proved { channel, name: other.name, address: canonical_address(from) };
             let _ = room.events.send(Event::Proved(Box::new(proved)));
         }
     }
     Ok(())
 }
 
-fn canonical(from: SocketAddr) -> SocketAddr {
+fn canonical_address(from: SocketAddr) -> SocketAddr {
     match from.ip().to_canonical() {
         IpAddr::V4(v4) => (v4, from.port()).into(),
         IpAddr::V6(_) => from,

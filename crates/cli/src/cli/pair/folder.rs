@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_folder_is_locked_before_and_after_it_is_made() {
+    fn a_missing_folder_is_locked_before_and_after_its_creation() {
         let place = tempfile::tempdir().unwrap();
         let path = place.path().join("etc/tautline");
         let first = Folder::hold(&path, &[]).unwrap();
@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_that_gets_the_path_later_receives_nothing() {
+    fn a_folder_that_replaces_the_locked_one_receives_nothing() {
         let place = tempfile::tempdir().unwrap();
         let (path, other) = (place.path().join("own"), place.path().join("other"));
         [&path, &other].iter().for_each(|it| std::fs::create_dir(it).unwrap());

@@ -73,7 +73,7 @@ fn folder_of(file: &Path) -> PathBuf {
 
 impl Local {
     /// Reads everything; writes nothing.
-    pub fn find(arguments: &Arguments) -> Result<Self, Failure> {
+    pub fn read_settings(arguments: &Arguments) -> Result<Self, Failure> {
         let file = arguments.file.clone();
         let folder = folder_of(&file);
         let mut folders = Vec::new();
@@ -108,7 +108,7 @@ impl Local {
         };
         let config = old.as_ref().map(|it| &it.config);
         let port = config.map_or(DEFAULT_PORT, |it| it.listen.port());
-        let ros = ros::find(&arguments.ros, config, !is_of_unit(&file))?;
+        let ros = ros::find_ros(&arguments.ros, config, !is_of_unit(&file))?;
         let dry_run = arguments.dry_run;
         Ok(Self { name, file, old, folders, key_file, key, key_is_new, owner, ros, port, dry_run })
     }
@@ -136,7 +136,7 @@ impl Local {
             published: it.published,
             subscribed: it.subscribed,
         });
-        let taken = robot.map_or(Vec::new(), |robot| self.taken(&robot.name));
+        let taken = robot.map_or(Vec::new(), |robot| self.topics_sent_to_others(&robot.name));
         let mut facts = Facts {
             name: self.name.clone(),
             key: self.key.public().to_string(),
@@ -177,7 +177,7 @@ impl Local {
     }
 
     /// Topics that the file already sends to other peers than `other`.
-    fn taken(&self, other: &str) -> Vec<String> {
+    fn topics_sent_to_others(&self, other: &str) -> Vec<String> {
         let rules = self.old.iter().flat_map(|it| &it.config.topics);
         let others = self.old.iter().flat_map(|it| &it.config.peers).any(|it| it.name != other);
         let is_for_others = |to: &Option<Vec<String>>| match to {
@@ -278,7 +278,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_name_of_a_machine_becomes_one_of_a_node() {
+    fn the_name_of_a_machine_becomes_a_valid_node_name() {
         for (host, expected) in [
             ("robot1", "robot1"),
             ("robot1.lab.example.org", "robot1"),

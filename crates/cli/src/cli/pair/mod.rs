@@ -51,7 +51,7 @@ pub fn pair(arguments: &Arguments) -> Result<(), Failure> {
     let task = task(arguments)?;
     store::end_on_signals().map_err(Failure::new)?;
     voice.progress("looking at this machine's ROS ...");
-    let local = Local::find(arguments)?;
+    let local = Local::read_settings(arguments)?;
     voice.say(&format!(
         "this machine: {}, {} {}\nROS: {}",
         local.name,

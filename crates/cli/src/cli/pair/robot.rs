@@ -42,9 +42,9 @@ pub fn meet(
     voice: Voice,
 ) -> Result<Proved, Failure> {
     let candidates = match at {
-        Some(at) => vec![named(at, port)?],
+        Some(at) => vec![base_at(at, port)?],
         None => {
-            let bases = search::find(code, voice)?.into_iter();
+            let bases = search::find_bases(code, voice)?.into_iter();
             let candidate = |it: search::Base| Candidate {
                 name: Some(it.name),
                 host: None,
@@ -64,7 +64,7 @@ pub fn meet(
 }
 
 /// The base at `HOST[:PORT]`.
-fn named(at: &str, port: u16) -> Result<Candidate, Failure> {
+fn base_at(at: &str, port: u16) -> Result<Candidate, Failure> {
     let Ok(Value::Endpoint(Address { host, port: own_port })) = Kind::Endpoint.parse(at) else {
         let found = tautline_gateway::plain::plain(at, 80);
         let allowed = Kind::Endpoint.allowed();

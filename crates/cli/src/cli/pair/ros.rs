@@ -65,7 +65,7 @@ pub struct Found {
 
 /// Finds the ROS that the flags, the file or the settings name, and looks at its graph. `sees_shell`:
 /// the daemon is started in the shell of this command.
-pub fn find(flags: &Flags, file: Option<&Config>, sees_shell: bool) -> Result<Found, Failure> {
+pub fn find_ros(flags: &Flags, file: Option<&Config>, sees_shell: bool) -> Result<Found, Failure> {
     let machine = Machine::default();
     let settings = machine.ros_settings();
     let master = || settings.master().to_owned();
@@ -75,17 +75,17 @@ pub fn find(flags: &Flags, file: Option<&Config>, sees_shell: bool) -> Result<Fo
     let (ros, graph, words) = match (flags, file) {
         (Flags { no_ros: true, .. }, _) => (None, None, "none (--no-ros)".into()),
         (Flags { ros1: Some(uri), .. }, _) => {
-            certain(Ros::Ros1 { master: uri.clone().unwrap_or_else(master) }, &own)
+            named_ros(Ros::Ros1 { master: uri.clone().unwrap_or_else(master) }, &own)
         }
         (Flags { ros2: Some(text), .. }, _) => {
             let domain = text.as_ref().map_or_else(domain, |it| number(it, "--ros2"))?;
-            certain(Ros::Ros2 { domain }, &own)
+            named_ros(Ros::Ros2 { domain }, &own)
         }
         (_, Some(Config { ros1: Some(ros1), .. })) => {
-            certain(Ros::Ros1 { master: ros1.master.clone() }, &own)
+            named_ros(Ros::Ros1 { master: ros1.master.clone() }, &own)
         }
         (_, Some(Config { ros2: Some(ros2), .. })) => {
-            certain(Ros::Ros2 { domain: ros2.domain }, &own)
+            named_ros(Ros::Ros2 { domain: ros2.domain }, &own)
         }
         (_, Some(_)) => (None, None, "off in the file".into()),
         (_, None) => {
@@ -127,7 +127,7 @@ fn number(text: &str, from: &str) -> Result<u32, Failure> {
 type Choice = (Option<Ros>, Option<Graph>, String);
 
 /// A ROS that was named. That it does not answer is no error: it may start later.
-fn certain(ros: Ros, own: &[String]) -> Choice {
+fn named_ros(ros: Ros, own: &[String]) -> Choice {
     let (graph, words) = match survey(&ros, own) {
         Ok(graph) => (Some(graph), ros.in_words()),
         Err(error) => (None, format!("{} ({error})", ros.in_words())),
@@ -259,7 +259,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_file_names_what_the_unit_does_not_see() {
+    fn the_file_contains_settings_that_the_unit_cannot_see() {
         let shell = RosSettings::new(&[("ROS_MASTER_URI", "http://a:1"), ("ROS_IP", "10.0.0.1")]);
         let ros = Ros::Ros1 { master: "http://a:1".into() };
         let of_unit = "ros1: { master: \"http://a:1\", host: \"10.0.0.1\" }";
@@ -273,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn the_range_counts_where_ros_knows_it() {
+    fn the_discovery_range_is_used_where_ros_supports_it() {
         let localhost = |distro, variable: &'static str, value| {
             let shell = RosSettings::new(&[("ROS_DISTRO", distro), (variable, value)]);
             lines(Some(&Ros::Ros2 { domain: 7 }), &shell, false)[0].contains("range: localhost")

@@ -60,7 +60,7 @@ pub struct Base {
 }
 
 /// Asks until a base answers.
-pub fn find(code: Code, voice: Voice) -> Result<Vec<Base>, Failure> {
+pub fn find_bases(code: Code, voice: Voice) -> Result<Vec<Base>, Failure> {
     let mut query = Query { selector: code.selector(), nonce: [0; NONCE] };
     OsRng.fill_bytes(&mut query.nonce);
     // The well-known port lets one rule of a firewall cover both ends.

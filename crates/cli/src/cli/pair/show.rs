@@ -29,8 +29,8 @@ pub struct Shown<'a> {
 
 impl Shown<'_> {
     /// Shows it to a person or a program.
-    pub fn to(&self, voice: Voice) -> Result<(), Failure> {
-        let parts = [self.who(), self.topics(), self.commands(), self.rest(), self.file()];
+    pub fn show_to(&self, voice: Voice) -> Result<(), Failure> {
+        let parts = [self.who(), self.topics(), self.commands(), self.further_lines(), self.file()];
         voice.say(&parts.concat())?;
         let Plan { shown, commands, .. } = self.plan;
         let shown = shown.iter().map(|it| [&it.at_robot, &it.at_base, &it.type_name]);
@@ -75,7 +75,7 @@ impl Shown<'_> {
         format!("\nTopics that {} may publish on {}\n{table}", self.base.name, self.robot.name)
     }
 
-    fn rest(&self) -> String {
+    fn further_lines(&self) -> String {
         let (robot, base) = (&self.robot.name, &self.base.name);
         let mut text = String::new();
         if self.plan.shown.is_empty() {

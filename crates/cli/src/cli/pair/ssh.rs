@@ -65,7 +65,7 @@ pub fn is_target(text: &str) -> bool {
 }
 
 /// The arguments of the robot's side, quoted within a script in single quotes.
-fn quoted(arguments: &[String]) -> Result<String, Failure> {
+fn quoted_arguments(arguments: &[String]) -> Result<String, Failure> {
     let is_quotable = |c: char| !c.is_control() && !NOT_QUOTABLE.contains(&c);
     if let Some(wrong) = arguments.iter().find(|it| !it.chars().all(is_quotable)) {
         let (found, not) = (plain(wrong, 80), NOT_QUOTABLE.map(String::from).join(" "));
@@ -95,7 +95,7 @@ impl Remote {
         let script = SCRIPT
             .replace("%AT%", at)
             .replace("%PORT%", &arguments.port.to_string())
-            .replace("%MORE%", &format!("{trial}{}", quoted(&arguments.of_robot)?));
+            .replace("%MORE%", &format!("{trial}{}", quoted_arguments(&arguments.of_robot)?));
         // The user's shell there may be any.
         let remote = format!("sh -c '{script}'");
         let mut command = Command::new("ssh");
@@ -133,7 +133,7 @@ impl Remote {
             Ok(None) => Ok(()),
             Ok(Some(status)) => {
                 self.let_lines_appear();
-                Err(Failure::new(self.ended(status)))
+                Err(Failure::new(self.end_reason(status)))
             }
             Err(error) => Err(Failure::new(format!("ssh: {error}"))),
         }
@@ -148,7 +148,7 @@ impl Remote {
         }
     }
 
-    fn ended(&self, status: ExitStatus) -> String {
+    fn end_reason(&self, status: ExitStatus) -> String {
         let target = &self.target;
         let cause = match status.code() {
             Some(255) => format!("ssh could not connect; try: ssh {target} true"),
@@ -200,8 +200,9 @@ mod tests {
 
     #[test]
     fn arguments_for_the_robot_are_quoted_or_refused() {
-        let all =
-            |words: &[&str]| quoted(&words.iter().map(|it| it.to_string()).collect::<Vec<_>>());
+        let all = |words: &[&str]| {
+            quoted_arguments(&words.iter().map(|it| it.to_string()).collect::<Vec<_>>())
+        };
         let good = all(&["--ros1=http://localhost:11311", "--file", "/a b;c|d&(e)/größe.yaml"]);
         let expected = r#" "--ros1=http://localhost:11311" "--file" "/a b;c|d&(e)/größe.yaml""#;
         assert_eq!(good.ok().as_deref(), Some(expected));
@@ -212,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn a_target_is_no_option_and_no_command() {
+    fn a_target_cannot_be_an_option_or_a_command() {
         for good in ["pi@robot1", "root@10.0.0.1", "a@fe80::1%eth0"] {
             assert!(is_target(good), "{good}");
         }

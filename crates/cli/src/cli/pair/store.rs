@@ -63,12 +63,12 @@ impl Drop for Prepared {
     }
 }
 
-fn failed(path: &Path, error: &io::Error) -> Failure {
+fn write_failure(path: &Path, error: &io::Error) -> Failure {
     Failure::new(format!("{}: cannot be written: {error}", path.display()))
 }
 
 /// A name with more around it.
-fn joined(parts: [&OsStr; 3]) -> OsString {
+fn joined_name(parts: [&OsStr; 3]) -> OsString {
     let mut name = OsString::new();
     parts.iter().for_each(|part| name.push(part));
     name
@@ -76,7 +76,7 @@ fn joined(parts: [&OsStr; 3]) -> OsString {
 
 /// The name of the copy of a file that was replaced.
 fn name_of_copy(name: &OsStr) -> OsString {
-    joined(["".as_ref(), name, "~".as_ref()])
+    joined_name(["".as_ref(), name, "~".as_ref()])
 }
 
 impl Prepared {
@@ -112,7 +112,7 @@ impl Prepared {
         };
         let written = write();
         self.0.push(pending);
-        written.map_err(|error| failed(&place, &error))
+        written.map_err(|error| write_failure(&place, &error))
     }
 
     /// Puts one file in place, and removes the others.
@@ -136,7 +136,7 @@ impl Prepared {
         for pending in &self.0 {
             if let Err(error) = pending.put_in_place() {
                 placed.undo();
-                return Err(failed(&pending.place(), &error));
+                return Err(write_failure(&pending.place(), &error));
             }
             let Pending { folder, name, old } = pending;
             placed.0.push((folder.clone(), name.clone(), old.is_some()));
@@ -152,7 +152,7 @@ impl Pending {
 
     /// The name that the file has until it is put in place.
     fn waiting_name(&self) -> OsString {
-        joined([".".as_ref(), &self.name, ".pairing".as_ref()])
+        joined_name([".".as_ref(), &self.name, ".pairing".as_ref()])
     }
 
     fn put_in_place(&self) -> io::Result<()> {
@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_changed_meanwhile_is_not_replaced_and_the_others_are_taken_back() {
+    fn a_file_that_changed_is_not_replaced_and_other_files_are_restored() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join(FILE);
         fs::write(&file, "old").unwrap();

@@ -43,7 +43,7 @@ pub fn change(local: &Local, end: &End, replace: bool) -> Result<Change, Failure
     let mut change = Change { notes: notes(end), ..Change::default() };
     let Some(old) = &local.old else {
         let text = end.new_file();
-        return Ok(Change { lines: added(&text), text, is_new: true, ..change });
+        return Ok(Change { lines: lines_of_new_file(&text), text, is_new: true, ..change });
     };
     let (name, key) = (&end.other.name, &end.other.key);
     if let Some(other) = of_key(&old.config, key).filter(|it| it.name != *name) {
@@ -70,7 +70,7 @@ pub fn change(local: &Local, end: &End, replace: bool) -> Result<Change, Failure
         let file = local.file.display();
         change.replaces = Some(format!("{file} has another key for peers.{name} ({})", known.key));
     }
-    let topics = missing(&old.config, end.topic_lines(), name, &mut change.notes);
+    let topics = lines_of_missing_topics(&old.config, end.topic_lines(), name, &mut change.notes);
     let keeps_peer = has_key && !replace;
     if keeps_peer && topics.is_empty() {
         return Ok(Change { text: old.text.clone(), is_same: true, ..change });
@@ -95,13 +95,13 @@ pub fn change(local: &Local, end: &End, replace: bool) -> Result<Change, Failure
                 place.display()
             ));
             let text = to_merge(name, &lines, &topics);
-            Ok(Change { lines: added(&text), text, needs_merge: true, ..change })
+            Ok(Change { lines: lines_of_new_file(&text), text, needs_merge: true, ..change })
         }
     }
 }
 
 /// The lines of a text that is new as a whole.
-fn added(text: &str) -> Vec<String> {
+fn lines_of_new_file(text: &str) -> Vec<String> {
     text.lines().map(|line| format!("+{line}")).collect()
 }
 
@@ -151,7 +151,7 @@ fn notes(end: &End) -> Vec<String> {
 }
 
 /// The lines for topics that no rule of the file matches. A rule that exists is the owner's choice.
-fn missing(
+fn lines_of_missing_topics(
     config: &Config,
     lines: Vec<TopicLine>,
     peer: &str,

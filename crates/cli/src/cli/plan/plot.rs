@@ -63,7 +63,7 @@ fn names(sweep: &Sweep) -> Vec<&str> {
 }
 
 fn curves(area: &Area<'_>, axis: &Axis, sweep: &Sweep) -> Drawn {
-    let (from, to) = (first(sweep), last(sweep));
+    let (from, to) = (first(sweep), last_position(sweep));
     let mut chart = ChartBuilder::on(area)
         .margin_top(TOP)
         .margin_left(8)
@@ -120,7 +120,7 @@ fn limit(
     sweep: &Sweep,
 ) -> Drawn {
     let range = chart.y_range();
-    let found = sweep.limit.filter(|it| *it < last(sweep));
+    let found = sweep.limit.filter(|it| *it < last_position(sweep));
     let words = match found {
         None => "fits at every load shown".into(),
         Some(limit) => match axis {
@@ -129,7 +129,7 @@ fn limit(
             Axis::Robots(_) => format!("fits up to {limit} robots"),
         },
     };
-    let at = found.unwrap_or(last(sweep)).max(first(sweep));
+    let at = found.unwrap_or(last_position(sweep)).max(first(sweep));
     let [(x, bottom), (_, top)] = [range.start, range.end].map(|y| chart.backend_coord(&(at, y)));
     if found.is_some() {
         let dashes = (0..(bottom - top) / 10).map(|it| top + it * 10);
@@ -161,7 +161,7 @@ fn legend(area: &Area<'_>, sweep: &Sweep) -> Drawn {
     let mut lines: Vec<(Sign, String)> = names
         .iter()
         .zip(COLOURS)
-        .map(|(name, colour)| (Sign::Solid(colour), shortened(name)))
+        .map(|(name, colour)| (Sign::Solid(colour), shortened_name(name)))
         .collect();
     if names.len() > COLOURS.len() {
         lines.push((Sign::None, format!("{} more are not drawn", names.len() - COLOURS.len())));
@@ -196,7 +196,7 @@ fn entry(area: &Area<'_>, sign: &Sign, text: &str, y: i32) -> Drawn {
 }
 
 /// The end of a name says more than its beginning.
-fn shortened(name: &str) -> String {
+fn shortened_name(name: &str) -> String {
     // Names of a peer's topics may contain any characters.
     let name = plain(name, MAX_BYTES);
     let letters = name.chars().count();
@@ -213,7 +213,7 @@ fn first(sweep: &Sweep) -> f64 {
     sweep.points.first().map_or(0.0, |it| it.at)
 }
 
-fn last(sweep: &Sweep) -> f64 {
+fn last_position(sweep: &Sweep) -> f64 {
     sweep.points.last().map_or(1.0, |it| it.at).max(first(sweep) + 1e-3)
 }
 

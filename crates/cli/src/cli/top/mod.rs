@@ -174,7 +174,7 @@ fn apply(key: KeyEvent, choices: &mut Choices, topics: usize) -> bool {
         KeyCode::Char('q') | KeyCode::Esc => return true,
         KeyCode::Char('c') if key.modifiers.contains(KeyModifiers::CONTROL) => return true,
         KeyCode::Char('p' | ' ') => choices.paused = !choices.paused,
-        KeyCode::Char('s') => choices.sort = choices.sort.next(),
+        KeyCode::Char('s') => choices.sort = choices.sort.next_order(),
         KeyCode::Down | KeyCode::Char('j') => {
             choices.scrolled = (choices.scrolled + 1).min(topics.saturating_sub(1));
         }

@@ -36,19 +36,19 @@ impl Column {
         Self { title, width, is_right_aligned, keeps_end }
     }
 
-    fn fit(&self, text: &str, width: usize) -> String {
+    fn fit_to_width(&self, text: &str, width: usize) -> String {
         let length = text.chars().count();
         let cut = if self.keeps_end && length > width && width > 0 {
             std::iter::once(CUT).chain(text.chars().skip(length + 1 - width)).collect()
         } else {
-            cut(text, width)
+            cut_to_width(text, width)
         };
         if self.is_right_aligned { format!("{cut:>width$}") } else { format!("{cut:width$}") }
     }
 }
 
 /// Returns `text`, cut at its end if it is longer than `width` characters.
-pub fn cut(text: &str, width: usize) -> String {
+pub fn cut_to_width(text: &str, width: usize) -> String {
     match width.checked_sub(1) {
         Some(kept) if text.chars().count() > width => {
             text.chars().take(kept).chain([CUT]).collect()
@@ -102,7 +102,7 @@ fn line(columns: &[Column], widths: &[usize], row: Row) -> Line<'static> {
             let gap_style = if is_title { style } else { Style::new() };
             spans.push(Span::styled(" ".repeat(GAP), gap_style));
         }
-        spans.push(Span::styled(column.fit(&cell.content, *width), style));
+        spans.push(Span::styled(column.fit_to_width(&cell.content, *width), style));
     }
     Line::from(spans)
 }
@@ -121,11 +121,11 @@ mod tests {
     }
 
     #[test]
-    fn flexible_columns_take_what_is_left_and_cut_where_told() {
+    fn flexible_columns_share_the_remaining_width() {
         let columns = [
-            column(Cell { keeps_end: true, ..Cell::left("NAME", Flexible(1)) }),
+            column(Cell { keeps_end: true, ..Cell::left_aligned("NAME", Flexible(1)) }),
             column(Cell::right("N", 3)),
-            column(Cell::left("WHY", Flexible(1))),
+            column(Cell::left_aligned("WHY", Flexible(1))),
         ];
         let row = ["/camera/image", "5", "expired and lost"]
             .map(|t| Span::styled(t, Style::new()))
@@ -136,7 +136,7 @@ mod tests {
 
     #[test]
     fn rows_that_do_not_fit_are_counted() {
-        let columns = [column(Cell::left("N", columns::Width::Fixed(6)))];
+        let columns = [column(Cell::left_aligned("N", columns::Width::Fixed(6)))];
         let all: Vec<Row> =
             (0..9).map(|i| vec![Span::styled(i.to_string(), Style::new())]).collect();
         assert_eq!(

@@ -9,7 +9,7 @@ use ratatui::backend::TestBackend;
 use ratatui::style::Color;
 use tautline::status::TeamReport;
 
-fn drawn(current: &Status, choices: &Choices, width: u16, height: u16) -> Buffer {
+fn drawn_screen(current: &Status, choices: &Choices, width: u16, height: u16) -> Buffer {
     let rates = rates::between(Some(&status(100.0)), current);
     let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
     terminal
@@ -25,11 +25,11 @@ fn lines(buffer: &Buffer) -> Vec<String> {
 }
 
 fn picture(choices: &Choices, width: u16, height: u16) -> Vec<String> {
-    lines(&drawn(&status(102.0), choices, width, height))
+    lines(&drawn_screen(&status(102.0), choices, width, height))
 }
 
 #[test]
-fn everything_fits_on_80_by_24() {
+fn all_views_fit_on_80_by_24() {
     let choices = Choices { keys: true, ..Choices::default() };
     let expected = include_str!("golden_80x24.txt");
     let now = format!("{}\n", picture(&choices, 80, 24).join("\n"));
@@ -42,7 +42,7 @@ fn everything_fits_on_80_by_24() {
 }
 
 #[test]
-fn names_are_whole_where_there_is_room() {
+fn names_are_not_cut_in_a_wide_terminal() {
     let wide = picture(&Choices::default(), 160, 40).join("\n");
     assert!(wide.contains("/camera/front/image_color/compressed"), "{wide}");
     assert!(wide.contains("expired, "), "{wide}");
@@ -55,7 +55,7 @@ fn a_wide_terminal_shows_the_links_of_topics_and_their_state() {
     (now.links[0].stalled, now.links[0].state) = (true, "stalled".into());
     let bytes = &mut now.topics[1].links.as_mut().unwrap().bytes;
     *bytes.get_mut("lte").unwrap() += 1000;
-    let of = |width| lines(&drawn(&now, &Choices::default(), width, 40)).join("\n");
+    let of = |width| lines(&drawn_screen(&now, &Choices::default(), width, 40)).join("\n");
     let wide = of(180);
     assert!(wide.contains("LINKS") && wide.contains("stripe: lte 100 %"), "{wide}");
     assert!(wide.contains("stalled"), "{wide}");
@@ -65,7 +65,7 @@ fn a_wide_terminal_shows_the_links_of_topics_and_their_state() {
 }
 
 #[test]
-fn no_size_is_too_small() {
+fn top_works_at_any_terminal_size() {
     for (width, height) in [(1, 1), (10, 3), (20, 5), (40, 10), (60, 12), (300, 100)] {
         picture(&Choices { keys: true, ..Choices::default() }, width, height);
     }
@@ -88,20 +88,23 @@ fn sorting_changes_the_order_and_scrolling_hides_the_first() {
 fn colours_are_used_only_where_allowed() {
     let has_colour = |colours: bool| {
         let choices = Choices { colours, ..Choices::default() };
-        drawn(&status(102.0), &choices, 100, 30).content.iter().any(|cell| cell.fg != Color::Reset)
+        drawn_screen(&status(102.0), &choices, 100, 30)
+            .content
+            .iter()
+            .any(|cell| cell.fg != Color::Reset)
     };
     assert!(has_colour(true));
     assert!(!has_colour(false));
 }
 
 #[test]
-fn trouble_is_shown_alongside_the_name() {
+fn problems_are_shown_next_to_the_name() {
     let choices = Choices { trouble: "no daemon answers".into(), ..Choices::default() };
     assert!(picture(&choices, 100, 30)[0].contains("no daemon answers"));
 }
 
 #[test]
-fn keys_do_what_the_last_line_says() {
+fn keys_match_the_help_line() {
     let press =
         |choices: &mut Choices, code| apply(KeyEvent::new(code, KeyModifiers::NONE), choices, 3);
     let mut choices = Choices::default();
@@ -114,7 +117,7 @@ fn keys_do_what_the_last_line_says() {
 }
 
 #[test]
-fn printed_once_it_has_every_row_and_no_keys() {
+fn a_single_print_has_all_rows_and_no_keys() {
     let text = as_text(&status(100.0), &status(101.0), 120);
     assert!(text.contains("/base/plan") && text.contains("robot2"), "{text}");
     assert!(!text.contains("quit"));

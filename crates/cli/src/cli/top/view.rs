@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The screen of `top`: a pure function of two snapshots, the user's choices and the size.
 
-use super::rows::{Column, Row, cut, rows};
+use super::rows::{Column, Row, cut_to_width, rows};
 use crate::cli::words::{self, percent};
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
@@ -42,7 +42,7 @@ impl Sort {
         (Self::Dropped, "dropped"),
     ];
 
-    pub fn next(self) -> Self {
+    pub fn next_order(self) -> Self {
         Self::ALL[(self as usize + 1) % Self::ALL.len()].0
     }
 
@@ -271,7 +271,7 @@ impl Screen<'_> {
         let all = &self.status.notices;
         let newest = all[all.len().saturating_sub(space)..].iter();
         let line = |notice: &String| {
-            Line::from(Span::styled(cut(notice, self.width), self.colour(Color::Yellow)))
+            Line::from(Span::styled(cut_to_width(notice, self.width), self.colour(Color::Yellow)))
         };
         std::iter::once(Line::default()).chain(newest.map(line)).collect()
     }

@@ -12,7 +12,7 @@ fn packet() -> Packet {
 }
 
 fn fate_of(lines: &str) -> Fate {
-    Ruleset::of_iptables(lines, &packet()).fate()
+    Ruleset::of_iptables(lines, &packet()).fate_of_packet()
 }
 
 fn is_dropped(fate: &Fate) -> bool {
@@ -43,12 +43,12 @@ fn rules_of_iptables_are_followed() {
 }
 
 #[test]
-fn answers_pass_where_first_packets_do_not() {
+fn answers_pass_a_stateful_firewall() {
     let answer = Packet { is_answer: true, ..packet() };
     let usual = "-P INPUT DROP\n-A INPUT -m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT\n";
     assert!(is_dropped(&fate_of(usual)));
-    assert_eq!(Ruleset::of_iptables(usual, &answer).fate(), Fate::Accepted);
-    assert!(is_dropped(&Ruleset::of_iptables("-P INPUT DROP", &answer).fate()));
+    assert_eq!(Ruleset::of_iptables(usual, &answer).fate_of_packet(), Fate::Accepted);
+    assert!(is_dropped(&Ruleset::of_iptables("-P INPUT DROP", &answer).fate_of_packet()));
 }
 
 #[test]
@@ -131,15 +131,15 @@ fn rules_of_firewalld_are_followed() {
         serde_json::json!({ "nftables": all }).to_string()
     };
     let of_port = |port| Ruleset::of_nft(&rules(port), &packet()).unwrap();
-    assert!(is_dropped(&of_port(5353).fate()));
+    assert!(is_dropped(&of_port(5353).fate_of_packet()));
     assert!(of_port(5353).has_table("firewalld"));
-    assert_eq!(of_port(18470).fate(), Fate::Accepted);
+    assert_eq!(of_port(18470).fate_of_packet(), Fate::Accepted);
 }
 
 #[test]
 fn any_text_is_read_without_a_panic() {
     for text in ["", "{}", "[]", "{\"nftables\":7}", "{\"nftables\":[{\"rule\":{}}]}"] {
-        let _ = Ruleset::of_nft(text, &packet()).map(|it| it.fate());
+        let _ = Ruleset::of_nft(text, &packet()).map(|it| it.fate_of_packet());
     }
     let looped = "-P INPUT DROP\n-A INPUT -j A\n-A A -j A";
     assert_eq!(fate_of(looped), Fate::Unknown);

@@ -2,7 +2,7 @@
 //! What doctor says to somebody who has just installed the package, and what is no finding.
 
 use super::scene::{Scene, texts_of};
-use super::{harm_of, out};
+use super::{harm_of, standard_output};
 use crate::PROGRAM;
 use serde_json::Value as Json;
 use std::os::unix::fs::PermissionsExt;
@@ -34,7 +34,7 @@ fn an_unpaired_or_stopped_service_is_reported_with_its_start_command() {
     let tautline = |arguments: &[&str]| {
         let mut command = scene.robot.command(PROGRAM);
         let output = command.args(arguments).env_remove("XDG_RUNTIME_DIR").output().unwrap();
-        (out(&output), output.status.code())
+        (standard_output(&output), output.status.code())
     };
     let (text, code) = tautline(&["doctor"]);
     let first = "not paired yet: sudo tautline pair (there is no /etc/tautline/robot.yaml)\n";
@@ -73,12 +73,12 @@ fn an_unpaired_or_stopped_service_is_reported_with_its_start_command() {
     scene.robot.run("chmod 750 /etc/tautline");
     let mut command = scene.robot.command("setpriv");
     command.args(["--reuid", "65534", "--regid", "65534", "--clear-groups"]);
-    let text = out(&command.args([PROGRAM, "check"]).output().unwrap());
+    let text = standard_output(&command.args([PROGRAM, "check"]).output().unwrap());
     assert_eq!(text, "this user may not read /etc/tautline/robot.yaml: sudo tautline check\n");
 }
 
 #[test]
-fn a_daemon_that_this_user_may_not_ask_is_not_absent() {
+fn a_daemon_of_another_user_is_detected() {
     let scene = Scene::new();
     let daemon = scene.place.start_as(
         "robot1",
@@ -96,7 +96,7 @@ fn a_daemon_that_this_user_may_not_ask_is_not_absent() {
         let mut command = scene.robot.command("setpriv");
         command.args(["--reuid", "65534", "--regid", "65534", "--clear-groups"]);
         command.args([PROGRAM, "doctor"]).arg(&file);
-        out(&command.output().unwrap())
+        standard_output(&command.output().unwrap())
     };
     let text = doctor();
     let reason = "this user may not use the daemon's control socket: sudo tautline doctor";
@@ -120,7 +120,7 @@ fn a_clock_without_ntp_is_a_note_while_the_clocks_of_peers_agree() {
 }
 
 #[test]
-fn losses_of_an_interruption_are_no_losses_of_the_link() {
+fn losses_of_an_interruption_do_not_count_as_losses_of_the_link() {
     let mut scene = Scene::new();
     for (acked_packets, lost_packets, is_found) in
         [(500, 2, false), (10, 9, false), (500, 50, true)]
@@ -135,7 +135,7 @@ fn losses_of_an_interruption_are_no_losses_of_the_link() {
 }
 
 #[test]
-fn a_peer_with_a_wrong_key_needs_no_ping_and_its_notice_once() {
+fn a_peer_with_a_wrong_key_is_not_pinged() {
     let mut scene = Scene::new();
     let notice = "handshakes from 10.77.0.2 are for another key than that of 'robot1': the key of \
                   'robot1' in the file of the node at 10.77.0.2 is wrong, or only one of the two has \

@@ -27,7 +27,7 @@ const fn row(
 }
 
 impl Row {
-    const fn also(mut self, also: &'static [&'static str]) -> Self {
+    const fn with_further_finding(mut self, also: &'static [&'static str]) -> Self {
         self.also = also;
         self
     }
@@ -76,11 +76,11 @@ pub const ROWS: &[Row] = &[
         scene.lines("topicz: {}");
         scene.status = None;
     })
-    .also(&["daemon"]),
+    .with_further_finding(&["daemon"]),
     row("a warning of the file", "file", &["eth99", "edit line"], |scene| {
         scene.lines("radios: { eth99: {} }");
     })
-    .also(&["link-down"]),
+    .with_further_finding(&["link-down"]),
     row("two robots under one prefix", "file", &["'base' on line 4", "of its own"], |scene| {
         // As written by hand: `pair` refuses it.
         let key = "cHVibGljIGtleSBvZiBiYXNlLCBhbiBleGFtcGxlLi4=";
@@ -119,12 +119,12 @@ pub const ROWS: &[Row] = &[
         scene.file = scene.ros2_file().replace(BASE, "10.77.0.1");
     })
     // Other tests of this machine may have a ROS in networks of their own.
-    .also(&["ros-container"]),
+    .with_further_finding(&["ros-container"]),
     row("no master", "ros1-master", &["127.0.0.1:11311 does not answer", "roscore"], |scene| {
         scene.at_base = true;
         replace(scene, BASE, "10.77.0.1");
     })
-    .also(&["ros-container"]),
+    .with_further_finding(&["ros-container"]),
     row(
         "a file for the other ROS",
         "ros",
@@ -141,7 +141,7 @@ pub const ROWS: &[Row] = &[
         scene.rclpy(&[], false);
         scene.at_base = true;
     })
-    .also(&["ros"]),
+    .with_further_finding(&["ros"]),
     row(
         "a wrong address of the master",
         "ros1-master",

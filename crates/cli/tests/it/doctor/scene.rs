@@ -263,7 +263,7 @@ impl Scene {
     pub fn python(&mut self, script: &str) {
         let mut command = self.robot.command("/usr/bin/python3");
         command.args(["-c", script]);
-        self.processes.push(started(command));
+        self.processes.push(start_program(command));
     }
 
     /// Runs doctor.
@@ -345,11 +345,11 @@ pub fn rclpy(machine: &Enclosure, variables: &[(&str, &str)], makes_node: bool) 
         command.env_remove(name);
     }
     command.envs(variables.iter().copied());
-    started(command)
+    start_program(command)
 }
 
 /// Starts a program, and waits for its first line.
-fn started(mut command: Command) -> Program {
+fn start_program(mut command: Command) -> Program {
     use std::io::{BufRead, BufReader};
     let mut child = command.stdout(Stdio::piped()).stdin(Stdio::null()).spawn().unwrap();
     let mut line = String::new();

@@ -29,7 +29,7 @@ pub fn markdown() -> String {
         );
         for (name, value, meaning) in rows {
             let meaning = meaning.trim().replace('|', "\\|");
-            let _ = writeln!(page, "| `{name}` | {} | {meaning} |", grouped(&value));
+            let _ = writeln!(page, "| `{name}` | {} | {meaning} |", grouped_digits(&value));
         }
     }
     page.push_str(&memory());
@@ -111,7 +111,7 @@ In metrics and with `--json`, reasons have underscores (`too_large`). Log lines 
 ";
 
 /// Returns a whole number with its digits in groups of three.
-fn grouped(value: &str) -> String {
+fn grouped_digits(value: &str) -> String {
     if value.len() < 5 || !value.bytes().all(|b| b.is_ascii_digit()) {
         return value.to_owned();
     }

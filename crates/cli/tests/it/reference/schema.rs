@@ -64,7 +64,7 @@ fn shape(setting: &Setting) -> Json {
         Shape::Sections(settings) => {
             json!({ "type": "array", "items": object(settings), "minItems": 1 })
         }
-        Shape::Named(names, keys) => named(setting, names, keys),
+        Shape::Named(names, keys) => named_schema(setting, names, keys),
     }
 }
 
@@ -76,7 +76,7 @@ fn or_nothing(schema: Json) -> Json {
     json!({ "anyOf": [{ "type": "null" }, schema] })
 }
 
-fn named(setting: &Setting, names: &Kind, keys: &'static [Setting]) -> Json {
+fn named_schema(setting: &Setting, names: &Kind, keys: &'static [Setting]) -> Json {
     let mut forms = vec![json!({ "type": "null" }), object(keys)];
     let short = setting.short_for.and_then(|name| keys.iter().find(|key| key.name == name));
     forms.extend(short.map(shape));

@@ -312,7 +312,7 @@ impl World {
     }
 
     /// Cuts the path between the homes, or mends it. Both still reach the relay.
-    pub fn cut(&self, is_cut: bool) {
+    pub fn set_cut(&self, is_cut: bool) {
         self.internet.nft("flush chain ip road forward");
         if is_cut {
             let homes = "iifname { left, right } oifname { left, right }";

@@ -40,7 +40,7 @@ fn arrivals<const N: usize>(
 }
 
 #[test]
-fn each_kind_maps_and_filters_as_its_name_says() {
+fn each_kind_of_translator_maps_and_filters_correctly() {
     for kind in Kind::ALL {
         let world = World::new([kind, kind]);
         let [asked, other_port] = [NODE_PORT, 7000].map(|port| socket(&world.relay, RELAY, port));
@@ -114,7 +114,7 @@ fn hear_each_other(hosts: [&UdpSocket; 2], relay: &UdpSocket) -> bool {
 }
 
 #[test]
-fn sockets_hear_each_other_through_all_pairs_except_strict_ones_with_a_symmetric_one() {
+fn hole_punching_fails_only_with_strict_and_symmetric_translators() {
     for kinds in pairs() {
         let world = World::new(kinds);
         let relay = socket(&world.relay, RELAY, NODE_PORT);

@@ -188,7 +188,7 @@ pub(super) fn read_goal(message: &[u8]) -> Result<(GoalId, &[u8]), TranscodeErro
     let mut reader = Reader::new(message, Layout::ROS1);
     header(&mut reader)?;
     let id = goal_id(&mut reader)?;
-    Ok((id, &message[message.len() - reader.left()..]))
+    Ok((id, &message[message.len() - reader.remaining_bytes()..]))
 }
 
 /// A result or feedback message of ROS 1: the goal's state, and the result or feedback.
@@ -196,7 +196,7 @@ pub(super) fn read_report(message: &[u8]) -> Result<(GoalStatus, &[u8]), Transco
     let mut reader = Reader::new(message, Layout::ROS1);
     header(&mut reader)?;
     let status = goal_status(&mut reader)?;
-    Ok((status, &message[message.len() - reader.left()..]))
+    Ok((status, &message[message.len() - reader.remaining_bytes()..]))
 }
 
 /// A status message of ROS 1.
@@ -273,7 +273,7 @@ fn write_ros2(write: impl Fn(&mut Writer) -> Result<(), TranscodeError>) -> Byte
 }
 
 /// The response to a goal of ROS 2: whether it is accepted, and when it was.
-pub(super) fn accepted(accepted: bool, stamp: Stamp) -> Bytes {
+pub(super) fn goal_response(accepted: bool, stamp: Stamp) -> Bytes {
     write_ros2(|writer| {
         writer.numbers(1, &[u8::from(accepted)])?;
         writer.numbers(4, &stamp.bytes())
@@ -352,7 +352,7 @@ mod tests {
     const NOW: Stamp = Stamp { secs: 7, nanos: 8 };
 
     #[test]
-    fn ids_born_in_ros_2_return_and_others_become_different_uuids() {
+    fn ids_from_ros_2_are_restored_and_others_become_different_uuids() {
         let uuid = std::array::from_fn(|index| 0xf0 + index as u8);
         let id = id_of(uuid);
         assert_eq!(id, "f0f1f2f3-f4f5-f6f7-f8f9-fafbfcfdfeff");
@@ -366,7 +366,7 @@ mod tests {
     }
 
     #[test]
-    fn messages_return_what_was_written() {
+    fn written_messages_are_read_back() {
         let goal = GoalId { stamp: NOW, id: "a".into() };
         assert_eq!(read_cancel(&cancel_message(&goal)), Ok(goal.clone()));
         assert_eq!(read_goal(&goal_message(1, NOW, &goal, b"g")), Ok((goal.clone(), &b"g"[..])));
@@ -382,12 +382,12 @@ mod tests {
         assert_eq!(read_states(&states), Ok(vec![state, state]));
         assert_eq!(read_cancel_request(&cancel_request([3; 16], NOW)), Ok(([3; 16], NOW)));
         assert_eq!(read_result_request(&result_request([3; 16])), Ok([3; 16]));
-        assert_eq!(read_accepted(&accepted(true, NOW)), Ok(true));
+        assert_eq!(read_accepted(&goal_response(true, NOW)), Ok(true));
         assert_eq!(read_cancel_response(&cancel_response(2, &[([3; 16], NOW)])), Ok(2));
     }
 
     #[test]
-    fn bytes_that_are_no_message_are_refused() {
+    fn bytes_that_do_not_form_a_message_are_refused() {
         let long = goal_message(1, NOW, &GoalId { stamp: NOW, id: "x".repeat(2000) }, &[]);
         assert!(read_goal(&long).is_err());
         for wrong in [&[][..], &[0; 3], &[0, 1, 0, 0, 255, 255, 255, 255], &[255; 40]] {

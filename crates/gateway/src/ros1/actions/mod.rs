@@ -144,7 +144,7 @@ impl Actions {
     }
 
     /// Waits until [`Actions::next_timeout`] may be earlier.
-    pub async fn changed(&self) {
+    pub async fn timeout_changed(&self) {
         self.changed.notified().await;
     }
 
@@ -302,11 +302,11 @@ impl Actions {
     fn take_event(&self, state: &mut State, at: Moment, event: &Event) -> bool {
         match event {
             Event::Offered(topic) => {
-                self.seen(state, at, topic);
+                self.on_local_topic(state, at, topic);
                 (self.selector)(Named::Topic(&topic.name))
             }
             Event::Withdrawn { topic } => {
-                self.unseen(state, at, topic);
+                self.on_local_topic_gone(state, at, topic);
                 // The node ignores the withdrawal of a topic that it does not know.
                 true
             }
@@ -371,7 +371,7 @@ impl Actions {
     }
 
     /// A local node publishes a topic that may be one of an action.
-    fn seen(&self, state: &mut State, at: Moment, topic: &Topic) {
+    fn on_local_topic(&self, state: &mut State, at: Moment, topic: &Topic) {
         let Some((names, end)) = Names::from_ros1_topic(&topic.name) else { return };
         let is_new = !state.seen.contains_key(&names.action);
         if end == "cancel" || is_new && state.seen.len() >= MAX_ACTIONS {
@@ -442,7 +442,7 @@ impl Actions {
                 parts.add(part, &topic.type_name, &topic.definition, Dialect::Ros1);
             }
         }
-        let parts = parts.or(Parts::installed(name, Dialect::Ros1, &self.installed));
+        let parts = parts.or_else_from(Parts::from_installed(name, Dialect::Ros1, &self.installed));
         match ActionType::new(name, parts, Parts::default()) {
             Ok(types) => {
                 self.shared.troubles.clear(&names.action, "action");
@@ -464,7 +464,7 @@ impl Actions {
         }
     }
 
-    fn unseen(&self, state: &mut State, at: Moment, topic: &str) {
+    fn on_local_topic_gone(&self, state: &mut State, at: Moment, topic: &str) {
         let Some((names, _)) = Names::from_ros1_topic(topic) else { return };
         let Some(Seen(topics)) = state.seen.get_mut(&names.action) else { return };
         topics.remove(topic);

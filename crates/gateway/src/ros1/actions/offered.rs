@@ -248,7 +248,7 @@ impl Offered {
         out: &mut Outputs,
     ) -> Result<Option<Outcome>, String> {
         let (uuid, goal) = self.types.to_ros1(Part::Goal, &call.request)?;
-        let rejected = Ok(Some(Ok(messages::accepted(false, Stamp::ZERO))));
+        let rejected = Ok(Some(Ok(messages::goal_response(false, Stamp::ZERO))));
         if self.is_stopping() || self.goals.contains_key(&uuid) || !self.has_room(call.peer) {
             return rejected;
         }
@@ -257,7 +257,7 @@ impl Offered {
         let id = GoalId { stamp: Stamp::ZERO, id: id_of(uuid) };
         let message = messages::goal_message(self.seq, at.stamp, &id, &goal);
         let mut new = Goal::new(call.peer);
-        new.unanswered = Some((call.call, at.now + within(call.patience)));
+        new.unanswered = Some((call.call, at.now + response_patience(call.patience)));
         match self.connected {
             true => out.publish(self.names.goal(), message),
             false => new.unsent = Some(message),
@@ -351,7 +351,7 @@ impl Offered {
             !goal.is_over() && (everything || **other == uuid || before)
         });
         let waiting = goals.map(|(uuid, _)| *uuid).collect();
-        let due = at.now + within(call.patience);
+        let due = at.now + response_patience(call.patience);
         self.cancels.insert(call.call, Cancel { due, waiting, canceling: Vec::new() });
         self.settle_cancels(at, out);
         Ok(None)
@@ -468,7 +468,7 @@ impl Offered {
             self.goals.remove(&uuid);
         }
         if let Some((call, _)) = unanswered {
-            let response = messages::accepted(accepted, stamp);
+            let response = messages::goal_response(accepted, stamp);
             self.answer(ServicePart::SendGoal, call, Ok(response), out);
         }
     }
@@ -593,6 +593,6 @@ impl Offered {
 }
 
 /// The part of a caller's patience in which the response is sent, so that it arrives in time.
-fn within(patience: Duration) -> Duration {
+fn response_patience(patience: Duration) -> Duration {
     patience.mul_f64(0.75).min(Duration::from_secs(3600))
 }

@@ -67,13 +67,13 @@ impl Outputs {
     }
 
     pub fn publish(&mut self, topic: String, payload: Bytes) {
-        let (source, origin) = (Source::here(0), Origin::default());
+        let (source, origin) = (Source::local(0), Origin::default());
         self.command(Command::Publish { topic, source, payload, origin });
     }
 
     /// A message of a topic of ROS 2.
     pub fn message(&mut self, topic: String, payload: Bytes) {
-        let (source, received) = (Source::here(0), Instant::now());
+        let (source, received) = (Source::local(0), Instant::now());
         // The last status is for late joiners; the same status again is no news.
         let kept = is_action_status(&topic).then(|| Kept {
             identity: identity(&payload),

@@ -102,7 +102,7 @@ impl Actions {
         if let Some(topic) = found.topics.get(&names.ros2_feedback()) {
             theirs.add(Part::Feedback, &topic.type_name, &topic.definition, Dialect::Ros2);
         }
-        let own = Parts::installed(&name, Dialect::Ros1, &self.installed);
+        let own = Parts::from_installed(&name, Dialect::Ros1, &self.installed);
         ActionType::new(&name, own, theirs)
     }
 

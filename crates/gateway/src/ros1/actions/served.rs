@@ -10,7 +10,7 @@ use super::names::Names;
 use super::names::ServicePart;
 use super::offered::FAREWELL;
 use super::outputs::{Moment, Outputs};
-use crate::ros1::shown::shown;
+use crate::ros1::shown::for_logs;
 use crate::types::action::{self, ActionType, Part, Uuid};
 use crate::{CallId, Event, Outcome};
 use bytes::Bytes;
@@ -341,7 +341,7 @@ impl Served {
     fn lose(&mut self, at: Moment, uuid: Uuid, reason: &str, out: &mut Outputs) {
         let Some(goal) = self.goal(uuid) else { return };
         let id = goal.status.goal.id.clone();
-        tracing::warn!(action = self.names.action, goal = shown(&id), reason, "goal lost");
+        tracing::warn!(action = self.names.action, goal = for_logs(&id), reason, "goal lost");
         self.goals.retain(|goal| goal.uuid != uuid);
         self.publish_status(at, out);
     }

@@ -18,7 +18,7 @@ use std::time::Duration;
 const ROBOT: &str = "robot";
 const UUID: [u8; 16] = [7; 16];
 const PATIENCE: Duration = Duration::from_secs(4);
-const SERVER: Source = Source::here(3);
+const SERVER: Source = Source::local(3);
 const STAMP: Stamp = Stamp { secs: 100, nanos: 5 };
 
 fn names() -> Names {
@@ -42,7 +42,7 @@ impl Clock {
 }
 
 /// What the outputs since the last call did, in words.
-fn took(out: &mut Outputs) -> Vec<String> {
+fn drain_outputs(out: &mut Outputs) -> Vec<String> {
     std::mem::take(&mut out.pending).into_iter().filter_map(line).collect()
 }
 
@@ -121,50 +121,50 @@ impl Server {
     fn send(&mut self, seconds: f64, peer: u32, call: CallId, uuid: Uuid) -> Vec<String> {
         let request = types().to_ros2(Part::Goal, uuid, &5i32.to_le_bytes()).unwrap();
         self.call(seconds, peer, ServicePart::SendGoal, call, request.into());
-        took(&mut self.out)
+        drain_outputs(&mut self.out)
     }
 
     fn cancel(&mut self, seconds: f64, call: CallId, uuid: Uuid, stamp: Stamp) -> Vec<String> {
         let request = messages::cancel_request(uuid, stamp);
         self.call(seconds, 0, ServicePart::CancelGoal, call, request);
-        took(&mut self.out)
+        drain_outputs(&mut self.out)
     }
 
     fn ask(&mut self, seconds: f64, call: CallId, uuid: Uuid) -> Vec<String> {
         self.call(seconds, 0, ServicePart::GetResult, call, messages::result_request(uuid));
-        took(&mut self.out)
+        drain_outputs(&mut self.out)
     }
 
     fn status(&mut self, seconds: f64, goals: &[(Uuid, u8)]) -> Vec<String> {
-        let all: Vec<_> = goals.iter().map(|(uuid, status)| reported(*uuid, *status)).collect();
+        let all: Vec<_> = goals.iter().map(|(uuid, status)| goal_status(*uuid, *status)).collect();
         let message = messages::status_message(1, STAMP, &all);
         self.action.on_status(self.clock.at(seconds), SERVER, &message, &mut self.out);
-        took(&mut self.out)
+        drain_outputs(&mut self.out)
     }
 
     fn result(&mut self, seconds: f64, uuid: Uuid, status: u8) -> Vec<String> {
         let result = [1, 0, 0, 0, 9, 0, 0, 0];
-        let message = messages::report_message(1, STAMP, &reported(uuid, status), &result);
+        let message = messages::report_message(1, STAMP, &goal_status(uuid, status), &result);
         self.action.on_result(self.clock.at(seconds), SERVER, &message, &mut self.out);
-        took(&mut self.out)
+        drain_outputs(&mut self.out)
     }
 
     fn pass(&mut self, seconds: f64) -> Vec<String> {
         let at = self.clock.at(seconds);
         assert!(self.action.next_timeout().is_some_and(|due| due <= at.now), "nothing is due");
         self.action.handle_timeout(at, &mut self.out);
-        took(&mut self.out)
+        drain_outputs(&mut self.out)
     }
 }
 
-fn reported(uuid: Uuid, status: u8) -> GoalStatus {
+fn goal_status(uuid: Uuid, status: u8) -> GoalStatus {
     GoalStatus { goal: GoalId { stamp: STAMP, id: id_of(uuid) }, status, text: String::new() }
 }
 
 const RESULT: &str = "[1, 0, 0, 0, 9, 0, 0, 0]";
 
 #[test]
-fn a_goal_of_ros_2_is_accepted_executed_and_gets_its_result() {
+fn a_ros_2_goal_is_accepted_executed_and_gets_its_result() {
     let mut server = Server::new();
     let sent = server.send(0.0, 0, 1, UUID);
     assert_eq!(sent, [format!("goal {} [5, 0, 0, 0]", id_of(UUID))]);
@@ -179,7 +179,7 @@ fn a_goal_of_ros_2_is_accepted_executed_and_gets_its_result() {
 }
 
 #[test]
-fn each_end_in_ros_1_has_one_in_ros_2() {
+fn each_final_state_of_ros_1_has_one_in_ros_2() {
     for (status, end) in [
         (ros1::SUCCEEDED, ros2::SUCCEEDED),
         (ros1::PREEMPTED, ros2::CANCELED),
@@ -209,7 +209,7 @@ fn a_goal_that_stays_pending_is_accepted_and_a_rejected_goal_is_not() {
 }
 
 #[test]
-fn a_goal_that_no_server_takes_is_rejected_and_recalled() {
+fn a_goal_that_no_server_accepts_is_rejected_and_recalled() {
     let mut server = Server::new();
     server.send(0.0, 0, 1, UUID);
     let given_up = server.pass(3.1);
@@ -222,11 +222,11 @@ fn a_goal_that_no_server_takes_is_rejected_and_recalled() {
     assert_eq!(server.pass(7.1), ["answer 2 false"]);
     let at = server.clock.at(7.2);
     server.action.on_connected(at, true, &mut server.out);
-    assert_eq!(took(&mut server.out), [format!("goal {} [5, 0, 0, 0]", id_of([9; 16]))]);
+    assert_eq!(drain_outputs(&mut server.out), [format!("goal {} [5, 0, 0, 0]", id_of([9; 16]))]);
 }
 
 #[test]
-fn a_cancel_is_answered_by_what_the_server_does() {
+fn the_answer_to_a_cancel_request_follows_the_server() {
     let mut server = Server::new();
     for (call, uuid) in [(1, [1; 16]), (2, [2; 16]), (3, [3; 16])] {
         server.send(0.0, 0, call, uuid);
@@ -252,7 +252,7 @@ fn a_cancel_is_answered_by_what_the_server_does() {
 }
 
 #[test]
-fn goals_that_the_server_does_not_have_any_more_are_aborted() {
+fn goals_missing_at_the_server_are_aborted() {
     let mut server = Server::new();
     server.send(0.0, 0, 1, UUID);
     server.status(0.1, &[(UUID, ros1::ACTIVE)]);
@@ -276,11 +276,11 @@ fn goals_that_the_server_does_not_have_any_more_are_aborted() {
     server.ask(0.2, 2, UUID);
     let (at, mut out) = (server.clock.at(1.0), Outputs::default());
     server.action.stop(at, &mut out);
-    assert_eq!(took(&mut out), [aborted, "answer 3 false"], "a server that has left");
+    assert_eq!(drain_outputs(&mut out), [aborted, "answer 3 false"], "a server that has left");
 }
 
 #[test]
-fn a_daemon_that_has_restarted_knows_the_goals_that_its_server_lists() {
+fn a_restarted_daemon_recognises_the_goals_of_its_server() {
     let mut server = Server::new();
     server.status(0.0, &[(UUID, ros1::ACTIVE)]);
     assert!(server.ask(1.0, 1, UUID).is_empty());
@@ -291,25 +291,25 @@ fn a_daemon_that_has_restarted_knows_the_goals_that_its_server_lists() {
 }
 
 #[test]
-fn peers_see_states_on_change_and_feedback_while_they_read() {
+fn peers_get_changed_states_and_feedback_while_subscribed() {
     let mut server = Server::new();
-    let report = messages::report_message(1, STAMP, &reported(UUID, ros1::ACTIVE), &[0; 4]);
+    let report = messages::report_message(1, STAMP, &goal_status(UUID, ros1::ACTIVE), &[0; 4]);
     let at = server.clock.at(0.0);
     server.action.on_feedback(at, SERVER, &report, &mut server.out);
-    assert!(took(&mut server.out).is_empty());
+    assert!(drain_outputs(&mut server.out).is_empty());
     for topic in names().ros2_topics() {
         server.action.on_wanted(&topic, true, &mut server.out);
     }
-    assert_eq!(took(&mut server.out), ["states "], "the last states, as for late joiners");
+    assert_eq!(drain_outputs(&mut server.out), ["states "], "the last states, as for late joiners");
     assert_eq!(server.status(0.1, &[(UUID, ros1::ACTIVE)]), ["states 7=2"]);
     assert!(server.status(0.3, &[(UUID, ros1::ACTIVE)]).is_empty());
     assert_eq!(server.status(0.5, &[(UUID, ros1::PREEMPTING)]), ["states 7=3"]);
     server.action.on_feedback(at, SERVER, &report, &mut server.out);
-    assert_eq!(took(&mut server.out), ["feedback [0, 0, 0, 0]"]);
+    assert_eq!(drain_outputs(&mut server.out), ["feedback [0, 0, 0, 0]"]);
 }
 
 #[test]
-fn a_flood_of_one_peer_takes_nothing_from_another() {
+fn a_flood_of_one_peer_does_not_affect_another() {
     let mut server = Server::new();
     let uuid = |number: u64| {
         let mut uuid = [1; 16];
@@ -328,7 +328,7 @@ fn a_flood_of_one_peer_takes_nothing_from_another() {
     server.call(2.0, 0, ServicePart::SendGoal, 1, Bytes::from_static(&[0, 1, 0, 0, 1]));
     server.call(2.0, 0, ServicePart::CancelGoal, 2, Bytes::new());
     server.call(2.0, 0, ServicePart::GetResult, 3, Bytes::from_static(&[9; 40]));
-    assert_eq!(took(&mut server.out).len(), 3);
+    assert_eq!(drain_outputs(&mut server.out).len(), 3);
     server.action.on_status(server.clock.at(2.0), SERVER, &[255; 99], &mut server.out);
     server.action.on_result(server.clock.at(2.0), SERVER, &[255; 99], &mut server.out);
 }
@@ -354,36 +354,36 @@ impl Client {
         let goal = GoalId { stamp, id: id.into() };
         let message = messages::goal_message(1, stamp, &goal, &5i32.to_le_bytes());
         self.action.on_goal(self.clock.at(seconds), &message, &mut self.out);
-        took(&mut self.out)
+        drain_outputs(&mut self.out)
     }
 
     fn cancel(&mut self, seconds: f64, id: &str, secs: u32) -> Vec<String> {
         let goal = GoalId { stamp: Stamp { secs, nanos: 0 }, id: id.into() };
         let message = messages::cancel_message(&goal);
         self.action.on_cancel(self.clock.at(seconds), &message, &mut self.out);
-        took(&mut self.out)
+        drain_outputs(&mut self.out)
     }
 
     fn answer(&mut self, seconds: f64, call: CallId, outcome: Outcome) -> Vec<String> {
         let at = self.clock.at(seconds);
         self.action.on_answer(at, FIRST_CALL + call, &outcome, &mut self.out);
-        took(&mut self.out)
+        drain_outputs(&mut self.out)
     }
 
     fn accept(&mut self, seconds: f64, call: CallId) -> Vec<String> {
-        self.answer(seconds, call, Ok(messages::accepted(true, Stamp::ZERO)))
+        self.answer(seconds, call, Ok(messages::goal_response(true, Stamp::ZERO)))
     }
 
     fn status(&mut self, seconds: f64, id: &str, status: u8) -> Vec<String> {
         let state = GoalState { uuid: uuid_of(ROBOT, id), stamp: Stamp::ZERO, status };
         let message = messages::states_message(&[state]);
         self.action.on_status(self.clock.at(seconds), &message, &mut self.out);
-        took(&mut self.out)
+        drain_outputs(&mut self.out)
     }
 
     fn pass(&mut self, seconds: f64) -> Vec<String> {
         self.action.handle_timeout(self.clock.at(seconds), &mut self.out);
-        took(&mut self.out).into_iter().filter(|it| !it.starts_with("status")).collect()
+        drain_outputs(&mut self.out).into_iter().filter(|it| !it.starts_with("status")).collect()
     }
 }
 
@@ -391,12 +391,12 @@ fn result(status: u8) -> Outcome {
     Ok(types().result_to_ros2(status, &[0; 4]).unwrap().into())
 }
 
-fn failed() -> Outcome {
+fn failed_outcome() -> Outcome {
     Err("'robot' has restarted".into())
 }
 
 #[test]
-fn a_goal_of_ros_1_is_accepted_executed_and_gets_its_result() {
+fn a_ros_1_goal_is_accepted_executed_and_gets_its_result() {
     let mut client = Client::new();
     assert_eq!(client.send(0.0, "a"), ["status a=0", "call 1 send_goal 24"]);
     assert!(client.send(0.1, "a").is_empty(), "the same goal again");
@@ -404,7 +404,7 @@ fn a_goal_of_ros_1_is_accepted_executed_and_gets_its_result() {
     assert_eq!(client.status(0.3, "a", ros2::EXECUTING), ["status a=1"]);
     let feedback = types().to_ros2(Part::Feedback, uuid_of(ROBOT, "a"), &[0; 4]).unwrap();
     client.action.on_feedback(client.clock.at(0.4), &feedback, &mut client.out);
-    assert_eq!(took(&mut client.out), ["/fib/feedback a=1 [0, 0, 0, 0]"]);
+    assert_eq!(drain_outputs(&mut client.out), ["/fib/feedback a=1 [0, 0, 0, 0]"]);
     let done = client.answer(1.0, 2, result(ros2::SUCCEEDED));
     assert_eq!(done, ["/fib/result a=3 [0, 0, 0, 0]", "status a=3"]);
     client.pass(7.0);
@@ -412,7 +412,7 @@ fn a_goal_of_ros_1_is_accepted_executed_and_gets_its_result() {
 }
 
 #[test]
-fn each_end_in_ros_2_has_one_in_ros_1() {
+fn each_final_state_of_ros_2_has_one_in_ros_1() {
     for (status, executing, end) in [
         (ros2::SUCCEEDED, true, ros1::SUCCEEDED),
         (ros2::CANCELED, true, ros1::PREEMPTED),
@@ -430,7 +430,7 @@ fn each_end_in_ros_2_has_one_in_ros_1() {
     }
     let mut client = Client::new();
     client.send(0.0, "a");
-    let refused = client.answer(0.1, 1, Ok(messages::accepted(false, Stamp::ZERO)));
+    let refused = client.answer(0.1, 1, Ok(messages::goal_response(false, Stamp::ZERO)));
     assert_eq!(refused[0], "/fib/result a=5 [0, 0, 0, 0]");
     client.send(1.0, "b");
     client.accept(1.1, 2);
@@ -443,7 +443,7 @@ fn a_cancel_waits_for_its_goal_and_is_repeated_while_the_goal_lives() {
     client.send(0.0, "a");
     assert!(client.cancel(0.1, "a", 0).is_empty(), "the peer does not have the goal yet");
     assert_eq!(client.accept(0.2, 1), ["call 2 cancel_goal 28", "call 3 get_result 20"]);
-    client.answer(5.0, 2, failed());
+    client.answer(5.0, 2, failed_outcome());
     assert!(client.pass(5.5).is_empty());
     assert_eq!(client.pass(6.1), ["call 4 cancel_goal 28"]);
     let accepted = messages::cancel_response(cancel::ACCEPTED, &[]);
@@ -472,32 +472,32 @@ fn a_cancel_without_id_means_all_goals_or_those_until_a_time() {
 }
 
 #[test]
-fn a_goal_with_an_unknown_outcome_leaves_the_status_so_that_clients_declare_it_lost() {
+fn a_goal_with_an_unknown_outcome_is_removed_from_the_status() {
     let mut client = Client::new();
     client.send(0.0, "a");
-    assert_eq!(client.answer(5.0, 1, failed()), ["status ", "call 2 cancel_goal 28"]);
+    assert_eq!(client.answer(5.0, 1, failed_outcome()), ["status ", "call 2 cancel_goal 28"]);
     // A result is asked for again, as long as the peer may return.
     client.send(10.0, "b");
     client.accept(10.1, 3);
-    client.answer(11.0, 4, failed());
+    client.answer(11.0, 4, failed_outcome());
     assert_eq!(client.pass(12.1), ["call 5 get_result 20"]);
     client.answer(13.0, 5, result(ros2::SUCCEEDED));
     client.send(20.0, "c");
     client.accept(20.1, 6);
-    client.answer(21.0, 7, failed());
+    client.answer(21.0, 7, failed_outcome());
     client.pass(22.1);
-    assert_eq!(client.answer(90.0, 8, failed()), ["status "]);
+    assert_eq!(client.answer(90.0, 8, failed_outcome()), ["status "]);
     // The peer's server has stopped.
     client.send(91.0, "d");
     client.action.stop(client.clock.at(92.0), &mut client.out);
-    assert_eq!(took(&mut client.out), ["status "]);
+    assert_eq!(drain_outputs(&mut client.out), ["status "]);
     assert!(!client.action.has_ended(client.clock.at(93.0)));
     assert!(client.action.has_ended(client.clock.at(95.0)));
     assert!(client.send(93.0, "e").is_empty());
 }
 
 #[test]
-fn more_goals_than_the_peer_takes_are_rejected_with_a_reason() {
+fn goals_above_the_limit_of_a_peer_are_rejected_with_a_reason() {
     let mut client = Client::new();
     for number in 0..served::MAX_GOALS {
         client.send(0.0, &number.to_string());
@@ -511,5 +511,5 @@ fn more_goals_than_the_peer_takes_are_rejected_with_a_reason() {
         client.action.on_status(at, wrong, &mut client.out);
         client.action.on_feedback(at, wrong, &mut client.out);
     }
-    assert!(took(&mut client.out).is_empty());
+    assert!(drain_outputs(&mut client.out).is_empty());
 }

@@ -68,7 +68,7 @@ impl RobotDescription {
             });
         }
         context.setup.shared.troubles.report("", "copies", self.mirrors.trouble());
-        for (peer, job) in self.mirrors.due(Instant::now()) {
+        for (peer, job) in self.mirrors.start_due_jobs(Instant::now()) {
             let master = context.prober.master.clone();
             context.spawn(async move { Note::Mirrored { peer, mirrored: job.run(&master).await } });
         }

@@ -91,9 +91,9 @@ impl Actor {
                     Some(Order::Stop) | None => break,
                 },
                 Some(note) = self.received.recv() => self.note(note),
-                () = reached(self.polling.next()) => self.context.want_poll(),
-                () = reached(actions.next_timeout()) => actions.handle_timeout(),
-                () = actions.changed() => {}
+                () = wait_until(self.polling.next_poll()) => self.context.want_poll(),
+                () = wait_until(actions.next_timeout()) => actions.handle_timeout(),
+                () = actions.timeout_changed() => {}
             }
             if self.context.take_wanted_poll() {
                 self.polling.start(&self.context, self.registrar.names_to_check());
@@ -179,14 +179,14 @@ impl Actor {
     fn note(&mut self, note: Note) {
         let context = &mut self.context;
         match note {
-            Note::Polled(result) => self.polled(result),
+            Note::Polled(result) => self.on_polled(result),
             Note::Probed { topic, node, result } => {
                 self.subscriptions.on_probed(context, &topic, &node, result);
             }
             Note::Checked { node, result } => {
                 self.subscriptions.on_checked(context, &node, result);
             }
-            Note::Registered(attempt, outcome) => self.registered(attempt, outcome),
+            Note::Registered(attempt, outcome) => self.on_registered(attempt, outcome),
             Note::Parameters(found) => self.description.on_parameters(context, found),
             Note::ParametersSet(done) => self.description.on_set(context, done),
             Note::Mirrored { peer, mirrored } => {
@@ -223,9 +223,9 @@ impl Actor {
     }
 
     /// Compares what the master lists with what each part needs there.
-    fn polled(&mut self, result: Result<Poll, CallError>) {
+    fn on_polled(&mut self, result: Result<Poll, CallError>) {
         let context = &mut self.context;
-        self.polling.end(context, result.as_ref().err());
+        self.polling.end_poll(context, result.as_ref().err());
         if let Ok(Poll { mut snapshot, namesake, lost }) = result {
             let listed = self.registrar.merge(context, &mut snapshot, &lost);
             self.publications.on_snapshot(&snapshot);
@@ -246,7 +246,7 @@ impl Actor {
     }
 
     /// A call that registers has ended.
-    fn registered(&mut self, attempt: Attempt, outcome: Result<Vec<String>, NotRegistered>) {
+    fn on_registered(&mut self, attempt: Attempt, outcome: Result<Vec<String>, NotRegistered>) {
         let context = &mut self.context;
         let (role, name) = (attempt.role, attempt.name.clone());
         if !self.registrar.on_registered(context, attempt, &outcome) {
@@ -276,7 +276,7 @@ impl Actor {
 }
 
 /// Waits for a time, or without one forever.
-async fn reached(time: Option<Instant>) {
+async fn wait_until(time: Option<Instant>) {
     match time {
         Some(time) => sleep_until(time.into()).await,
         None => std::future::pending().await,

@@ -21,8 +21,8 @@ impl Polling {
     }
 
     /// The time of the next poll; `None` during one.
-    pub fn next(&self) -> Option<Instant> {
-        self.polls.next()
+    pub fn next_poll(&self) -> Option<Instant> {
+        self.polls.next_poll()
     }
 
     /// A node has started or ended.
@@ -56,8 +56,8 @@ impl Polling {
     }
 
     /// A poll has ended, with an error or none.
-    pub fn end(&mut self, context: &Context, error: Option<&CallError>) {
-        self.polls.end(Instant::now(), error.is_none());
+    pub fn end_poll(&mut self, context: &Context, error: Option<&CallError>) {
+        self.polls.end_poll(Instant::now(), error.is_none());
         match error {
             None => self.set_connected(context, true, String::new()),
             Some(error @ CallError::TooLarge { .. }) => self.set_connected(

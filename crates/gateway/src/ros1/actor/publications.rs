@@ -9,7 +9,7 @@ use crate::ros1::header::{Header, TAUTLINE_FIELD};
 use crate::ros1::master::{NodesByName, Snapshot};
 use crate::ros1::note::Note;
 use crate::ros1::publication::Publication;
-use crate::ros1::shown::shown;
+use crate::ros1::shown::for_logs;
 use crate::{Event, Origin, Source, Topic, identity};
 use bytes::Bytes;
 use std::collections::BTreeMap;
@@ -137,7 +137,7 @@ impl Publications {
     }
 
     /// The publication of a topic, unless it is in conflict.
-    pub fn published(&self, topic: &str) -> Option<&Publication> {
+    pub fn publication(&self, topic: &str) -> Option<&Publication> {
         self.current.get(topic).filter(|found| found.conflict.is_none())
     }
 
@@ -148,7 +148,7 @@ impl Publications {
         let name = header.get("topic").unwrap_or_default();
         let publication = self.current.get_mut(name).filter(|found| found.conflict.is_none());
         let Some(publication) = publication else {
-            let reason = format!("{} does not publish '{}'", identity.node_name, shown(name));
+            let reason = format!("{} does not publish '{}'", identity.node_name, for_logs(name));
             tokio::spawn(refuse(connection, reason, identity));
             return;
         };
@@ -173,18 +173,24 @@ impl Publications {
 
     /// The process of a subscriber is known.
     pub fn on_identified(&mut self, topic: &str, id: u64, identity: Subscriber) {
-        let Some(publication) = find([&mut self.current, &mut self.ended], topic) else { return };
+        let Some(publication) = find_publication([&mut self.current, &mut self.ended], topic)
+        else {
+            return;
+        };
         let Some(caller) = publication.subscribers.get(&id).map(|it| &it.caller) else { return };
         let at_start = self.subscribed_at_start.as_ref().and_then(|it| it.get(topic));
         if !at_start.is_some_and(|nodes| nodes.contains(caller)) {
             // A node that subscribed after our start has nothing of what it got before.
             self.deliveries.forget(topic, identity);
         }
-        publication.identified(id, identity);
+        publication.on_identified(id, identity);
     }
 
     pub fn on_subscriber_left(&mut self, context: &Context, topic: &str, id: u64) {
-        let Some(publication) = find([&mut self.current, &mut self.ended], topic) else { return };
+        let Some(publication) = find_publication([&mut self.current, &mut self.ended], topic)
+        else {
+            return;
+        };
         let Some(left) = publication.subscribers.remove(&id) else { return };
         publication.forget_deliveries(&left);
         if publication.subscribers.is_empty() && self.ended.remove(topic).is_none() {
@@ -211,7 +217,7 @@ fn identify(context: &Context, id: u64, topic: &str, caller: &str) {
 }
 
 /// The publication of a topic, which is in one of the maps.
-fn find<'a>(
+fn find_publication<'a>(
     all: [&'a mut BTreeMap<String, Publication>; 2],
     topic: &str,
 ) -> Option<&'a mut Publication> {

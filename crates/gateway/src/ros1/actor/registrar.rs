@@ -11,7 +11,7 @@ use crate::ros1::master::{Role, Snapshot};
 use crate::ros1::note::Note;
 use crate::ros1::probes::users_of;
 use crate::ros1::registration::{Attempt, NotRegistered, Registration, Registrations};
-use crate::ros1::shown::shown;
+use crate::ros1::shown::for_logs;
 use crate::ros1::stand_ins::{Listed, StandIns, mark_of, marked_by};
 use std::time::Duration;
 use tokio::time::timeout;
@@ -69,7 +69,7 @@ impl Registrar {
 
     /// The names of ours besides our own that other nodes may have, if our own is in doubt.
     pub fn names_to_check(&self) -> Option<Vec<String>> {
-        self.name_is_doubtful.then(|| self.stand_ins.held().iter().cloned().collect())
+        self.name_is_doubtful.then(|| self.stand_ins.held_names().iter().cloned().collect())
     }
 
     /// Replaces stand-ins in a snapshot by our own node; returns what the master lists for us. The names
@@ -125,7 +125,7 @@ impl Registrar {
         let trouble = uri.map_or_else(String::new, |uri| {
             format!(
                 "another node at {} has our name {own_name}; nothing is registered until it leaves",
-                shown(&uri)
+                for_logs(&uri)
             )
         });
         context.setup.shared.troubles.update("", "name", trouble);
@@ -164,7 +164,7 @@ impl Registrar {
         self.set_rivals(&own_name, snapshot);
         context.setup.shared.troubles.report("", "stand-ins", self.stand_ins.trouble());
         for role in [Role::Subscriber, Role::Publisher, Role::Service] {
-            for name in self.registrations.due(role) {
+            for name in self.registrations.due_names(role) {
                 self.register(context, role, name, (snapshot, needed));
             }
         }
@@ -224,7 +224,7 @@ impl Registrar {
             ours.iter().any(|it| it.caller == **name)
                 || self.registrations.any(|it| it.pending || it.caller.as_ref() == Some(*name))
         };
-        let held = self.stand_ins.held().iter();
+        let held = self.stand_ins.held_names().iter();
         let unused: Vec<String> = held.filter(|name| !is_used(name)).cloned().collect();
         self.stand_ins.release(&unused);
     }
@@ -263,7 +263,7 @@ impl Registrar {
                 (found.topic.type_name.clone(), Some((found.topic.clone(), users)))
             }
             None => {
-                let offered = needed.subscriptions.offered(&name);
+                let offered = needed.subscriptions.offered_topic(&name);
                 (offered.map_or("*".into(), |topic| topic.type_name.clone()), None)
             }
         };
@@ -326,7 +326,7 @@ impl Registrar {
             }
             Err(NotRegistered::Master(error)) => {
                 static LIMITS: [LogLimit; 3] = [const { LogLimit::new() }; 3];
-                if let Some(left_out) = LIMITS[role as usize].next() {
+                if let Some(left_out) = LIMITS[role as usize].withheld_before_this() {
                     tracing::warn!(name, %error, left_out, "a registration at the ROS master failed");
                 }
             }
@@ -337,7 +337,7 @@ impl Registrar {
 
     /// Unregisters all that is registered, within a time limit.
     pub async fn leave(&self, context: &Context) {
-        let leave = context.prober.master.leave(self.stand_ins.held());
+        let leave = context.prober.master.leave(self.stand_ins.held_names());
         let trouble = match timeout(UNREGISTER_TIMEOUT, leave).await {
             Ok(Ok(())) => String::new(),
             Ok(Err(error)) => error.to_string(),

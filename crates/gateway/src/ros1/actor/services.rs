@@ -12,7 +12,7 @@ use crate::ros1::master::Snapshot;
 use crate::ros1::note::{Note, ServiceNote};
 use crate::ros1::rpc::{Client, ClientRequest, ServiceCall};
 use crate::ros1::service_discovery::{Change, ServiceDiscovery};
-use crate::ros1::shown::{shown, typed};
+use crate::ros1::shown::{for_logs, name_with_type};
 use crate::ros1::slots::{Slot, SlotPool};
 use crate::types::Dialect;
 use crate::types::installed::{Cache, Installed};
@@ -79,8 +79,8 @@ impl Services {
                 info,
                 {},
                 "robots with ROS 2 need their own definition of {}: {}",
-                shown(type_name),
-                shown(&format!("{error}"))
+                for_logs(type_name),
+                for_logs(&format!("{error}"))
             );
         };
         let read = |installed: &Installed| installed.service(type_name, Dialect::Ros1);
@@ -176,8 +176,8 @@ impl Services {
     /// Does not serve what another local node serves.
     pub fn refuse(&mut self, context: &Context, name: &str, node: &str) {
         let Some(serving) = self.serving.get_mut(name) else { return };
-        let service = typed(name, &serving.service.type_name, &serving.service.type_hash);
-        let node = shown(node);
+        let service = name_with_type(name, &serving.service.type_name, &serving.service.type_hash);
+        let node = for_logs(node);
         let reason = format!("{service} is not served at this master: {node} serves it itself");
         if serving.refused.as_ref() == Some(&reason) {
             return;
@@ -205,7 +205,7 @@ impl Services {
         let notes = context.notes.clone();
         let serving = self.serving.get(&name).filter(|found| found.refused.is_none());
         let admitted = match serving {
-            None => Err(format!("{} does not serve '{}'", identity.node_name, shown(&name))),
+            None => Err(format!("{} does not serve '{}'", identity.node_name, for_logs(&name))),
             Some(serving) => serving.admit(header).map(|slot| (serving, slot)),
         };
         let (serving, slot) = match admitted {
@@ -326,7 +326,7 @@ impl Serving {
     fn admit(&self, header: &Header) -> Result<Slot, String> {
         let Service { name, type_name, type_hash, .. } = &self.service;
         let matches = |md5: &str| md5 == "*" || type_hash.is_empty() || md5 == type_hash;
-        let offered = typed(name, type_name, type_hash);
+        let offered = name_with_type(name, type_name, type_hash);
         if let Some(reason) = refusal(header, &offered, Use::Call, matches) {
             return Err(reason);
         }

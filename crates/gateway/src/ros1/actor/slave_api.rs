@@ -10,7 +10,7 @@ use crate::log_limit::log_limited;
 use crate::ros1::master::Role;
 use crate::ros1::note::ApiCall;
 use crate::ros1::polls::TOPIC_OF_ALL_NODES;
-use crate::ros1::shown::shown;
+use crate::ros1::shown::for_logs;
 use crate::ros1::slave::{failure, success};
 use crate::ros1::subscription::Subscription;
 use crate::ros1::xmlrpc::string_value;
@@ -68,7 +68,7 @@ impl SlaveApi<'_> {
             ApiCall::Shutdown { caller, reason } => {
                 log_limited!(
                     warn,
-                    {caller = ?shown(&caller), reason = ?shown(&reason),},
+                    {caller = ?for_logs(&caller), reason = ?for_logs(&reason),},
                     "ignored a call to shut down over ROS"
                 );
                 // The master calls it at the older of two nodes with one name.
@@ -79,9 +79,9 @@ impl SlaveApi<'_> {
     }
 
     fn request_topic(&mut self, topic: &str, protocols: &[String]) -> Value {
-        if self.publications.published(topic).is_none() {
+        if self.publications.publication(topic).is_none() {
             let node = &self.context.setup.options.node_name;
-            return failure(&format!("{node} does not publish {}", shown(topic)));
+            return failure(&format!("{node} does not publish {}", for_logs(topic)));
         }
         if !protocols.iter().any(|protocol| protocol == "TCPROS") {
             return failure("only TCPROS is supported");

@@ -43,8 +43,8 @@ impl Subscriptions {
     }
 
     /// A topic as offered to the node.
-    pub fn offered(&self, topic: &str) -> Option<&Topic> {
-        self.discovery.offered(topic)
+    pub fn offered_topic(&self, topic: &str) -> Option<&Topic> {
+        self.discovery.offered_topic(topic)
     }
 
     /// Reads a topic; `false` if it is read already.
@@ -124,7 +124,7 @@ impl Subscriptions {
 
     /// Starts readers of publishers that have none, once the topic's type is known.
     fn refresh(&mut self, context: &mut Context, topic: &str) {
-        let Some(offered) = self.discovery.offered(topic) else { return };
+        let Some(offered) = self.discovery.offered_topic(topic) else { return };
         let Some(subscription) = self.by_topic.get_mut(topic) else { return };
         let version =
             TypeVersion { name: offered.type_name.clone(), md5: offered.type_hash.clone() };

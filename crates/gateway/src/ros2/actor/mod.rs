@@ -72,7 +72,7 @@ impl Actor {
     /// Runs until stopped, or until all senders of orders are dropped.
     pub fn run(mut self, orders: &Receiver<Order>) {
         self.update_graph();
-        while let Ok(first) = self.next(orders) {
+        while let Ok(first) = self.next_order(orders) {
             let topics = self.subscriptions.count(&self.context, &self.topic_endpoints);
             let mut changed = Changed { topics, ..Changed::default() };
             changed.topics.extend(self.context.liveliness.take_losses(Instant::now()));
@@ -82,7 +82,7 @@ impl Actor {
                     Order::Do(command) => self.command(command, &mut changed),
                     Order::Discovered(event) => {
                         self.graph.on_discovered();
-                        self.discovered(&event, &mut changed);
+                        self.on_discovery(&event, &mut changed);
                     }
                     Order::GidSizeChanged => self.graph.update_gid_bytes(),
                     Order::NodesChanged => self.graph.on_nodes_changed(),
@@ -98,7 +98,7 @@ impl Actor {
     }
 
     /// The next order; `None` if a timer expires first.
-    fn next(&self, orders: &Receiver<Order>) -> Result<Option<Order>, RecvTimeoutError> {
+    fn next_order(&self, orders: &Receiver<Order>) -> Result<Option<Order>, RecvTimeoutError> {
         let now = Instant::now();
         let timers = [
             self.subscriptions.next_due(),
@@ -159,7 +159,7 @@ impl Actor {
         }
     }
 
-    fn discovered(&mut self, event: &Discovery, changed: &mut Changed) {
+    fn on_discovery(&mut self, event: &Discovery, changed: &mut Changed) {
         let context = &self.context;
         changed.services.extend(self.service_endpoints.on_event(event));
         if let Discovery::WriterGone { guid } = event {

@@ -74,7 +74,7 @@ impl NodeGraph {
 
     /// The time of the next report or message.
     pub fn next_due(&self, now: Instant) -> Option<Instant> {
-        self.pace.due(now).into_iter().chain(self.reports.next_due()).min()
+        self.pace.next_message_time(now).into_iter().chain(self.reports.next_due()).min()
     }
 
     /// A peer wants to know the nodes of this domain, or none does.

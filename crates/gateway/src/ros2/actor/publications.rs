@@ -70,7 +70,7 @@ impl Publications {
                 publication.iter().for_each(|it| it.on_reader_gone(*guid));
             }
             Discovery::Reader(reader) => {
-                let joins_late = qos::offered(&reader.qos).transient_local;
+                let joins_late = qos::offered_qos(&reader.qos).transient_local;
                 publication.iter().for_each(|it| it.on_reader(reader.guid, joins_late));
             }
             _ => {}

@@ -75,7 +75,7 @@ impl Services {
 
     /// The time of the next action.
     pub fn next_wake(&self, now: Instant) -> Option<Instant> {
-        let wanted = self.calls.wanted();
+        let wanted = self.calls.wanted_services();
         let is_matching = wanted.iter().any(|service| self.offered.contains_key(service));
         let soon = is_matching.then_some(now + MATCH_PERIOD);
         [soon, self.retry, self.calls.next_deadline()].into_iter().flatten().min()
@@ -247,7 +247,7 @@ impl Services {
 
     /// Sends calls and replies whose endpoints have matched, and ends those whose time is over.
     pub fn advance(&mut self, context: &mut Context, endpoints: &Endpoints, now: Instant) {
-        for service in self.calls.wanted() {
+        for service in self.calls.wanted_services() {
             let Some(offer) = offer_of(context, endpoints, &service) else { continue };
             context.endpoints_changed |=
                 self.calls.send(&service, &offer, &context.setup.endpoints);
@@ -272,7 +272,7 @@ impl Services {
             // A service that has ended has no waiting caller.
             let is_waiting = served.is_some_and(|served| {
                 let readers = matched.entry(reply.service.clone());
-                let readers = readers.or_insert_with(|| served.matched());
+                let readers = readers.or_insert_with(|| served.matched_readers());
                 !reply.send(served, readers, shared, now)
             });
             if !is_waiting {

@@ -172,7 +172,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn hidden_participants_are_named_with_what_to_set_until_they_leave() {
+    fn hidden_participants_are_reported_with_a_remedy() {
         let (mut found, now) = (Found::default(), Instant::now());
         let announced = |number, transport| Announced {
             prefix: [number; 12],

@@ -33,18 +33,18 @@ pub fn hidden(range: Range, variable: impl Fn(&str) -> Option<String>) -> String
 mod tests {
     use super::*;
 
-    fn found(name: &str, value: &str) -> String {
+    fn setting_found(name: &str, value: &str) -> String {
         hidden(Range::Machine, |asked| (asked == name).then(|| value.to_owned()))
     }
 
     #[test]
-    fn settings_that_hide_nodes_are_named_with_what_to_set() {
-        let text = found("ROS_DISCOVERY_SERVER", "10.0.0.1:11811");
+    fn settings_that_hide_nodes_are_reported_with_a_remedy() {
+        let text = setting_found("ROS_DISCOVERY_SERVER", "10.0.0.1:11811");
         assert!(
             text.contains("ROS_DISCOVERY_SERVER=10.0.0.1:11811") && text.contains("without it")
         );
         for transports in ["LARGE_DATA", "SHM", "DEFAULTv6", "LARGE_DATA?max_msg_size=1MB"] {
-            let text = found("FASTDDS_BUILTIN_TRANSPORTS", transports);
+            let text = setting_found("FASTDDS_BUILTIN_TRANSPORTS", transports);
             assert!(text.contains(transports) && text.contains("UDPv4 or DEFAULT"), "{text}");
             let local = |asked: &str| {
                 (asked == "FASTDDS_BUILTIN_TRANSPORTS").then(|| transports.to_owned())
@@ -52,7 +52,7 @@ mod tests {
             assert_eq!(hidden(Range::Loopback, local), "");
         }
         for transports in ["DEFAULT", "UDPv4", ""] {
-            assert_eq!(found("FASTDDS_BUILTIN_TRANSPORTS", transports), "");
+            assert_eq!(setting_found("FASTDDS_BUILTIN_TRANSPORTS", transports), "");
         }
     }
 }

@@ -32,7 +32,7 @@ impl Span {
     }
 
     /// This value and the next.
-    pub fn then(&self, next: Self) -> Self {
+    pub fn followed_by(&self, next: Self) -> Self {
         Self(std::array::from_fn(|place| {
             let bytes = self.0[place];
             sum(bytes, next.0[(place + bytes as usize) % PLACES])
@@ -76,18 +76,18 @@ mod tests {
     use super::*;
 
     /// A number's place by counting one value after another.
-    fn counted(span: Span, place: usize, count: u64) -> u64 {
+    fn place_by_counting(span: Span, place: usize, count: u64) -> u64 {
         (0..count).fold(0, |bytes, _| bytes + span.bytes_at(place + bytes as usize))
     }
 
     #[test]
-    fn many_values_take_the_bytes_of_each_in_turn() {
-        let odd = Span::aligned(1).then(Span::aligned(2)).then(Span::aligned(1));
-        let wide = Span::aligned(8).then(Span::aligned(1)).then(Span::aligned(4));
+    fn repeated_values_are_read_in_sequence() {
+        let odd = Span::aligned(1).followed_by(Span::aligned(2)).followed_by(Span::aligned(1));
+        let wide = Span::aligned(8).followed_by(Span::aligned(1)).followed_by(Span::aligned(4));
         for span in [odd, wide, Span::aligned(1), Span::unaligned(3), Span::default()] {
             for place in 0..PLACES {
                 for count in 0..40 {
-                    let expected = counted(span, place, count);
+                    let expected = place_by_counting(span, place, count);
                     assert_eq!(
                         span.repeated_at(place, count),
                         expected,
@@ -102,10 +102,10 @@ mod tests {
     }
 
     #[test]
-    fn any_number_of_values_is_counted_at_once() {
+    fn repeated_values_are_counted_in_one_step() {
         let many = Span::aligned(8).repeated(u32::MAX.into());
         assert_eq!(many.bytes_at(0), 8 * u64::from(u32::MAX));
-        let more = many.repeated(u32::MAX.into()).then(many);
+        let more = many.repeated(u32::MAX.into()).followed_by(many);
         assert_eq!(more.bytes_at(3), BEYOND);
         assert_eq!(Span::default().repeated(u32::MAX.into()), Span::default());
     }

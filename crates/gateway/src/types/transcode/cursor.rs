@@ -41,12 +41,12 @@ impl<'a> Reader<'a> {
     }
 
     /// For numbers in big-endian order.
-    pub fn swapped(self) -> Self {
+    pub fn with_swapped_bytes(self) -> Self {
         Self { swapped: true, ..self }
     }
 
     /// Bytes not yet read.
-    pub fn left(&self) -> usize {
+    pub fn remaining_bytes(&self) -> usize {
         self.bytes.len() - self.at
     }
 
@@ -69,7 +69,7 @@ impl<'a> Reader<'a> {
     pub fn take(&mut self, count: usize) -> Result<&'a [u8], TranscodeError> {
         let end = self.at.checked_add(count).filter(|end| *end <= self.bytes.len());
         let Some(end) = end else {
-            let left = self.left();
+            let left = self.remaining_bytes();
             return Err(TranscodeError::new(format!("{count} bytes wanted, {left} are left")));
         };
         let taken = &self.bytes[self.at..end];

@@ -16,7 +16,7 @@ impl TranscodeError {
         Self { path: String::new(), problem: problem.into() }
     }
 
-    pub(crate) fn within(mut self, outer: &str) -> Self {
+    pub(crate) fn with_outer_field(mut self, outer: &str) -> Self {
         let dot = if self.path.is_empty() || self.path.starts_with('[') { "" } else { "." };
         self.path = format!("{outer}{dot}{}", self.path);
         self

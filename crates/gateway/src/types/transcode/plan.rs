@@ -103,16 +103,16 @@ impl Pairing<'_> {
         self.known.insert(pair, number);
         let (ros1, ros2) = (self.ros1, self.ros2);
         self.structs[number] = match pair {
-            Pair::Both(one, two) => self.both(&ros1.structs[one], &ros2.structs[two])?,
-            Pair::Ros1(one) => self.alone(Side::Ros1, &ros1.structs[one])?,
-            Pair::Ros2(two) => self.alone(Side::Ros2, &ros2.structs[two])?,
+            Pair::Both(one, two) => self.steps_of_both(&ros1.structs[one], &ros2.structs[two])?,
+            Pair::Ros1(one) => self.one_sided_steps(Side::Ros1, &ros1.structs[one])?,
+            Pair::Ros2(two) => self.one_sided_steps(Side::Ros2, &ros2.structs[two])?,
             Pair::Time => ["sec", "nanosec"].map(word).to_vec(),
         };
         Ok(number)
     }
 
     /// The fields of both in one order, which must be the order of each.
-    fn both(&mut self, one: &Struct, two: &Struct) -> Result<Vec<Step>, Mismatch> {
+    fn steps_of_both(&mut self, one: &Struct, two: &Struct) -> Result<Vec<Step>, Mismatch> {
         let mut steps = Vec::new();
         let mut rest = two.fields.as_slice();
         let names: HashSet<&str> = one.fields.iter().map(|field| field.name.as_str()).collect();
@@ -132,7 +132,7 @@ impl Pairing<'_> {
             for skipped in &rest[..at] {
                 steps.push(self.one_sided_step(Side::Ros2, two, skipped)?);
             }
-            steps.push(self.matched(one, field, &rest[at])?);
+            steps.push(self.step_of_pair(one, field, &rest[at])?);
             rest = &rest[at + 1..];
         }
         for left in rest {
@@ -147,7 +147,7 @@ impl Pairing<'_> {
         Ok(steps)
     }
 
-    fn matched(&mut self, owner: &Struct, one: &Field, two: &Field) -> Result<Step, Mismatch> {
+    fn step_of_pair(&mut self, owner: &Struct, one: &Field, two: &Field) -> Result<Step, Mismatch> {
         let mismatch = || Mismatch {
             field: format!("{}.{}", owner.name, one.name),
             problem: format!("'{}' in ROS 1, '{}' in ROS 2", one.written, two.written),
@@ -188,15 +188,15 @@ impl Pairing<'_> {
             let side = if side == Side::Ros1 { "ROS 1" } else { "ROS 2" };
             self.one_sided.push(format!("{}.{}, {side} only", owner.name, field.name));
         }
-        Ok(Step { only: Some(side), ..self.own(side, field)? })
+        Ok(Step { only: Some(side), ..self.one_sided_step_of_field(side, field)? })
     }
 
     /// The steps of a type that the other side lacks.
-    fn alone(&mut self, side: Side, part: &Struct) -> Result<Vec<Step>, Mismatch> {
-        part.fields.iter().map(|field| self.own(side, field)).collect()
+    fn one_sided_steps(&mut self, side: Side, part: &Struct) -> Result<Vec<Step>, Mismatch> {
+        part.fields.iter().map(|field| self.one_sided_step_of_field(side, field)).collect()
     }
 
-    fn own(&mut self, side: Side, field: &Field) -> Result<Step, Mismatch> {
+    fn one_sided_step_of_field(&mut self, side: Side, field: &Field) -> Result<Step, Mismatch> {
         let kind = match field.base {
             Base::Primitive(Primitive::Time | Primitive::Duration) => {
                 Kind::Struct(self.pair(Pair::Time)?)

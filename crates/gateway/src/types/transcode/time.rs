@@ -50,14 +50,14 @@ impl TimeKind {
             (Self::Instant, Side::Ros2) => u32::try_from(sec).ok().map(u32::to_le_bytes),
             _ => i32::try_from(sec).ok().map(i32::to_le_bytes),
         };
-        let [a, b, c, d] = sec.ok_or_else(|| self.beyond(side, sec_found, nanosec_found))?;
+        let [a, b, c, d] = sec.ok_or_else(|| self.out_of_range(side, sec_found, nanosec_found))?;
         // Below a billion.
         let nanosec = nanosec_found.rem_euclid(BILLION) as u32;
         let [e, f, g, h] = nanosec.to_le_bytes();
         Ok([a, b, c, d, e, f, g, h])
     }
 
-    fn beyond(self, side: Side, sec: i64, nanosec: i64) -> TranscodeError {
+    fn out_of_range(self, side: Side, sec: i64, nanosec: i64) -> TranscodeError {
         let to = if side == Side::Ros1 { "ROS 2" } else { "ROS 1" };
         let (what, least, most) = match (self, side) {
             (Self::Instant, Side::Ros2) => ("time", 0, i64::from(u32::MAX)),
@@ -76,7 +76,12 @@ mod tests {
     use super::*;
     use TimeKind::{Duration, Instant};
 
-    fn converted(kind: TimeKind, side: Side, sec: i64, nanosec: i64) -> Result<(i64, u32), String> {
+    fn converted_time(
+        kind: TimeKind,
+        side: Side,
+        sec: i64,
+        nanosec: i64,
+    ) -> Result<(i64, u32), String> {
         let bytes = [sec as u32, nanosec as u32].map(u32::to_le_bytes).concat();
         let result = kind.convert(side, bytes.try_into().unwrap()).map_err(|it| it.to_string())?;
         let word = |at: usize| u32::from_le_bytes(result[at..at + 4].try_into().unwrap());
@@ -86,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn the_same_instant_arrives_with_nanoseconds_below_a_second() {
+    fn translated_times_keep_their_instant() {
         let max = i64::from(i32::MAX);
         for (kind, side, (sec, nanosec), expected) in [
             (Instant, Side::Ros1, (7, 9), (7, 9)),
@@ -101,7 +106,7 @@ mod tests {
             (Duration, Side::Ros2, (-2, 500_000_000), (-2, 500_000_000)),
             (Duration, Side::Ros2, (-4, 4_000_000_000), (0, 0)),
         ] {
-            let found = converted(kind, side, sec, nanosec);
+            let found = converted_time(kind, side, sec, nanosec);
             assert_eq!(found, Ok(expected), "{kind:?} of {side:?}: {sec} {nanosec}");
         }
     }
@@ -119,7 +124,7 @@ mod tests {
             (Instant, Side::Ros2, (-5, 4_000_000_000)),
             (Duration, Side::Ros2, (max, most)),
         ] {
-            let error = converted(kind, side, sec, nanosec).unwrap_err();
+            let error = converted_time(kind, side, sec, nanosec).unwrap_err();
             let found = format!("{sec} s + {nanosec} ns");
             assert!(error.contains(&found) && error.contains("allowed: "), "{error}");
         }

@@ -2,7 +2,7 @@
 //! A real master that was filled or rejects, and local programs that hold connections.
 
 use super::services::{address, connect, greet, level, level_service};
-use super::{STRING, registered, send_until_read};
+use super::{STRING, registered_at_master, send_until_read};
 use serde_json::json;
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -25,7 +25,7 @@ fn call_master(master: &Master, method: &str, params: &[&str]) {
 }
 
 #[test]
-fn types_beyond_what_is_taken_of_a_master_hold_nothing_up() {
+fn excess_types_of_a_master_cause_no_delay() {
     let master = Master::start_alone(tautline_testkit::ros::free_port());
     let long = format!("a/{}", "x".repeat(1_000_000));
     for number in 0..9 {
@@ -73,14 +73,14 @@ fn a_master_that_lists_too_much_is_reported_and_known_topics_continue() {
 }
 
 #[test]
-fn one_node_takes_few_of_a_topics_places() {
+fn one_node_uses_few_connections_of_a_topic() {
     let master = Master::shared();
     let gateway = watch(&master.uri, "places");
     let mut agent = start(&master.uri, "/places_agent");
     let topic = "/places_in/x";
     gateway.advertise(&string_topic(topic, false));
     wait_for("advertised", || {
-        (!registered(&mut agent, "/tautline_places").0.is_empty()).then_some(())
+        (!registered_at_master(&mut agent, "/tautline_places").0.is_empty()).then_some(())
     });
     let order = json!({"do": "call", "node": "/tautline_places", "method": "requestTopic",
         "params": ["/t", topic, [["TCPROS"]]]});
@@ -113,12 +113,14 @@ fn a_rejection_of_the_master_delays_nothing_else() {
     gateway.subscribe("/turns/z");
     gateway.serve(&level_service("/turns_in/level"));
     let all = (vec!["/turns_in/z".to_owned()], vec!["/turns/z".to_owned()]);
-    wait_for("registrations", || (registered(&mut agent, "/tautline_turns") == all).then_some(()));
+    wait_for("registrations", || {
+        (registered_at_master(&mut agent, "/tautline_turns") == all).then_some(())
+    });
     address(&mut agent, "/turns_in/level");
 }
 
 #[test]
-fn silent_connections_hold_neither_the_door_nor_a_service() {
+fn silent_connections_do_not_block_topics_or_services() {
     let master = Master::shared();
     let gateway = watch(&master.uri, "silent");
     gateway.serve(&level_service("/silent_in/level"));
@@ -164,7 +166,7 @@ fn an_answer_of_the_slave_api_is_short_however_long_the_call_is() {
     wait_for("registration of the node", || {
         // A node is known by what it publishes, subscribes to or serves.
         gateway.subscribe("/short/x");
-        let (_, subscribed) = registered(&mut agent, "/tautline_short");
+        let (_, subscribed) = registered_at_master(&mut agent, "/tautline_short");
         (!subscribed.is_empty()).then_some(())
     });
     let long = format!("/{}", "&".repeat(20_000));

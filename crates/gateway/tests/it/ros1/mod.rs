@@ -23,7 +23,7 @@ use tautline_testkit::ros::{
 const STRING: &str = "std_msgs/String";
 
 #[test]
-fn any_type_passes_both_ways_with_md5_and_definition() {
+fn any_type_passes_in_both_directions_with_md5_and_definition() {
     let master = Master::shared();
     let gateway = watch(&master.uri, "both");
     let mut agent = start(&master.uri, "/both_agent");
@@ -38,7 +38,7 @@ fn any_type_passes_both_ways_with_md5_and_definition() {
     gateway.subscribe("/both/scan");
     let fields = json!({"angle_min": 0.5, "ranges": [1.0, 2.0]});
     let sent = send_until_read(&mut agent, &gateway, "/both/scan", &fields);
-    assert_eq!(gateway.wait_message("/both/scan", &sent), Source::here(0));
+    assert_eq!(gateway.wait_message("/both/scan", &sent), Source::local(0));
     let sockets = agent.order(json!({"do": "nodelay", "topic": "/both/scan"}))["nodelay"].clone();
     let sockets: Vec<bool> = serde_json::from_value(sockets).unwrap();
     assert!(!sockets.is_empty() && sockets.iter().all(|nodelay| *nodelay), "{sockets:?}");
@@ -126,7 +126,7 @@ fn latched_messages_of_every_publisher_reach_late_joiners_in_both_directions() {
     gateway.subscribe("/latched/map");
     let sources: BTreeSet<Source> =
         sent.iter().map(|payload| gateway.wait_message("/latched/map", payload)).collect();
-    assert_eq!(sources, [Source::here(0), Source::here(1)].into());
+    assert_eq!(sources, [Source::local(0), Source::local(1)].into());
 
     gateway.advertise(&string_topic("/latched_in/map", true));
     for (source, payload) in (0..).zip(&sent) {
@@ -168,7 +168,7 @@ fn a_topic_is_read_only_while_wanted() {
     gateway.unsubscribe("/idle/text");
     wait_for("end of the connection", || (agent.connections("/idle/text") == 0).then_some(()));
     wait_for("unregistering", || {
-        registered(&mut agent, "/tautline_idle").1.is_empty().then_some(())
+        registered_at_master(&mut agent, "/tautline_idle").1.is_empty().then_some(())
     });
 
     gateway.subscribe("/idle/text");
@@ -194,27 +194,29 @@ fn send_until_read(agent: &mut Agent, gateway: &Watched, topic: &str, fields: &V
 const ALL_NODES: &str = "/rosout";
 
 /// What the master lists as published and subscribed by `node`.
-fn listed(agent: &mut Agent, node: &str) -> (Vec<String>, Vec<String>) {
+fn listed_at_master(agent: &mut Agent, node: &str) -> (Vec<String>, Vec<String>) {
     let report = agent.order(json!({"do": "registered", "node": node}));
     let texts = |key: &str| serde_json::from_value(report[key].clone()).unwrap();
     (texts("published"), texts("subscribed"))
 }
 
 /// Like [`listed`], without [`ALL_NODES`].
-fn registered(agent: &mut Agent, node: &str) -> (Vec<String>, Vec<String>) {
-    let (published, mut subscribed) = listed(agent, node);
+fn registered_at_master(agent: &mut Agent, node: &str) -> (Vec<String>, Vec<String>) {
+    let (published, mut subscribed) = listed_at_master(agent, node);
     subscribed.retain(|topic| topic != ALL_NODES);
     (published, subscribed)
 }
 
 #[test]
-fn the_master_reports_new_nodes_also_after_their_topic_was_read() {
+fn the_master_reports_new_nodes_of_a_subscribed_topic() {
     let master = Master::shared();
     let gateway = watch(&master.uri, "nodes");
     let mut agent = start(&master.uri, "/nodes_agent");
     let mut wait = |name: &str, expected: &[&str]| {
         let expected = (vec![], expected.iter().map(|it| it.to_string()).collect());
-        wait_for(name, || (listed(&mut agent, "/tautline_nodes") == expected).then_some(()));
+        wait_for(name, || {
+            (listed_at_master(&mut agent, "/tautline_nodes") == expected).then_some(())
+        });
     };
     wait("registration", &[ALL_NODES]);
     gateway.subscribe(ALL_NODES);
@@ -243,7 +245,7 @@ fn a_publisher_that_crashed_is_withdrawn_though_the_master_still_lists_it() {
 }
 
 #[test]
-fn a_publisher_is_probed_while_it_is_read_and_nothing_is_lost() {
+fn probing_a_subscribed_publisher_loses_no_message() {
     let master = Master::shared();
     let gateway = watch(&master.uri, "probed");
     let mut agent = start(&master.uri, "/probed_agent");
@@ -284,7 +286,7 @@ fn a_topic_that_returns_with_another_type_is_offered_again() {
 }
 
 #[test]
-fn a_topic_used_here_with_another_type_is_refused_naming_both_until_that_ends() {
+fn a_topic_with_another_local_type_is_refused_with_both_types() {
     let master = Master::shared();
     let gateway = watch(&master.uri, "mismatch");
     let mut publishing = start(&master.uri, "/mismatch_pub");
@@ -299,13 +301,13 @@ fn a_topic_used_here_with_another_type_is_refused_naming_both_until_that_ends() 
         assert_names(&reason, &[name, STRING, "std_msgs/Int32", other]);
         assert_names(&gateway.status().trouble, &[reason]);
     }
-    assert!(registered(&mut subscribing, "/tautline_mismatch").0.is_empty());
+    assert!(registered_at_master(&mut subscribing, "/tautline_mismatch").0.is_empty());
 
     publishing.leave();
     subscribing.order(json!({"do": "unsubscribe", "topic": "/mismatch_in/b"}));
     let both = ["/mismatch_in/a".to_owned(), "/mismatch_in/b".to_owned()];
     wait_for("both advertised", || {
-        (registered(&mut subscribing, "/tautline_mismatch").0 == both).then_some(())
+        (registered_at_master(&mut subscribing, "/tautline_mismatch").0 == both).then_some(())
     });
     // The master lists us before its responses reach the gateway.
     wait_for("no trouble", || gateway.status().trouble.is_empty().then_some(()));
@@ -344,7 +346,7 @@ fn a_subscriber_with_another_type_is_refused_and_reported() {
     let mut agent = start(&master.uri, "/later_agent");
     gateway.advertise(&string_topic("/later_in/x", false));
     wait_for("advertised", || {
-        (!registered(&mut agent, "/tautline_later").0.is_empty()).then_some(())
+        (!registered_at_master(&mut agent, "/tautline_later").0.is_empty()).then_some(())
     });
     agent.subscribe("/later_in/x", "std_msgs/Int32");
     let reason = gateway.refusal("/later_in/x");
@@ -418,7 +420,7 @@ fn bus_lines(agent: &mut Agent, gateway: &str, topic: &str) -> usize {
 }
 
 #[test]
-fn a_master_that_died_and_came_back_finds_everything_registered_again() {
+fn everything_is_registered_again_at_a_restarted_master() {
     let master = Master::start_alone(free_port());
     let (uri, port) = (master.uri.clone(), master.port());
     let gateway = watch(&uri, "again");
@@ -447,7 +449,7 @@ fn a_master_that_died_and_came_back_finds_everything_registered_again() {
     let mut witness = start(&uri, "/again_witness");
     let expected = (vec!["/again_in/y".to_owned()], vec!["/again/x".to_owned()]);
     wait_for("registrations", || {
-        (registered(&mut witness, "/tautline_again") == expected).then_some(())
+        (registered_at_master(&mut witness, "/tautline_again") == expected).then_some(())
     });
     assert!(gateway.status().connected);
     assert_eq!(gateway.status().trouble, "");
@@ -498,9 +500,11 @@ fn shutdown_unregisters_everything() {
     gateway.subscribe("/bye/x");
     gateway.advertise(&string_topic("/bye_in/y", false));
     let all = (vec!["/bye_in/y".to_owned()], vec!["/bye/x".to_owned()]);
-    wait_for("registrations", || (registered(&mut agent, "/tautline_bye") == all).then_some(()));
+    wait_for("registrations", || {
+        (registered_at_master(&mut agent, "/tautline_bye") == all).then_some(())
+    });
     gateway.shutdown();
-    assert_eq!(listed(&mut agent, "/tautline_bye"), (vec![], vec![]));
+    assert_eq!(listed_at_master(&mut agent, "/tautline_bye"), (vec![], vec![]));
 }
 
 #[test]
@@ -520,7 +524,7 @@ fn two_gateways_on_one_master_do_not_feed_each_other() {
     }
     for (node, topic) in [("/tautline_loop1", "/loop/a"), ("/tautline_loop2", "/loop/b")] {
         let published = vec![topic.to_owned()];
-        wait_for(node, || (registered(&mut agent, node).0 == published).then_some(()));
+        wait_for(node, || (registered_at_master(&mut agent, node).0 == published).then_some(()));
     }
     // Whoever finds this publisher in the master's list finds the other gateway there, too.
     agent.advertise("/loop/a", STRING, false);
@@ -546,7 +550,7 @@ fn the_slave_api_answers_calls_of_ros_and_survives_others() {
     let mut agent = start(&master.uri, "/api_agent");
     gateway.advertise(&string_topic("/api_in/x", false));
     wait_for("advertised", || {
-        (!registered(&mut agent, "/tautline_api").0.is_empty()).then_some(())
+        (!registered_at_master(&mut agent, "/tautline_api").0.is_empty()).then_some(())
     });
     let mut call = |method: &str, params: Value| {
         let order =
@@ -615,7 +619,7 @@ fn a_withdrawn_topic_is_unregistered_and_its_subscribers_get_the_next_one_at_onc
         gateway.wait_wanted_since(events, "/back_in/x", false);
         let nothing = (vec![], vec![]);
         wait_for("unregistering", || {
-            (registered(&mut agent, "/tautline_back") == nothing).then_some(())
+            (registered_at_master(&mut agent, "/tautline_back") == nothing).then_some(())
         });
     }
     // A connection for another type is of no use.
@@ -664,13 +668,13 @@ fn log_message(text: &str) -> Vec<u8> {
 }
 
 #[test]
-fn a_second_gateway_of_one_name_is_reported_by_the_first_and_does_not_fight_it() {
+fn a_second_gateway_with_the_same_name_is_reported() {
     let master = Master::shared();
     let first = watch(&master.uri, "name");
     let mut agent = start(&master.uri, "/name_agent");
     first.advertise(&string_topic("/name_in/x", false));
     wait_for("advertised", || {
-        (!registered(&mut agent, "/tautline_name").0.is_empty()).then_some(())
+        (!registered_at_master(&mut agent, "/tautline_name").0.is_empty()).then_some(())
     });
     let second = watch(&master.uri, "name");
     second.advertise(&string_topic("/name_in/y", false));
@@ -682,13 +686,13 @@ fn a_second_gateway_of_one_name_is_reported_by_the_first_and_does_not_fight_it()
     second.shutdown();
     let restored = vec!["/name_in/x".to_owned()];
     wait_for("return of the first", || {
-        (registered(&mut agent, "/tautline_name").0 == restored).then_some(())
+        (registered_at_master(&mut agent, "/tautline_name").0 == restored).then_some(())
     });
     assert_eq!(first.status().trouble, "");
 }
 
 #[test]
-fn a_master_that_hangs_is_reported_and_holds_nothing_up() {
+fn a_hanging_master_is_reported_and_causes_no_delay() {
     let silent = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap();
     let uri = format!("http://{}", silent.local_addr().unwrap());
     let gateway = watch(&uri, "hang");

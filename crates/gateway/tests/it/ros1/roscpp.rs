@@ -9,7 +9,7 @@ use tautline_testkit::ros::ros1::{Master, start, start_cpp, string_message, watc
 use tautline_testkit::ros::{Agent, Watched, wait_for};
 
 /// What is kept for late joiners, by the events of a gateway; and whether a message came twice.
-fn kept(gateway: &Watched, topic: &str) -> Vec<Vec<u8>> {
+fn kept_messages(gateway: &Watched, topic: &str) -> Vec<Vec<u8>> {
     let mut kept: BTreeMap<Source, Vec<u8>> = BTreeMap::new();
     for event in gateway.events() {
         match event {
@@ -32,7 +32,7 @@ fn kept(gateway: &Watched, topic: &str) -> Vec<Vec<u8>> {
 fn wait_kept(gateway: &Watched, topic: &str, texts: &[&str]) {
     let expected: Vec<Vec<u8>> = texts.iter().map(|text| string_message(text)).collect();
     wait_for(format!("{texts:?} as what is kept of {topic}"), || {
-        (kept(gateway, topic) == expected).then_some(())
+        (kept_messages(gateway, topic) == expected).then_some(())
     });
 }
 
@@ -119,7 +119,7 @@ fn wait_missed(gateway: &Watched, topic: &str, text: &str) {
 }
 
 #[test]
-fn a_publisher_that_latches_later_is_found_when_its_node_is_quiet() {
+fn a_publisher_that_starts_to_latch_is_detected_when_its_node_is_quiet() {
     let master = Master::shared();
     let topic = "/cpplater/x";
     let mut node = start_cpp(&master.uri, "cpplater_node", topic);
@@ -162,5 +162,5 @@ fn all_publishers_of_a_rospy_node_latch_once_one_does() {
     send(&mut node, "p1");
     wait_missed(&gateway, topic, "p1");
     send(&mut node, "p2");
-    assert_eq!(kept(&gateway, topic), [string_message("p2")], "at once");
+    assert_eq!(kept_messages(&gateway, topic), [string_message("p2")], "at once");
 }

@@ -202,7 +202,7 @@ pub fn address(agent: &mut Agent, service: &str) -> String {
 }
 
 #[test]
-fn probes_are_answered_other_types_refused_and_odd_bytes_harm_nobody() {
+fn service_probes_are_answered_and_invalid_requests_refused() {
     let master = Master::shared();
     let gateway = watch(&master.uri, "raw");
     gateway.serve(&level_service("/raw_in/level"));

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Nodes and parameters of peers at a real master, among those of local programs.
 
-use super::{STRING, registered};
+use super::{STRING, registered_at_master};
 use serde_json::{Value, json};
 use std::io::BufReader;
 use std::net::{TcpListener, TcpStream};
@@ -121,7 +121,7 @@ fn wait_for_no_trouble(gateway: &Watched) {
 }
 
 #[test]
-fn a_taken_name_costs_no_registration_per_poll_and_is_reported_until_it_is_free() {
+fn a_name_in_use_is_reported_and_not_registered_at_each_poll() {
     let master = Master::start_alone(free_port());
     let door = Door::to(&master, "");
     let mut local = start(&master.uri, "/r/camera");
@@ -132,7 +132,7 @@ fn a_taken_name_costs_no_registration_per_poll_and_is_reported_until_it_is_free(
     topics.iter().for_each(|it| gateway.advertise(&string_topic(it, false)));
     let mut agent = start(&master.uri, "/taken_agent");
     wait_for("all topics under our name", || {
-        (registered(&mut agent, "/tautline_taken").0 == topics).then_some(())
+        (registered_at_master(&mut agent, "/tautline_taken").0 == topics).then_some(())
     });
     wait_for("trouble", || {
         let trouble = gateway.status().trouble;
@@ -143,20 +143,20 @@ fn a_taken_name_costs_no_registration_per_poll_and_is_reported_until_it_is_free(
     let (calls, polls) = (door.count("registerPublisher"), door.count("getSystemState"));
     wait_for("some polls", || (door.count("getSystemState") > polls + 4).then_some(()));
     assert_eq!((door.count("registerPublisher"), calls), (topics.len(), topics.len()));
-    assert!(registered(&mut agent, "/r/camera").0.contains(&"/local".to_owned()));
+    assert!(registered_at_master(&mut agent, "/r/camera").0.contains(&"/local".to_owned()));
     local.leave();
     wait_for("all topics under the stand-in", || {
-        let is_moved = registered(&mut agent, "/r/camera").0 == topics;
-        (is_moved && registered(&mut agent, "/tautline_taken").0.is_empty()).then_some(())
+        let is_moved = registered_at_master(&mut agent, "/r/camera").0 == topics;
+        (is_moved && registered_at_master(&mut agent, "/tautline_taken").0.is_empty()).then_some(())
     });
     wait_for_no_trouble(&gateway);
     // A local node that takes the name gets it.
     let mut local = start(&master.uri, "/r/camera");
     local.advertise("/local", STRING, false);
     wait_for("all topics under our name again", || {
-        (registered(&mut agent, "/tautline_taken").0 == topics).then_some(())
+        (registered_at_master(&mut agent, "/tautline_taken").0 == topics).then_some(())
     });
-    assert!(registered(&mut agent, "/r/camera").0.contains(&"/local".to_owned()));
+    assert!(registered_at_master(&mut agent, "/r/camera").0.contains(&"/local".to_owned()));
 }
 
 #[test]
@@ -169,7 +169,9 @@ fn a_master_that_deletes_no_parameter_does_not_keep_registrations() {
     stand_in(&gateway, "/r/camera", &["/r/x".to_owned()]);
     mirror(&gateway, "/r", &[("/r/a", 1)]);
     wait_value(&mut agent, "/r/a", Some(json!(1)));
-    wait_for("the stand-in", || (registered(&mut agent, "/r/camera").0 == ["/r/x"]).then_some(()));
+    wait_for("the stand-in", || {
+        (registered_at_master(&mut agent, "/r/camera").0 == ["/r/x"]).then_some(())
+    });
     let compared = door.count("getParam");
     wait_for("another comparison", || (door.count("getParam") > compared).then_some(()));
     gateway.shutdown();
@@ -184,7 +186,7 @@ fn a_master_that_deletes_no_parameter_does_not_keep_registrations() {
 }
 
 #[test]
-fn lists_in_turn_are_compared_once_per_period() {
+fn alternating_lists_are_compared_once_per_period() {
     let master = Master::start_alone(free_port());
     let door = Door::to(&master, "");
     let gateway = watch(&door.uri, "turn");
@@ -203,7 +205,7 @@ fn lists_in_turn_are_compared_once_per_period() {
 }
 
 #[test]
-fn a_comparison_that_the_end_cuts_short_leaves_no_copies() {
+fn an_interrupted_comparison_leaves_no_copies() {
     let master = Master::start_alone(free_port());
     let mut agent = start(&master.uri, "/short_agent");
     let gateway = watch(&master.uri, "short");
@@ -247,7 +249,7 @@ fn parameters_of_local_programs_are_neither_replaced_nor_deleted() {
 }
 
 #[test]
-fn values_at_a_new_master_are_no_copies() {
+fn values_at_a_new_master_are_local() {
     let [old, new] = [(); 2].map(|()| Master::start_alone(free_port()));
     let door = Door::to(&old, "");
     let mut agent = start(&old.uri, "/old_agent");
@@ -281,7 +283,9 @@ fn copies_of_another_daemon_are_neither_offered_nor_set_nor_replaced() {
     stand_in(&one, "/r/camera", std::slice::from_ref(&topic));
     mirror(&one, "/r", &[("/r/a", 1)]);
     wait_value(&mut agent, "/r/a", Some(json!(1)));
-    wait_for("the stand-in", || (registered(&mut agent, "/r/camera").0 == ["/r/x"]).then_some(()));
+    wait_for("the stand-in", || {
+        (registered_at_master(&mut agent, "/r/camera").0 == ["/r/x"]).then_some(())
+    });
     // Another pair of daemons between the same masters, with the same prefix.
     mirror(&two, "/r", &[("/r/a", 5), ("/r/b", 6)]);
     stand_in(&two, "/r/camera", &[]);

@@ -26,7 +26,7 @@ fn policies(topic: &str) -> serde_json::Value {
     }
 }
 
-fn leased(name: &str, lost: bool) -> Topic {
+fn topic_with_lease(name: &str, lost: bool) -> Topic {
     let lease = Some(Duration::from_secs_f64(LEASE));
     let qos = Qos {
         liveliness: Liveliness { manual: name == "/manual", lease, lost },
@@ -51,14 +51,15 @@ fn wait_for_alive(agent: &Agent, topic: &str, expected: &[u64]) {
 }
 
 #[test]
-fn subscribers_see_a_publisher_of_a_peer_as_alive_while_the_peer_says_so() {
+fn the_liveliness_of_a_remote_publisher_is_reported_to_subscribers() {
     if !runs_in_own_network() {
         return;
     }
     let gateway = watch(Range::Machine, "alive");
     let mut agents =
         [start("kilted", "SUBNET", "alive_kilted"), start("jazzy", "LOCALHOST", "alive_jazzy")];
-    let all = |lost| TOPICS.iter().for_each(|name| gateway.advertise(&leased(name, lost)));
+    let all =
+        |lost| TOPICS.iter().for_each(|name| gateway.advertise(&topic_with_lease(name, lost)));
     for agent in &mut agents {
         TOPICS.iter().for_each(|name| agent.subscriber(name, STRING, policies(name)));
     }
@@ -93,7 +94,7 @@ fn subscribers_see_a_publisher_of_a_peer_as_alive_while_the_peer_says_so() {
     // A peer that changes its mind all the time changes no more than the shortest lease allows.
     let begun = Instant::now();
     for changed in 0..2000 {
-        gateway.advertise(&leased("/best_effort", changed % 2 == 0));
+        gateway.advertise(&topic_with_lease("/best_effort", changed % 2 == 0));
     }
     all(true);
     wait_for("the last word", || {
@@ -124,7 +125,7 @@ fn wait_for_offer(gateway: &Watched, name: &str, lost: bool) {
 }
 
 #[test]
-fn a_local_publisher_that_ceases_to_assert_its_liveliness_is_reported() {
+fn a_local_publisher_without_liveliness_is_reported() {
     if !runs_in_own_network() {
         return;
     }

@@ -24,14 +24,14 @@ const STRING: &str = "std_msgs/msg/String";
 const SCAN: &str = "sensor_msgs/msg/LaserScan";
 
 /// Payloads are padded to a multiple of four on their way.
-pub fn same(one: &[u8], other: &[u8]) -> bool {
+pub fn equal_without_padding(one: &[u8], other: &[u8]) -> bool {
     let zeros = |it: &[u8]| it.iter().all(|byte| *byte == 0);
     let (short, long) = if one.len() < other.len() { (one, other) } else { (other, one) };
     long.starts_with(short) && long.len() - short.len() < 4 && zeros(&long[short.len()..])
 }
 
 #[test]
-fn any_type_passes_both_ways_with_hash_definition_and_node() {
+fn any_type_passes_in_both_directions_with_hash_definition_and_node() {
     if !runs_in_own_network() {
         return;
     }
@@ -49,7 +49,7 @@ fn any_type_passes_both_ways_with_hash_definition_and_node() {
         let sent =
             bytes_of(&agent.order(json!({"do": "send", "topic": "/scan", "fields": fields})));
         let read = gateway.messages("/scan");
-        read.iter().any(|(_, payload)| same(payload, &sent)).then_some(sent)
+        read.iter().any(|(_, payload)| equal_without_padding(payload, &sent)).then_some(sent)
     });
 
     let copy = tautline_gateway::Topic { name: "/copy".into(), ..topic.clone() };
@@ -59,7 +59,7 @@ fn any_type_passes_both_ways_with_hash_definition_and_node() {
     wait_for("message written", || {
         gateway.publish("/copy", 0, sent.clone());
         let got = agent.received("/copy");
-        got.iter().any(|report| same(&bytes_of(report), &sent)).then_some(())
+        got.iter().any(|report| equal_without_padding(&bytes_of(report), &sent)).then_some(())
     });
     wait_for("our node in the graph", || {
         let graph = agent.graph("/copy");
@@ -118,7 +118,11 @@ fn a_new_selector_does_not_interrupt_other_topics() {
     wait_for("message read", || {
         let order = json!({"do": "send", "topic": "/kept", "fields": {"data": "on"}});
         let sent = bytes_of(&agent.order(order));
-        gateway.messages("/kept").iter().any(|(_, payload)| same(payload, &sent)).then_some(())
+        gateway
+            .messages("/kept")
+            .iter()
+            .any(|(_, payload)| equal_without_padding(payload, &sent))
+            .then_some(())
     });
     gateway.shutdown();
 }
@@ -186,7 +190,9 @@ fn late_joiners_get_the_last_messages_of_each_publisher() {
     gateway.subscribe("/map");
     wait_for("latched message", || {
         let read = gateway.messages("/map");
-        read.iter().any(|(_, payload)| same(payload, &string_message("second"))).then_some(())
+        read.iter()
+            .any(|(_, payload)| equal_without_padding(payload, &string_message("second")))
+            .then_some(())
     });
     assert_eq!(gateway.messages("/map").len(), 1, "the first one is over");
 
@@ -232,12 +238,16 @@ fn late_joiners_get_the_last_messages_of_each_publisher() {
     let expected: Vec<_> = (0..3).flat_map(|s| (2..4).map(move |n| format!("{s} {n}"))).collect();
     wait_for("end of writing", || {
         let got = two.received("/kept");
-        let came = |it: &String| got.iter().any(|one| same(&bytes_of(one), &string_message(it)));
+        let came = |it: &String| {
+            got.iter().any(|one| equal_without_padding(&bytes_of(one), &string_message(it)))
+        };
         expected.iter().all(came).then_some(())
     });
     one.subscriber("/kept", STRING, json!({"latch": true, "depth": 100}));
     let arrived = |report: &Value| {
-        let text = expected.iter().position(|it| same(&bytes_of(report), &string_message(it)));
+        let text = expected
+            .iter()
+            .position(|it| equal_without_padding(&bytes_of(report), &string_message(it)));
         text.expect("no other message")
     };
     wait_for("all that was kept", || {
@@ -248,7 +258,7 @@ fn late_joiners_get_the_last_messages_of_each_publisher() {
 }
 
 #[test]
-fn a_message_that_is_found_to_be_kept_reaches_whom_no_volatile_writer_reached() {
+fn a_late_detected_kept_message_reaches_transient_local_subscribers() {
     if !runs_in_own_network() {
         return;
     }
@@ -266,7 +276,8 @@ fn a_message_that_is_found_to_be_kept_reaches_whom_no_volatile_writer_reached() 
     let texts = |agent: &Agent| -> Vec<String> {
         let text = |it: &Value| {
             let known = ["one", "two", "three"].into_iter();
-            let mut known = known.filter(|text| same(&bytes_of(it), &string_message(text)));
+            let mut known =
+                known.filter(|text| equal_without_padding(&bytes_of(it), &string_message(text)));
             known.next().map(str::to_owned)
         };
         agent.received("/found").iter().filter_map(text).collect()
@@ -280,7 +291,7 @@ fn a_message_that_is_found_to_be_kept_reaches_whom_no_volatile_writer_reached() 
 }
 
 #[test]
-fn a_subscriber_that_is_found_late_after_a_restart_misses_nothing() {
+fn a_subscriber_discovered_late_after_a_restart_misses_nothing() {
     if !runs_in_own_network() {
         return;
     }
@@ -316,7 +327,11 @@ fn a_subscriber_that_is_found_late_after_a_restart_misses_nothing() {
     wait_for("two", || {
         let got = agent.received("/goal");
         let texts = ["one", "two"].map(string_message);
-        let expected = got.iter().map(bytes_of).zip(&texts).all(|(got, text)| same(&got, text));
+        let expected = got
+            .iter()
+            .map(bytes_of)
+            .zip(&texts)
+            .all(|(got, text)| equal_without_padding(&got, text));
         (got.len() == 2 && expected).then_some(())
     });
 }
@@ -358,7 +373,7 @@ fn a_subscriber_that_left_during_a_restart_is_forgotten() {
 }
 
 #[test]
-fn a_new_subscriber_gets_nothing_that_is_kept_for_one_that_was_killed() {
+fn a_new_subscriber_gets_no_samples_of_a_killed_subscriber() {
     if !runs_in_own_network() {
         return;
     }
@@ -380,16 +395,21 @@ fn a_new_subscriber_gets_nothing_that_is_kept_for_one_that_was_killed() {
     wait_for("the new subscriber", || {
         gateway.publish("/cmd", 0, string_message("new"));
         let got = new.received("/cmd");
-        got.iter().any(|it| same(&bytes_of(it), &string_message("new"))).then_some(())
+        got.iter()
+            .any(|it| equal_without_padding(&bytes_of(it), &string_message("new")))
+            .then_some(())
     });
     for text in ["before", "stale"] {
         let got = new.received("/cmd");
-        assert!(!got.iter().any(|it| same(&bytes_of(it), &string_message(text))), "{text}");
+        assert!(
+            !got.iter().any(|it| equal_without_padding(&bytes_of(it), &string_message(text))),
+            "{text}"
+        );
     }
 }
 
 #[test]
-fn two_types_of_a_name_are_reported_and_another_hash_is_not_published() {
+fn two_types_of_a_topic_are_reported_and_another_hash_is_not_published() {
     if !runs_in_own_network() {
         return;
     }
@@ -433,7 +453,7 @@ fn a_message_that_is_too_large_is_counted_with_its_topic_and_the_next_arrives() 
         gateway
             .messages("/large")
             .iter()
-            .any(|(_, it)| same(it, &string_message("hi")))
+            .any(|(_, it)| equal_without_padding(it, &string_message("hi")))
             .then_some(())
     });
     assert_eq!(gateway.messages("/large").len(), 1);
@@ -441,7 +461,7 @@ fn a_message_that_is_too_large_is_counted_with_its_topic_and_the_next_arrives() 
 }
 
 #[test]
-fn types_with_a_key_and_xcdr2_are_named_and_not_carried() {
+fn types_with_a_key_and_xcdr2_are_reported_and_not_carried() {
     if !runs_in_own_network() {
         return;
     }

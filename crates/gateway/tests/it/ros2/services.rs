@@ -24,7 +24,7 @@ fn response(success: bool, message: &str) -> Vec<u8> {
 }
 
 /// What a response of SetBool says; what lies between its fields is of no account.
-fn said(response: &[u8]) -> (bool, String) {
+fn response_fields(response: &[u8]) -> (bool, String) {
     let length = u32::from_le_bytes(response[8..12].try_into().unwrap()) as usize;
     (response[4] == 1, String::from_utf8(response[12..11 + length].to_vec()).unwrap())
 }
@@ -83,7 +83,7 @@ fn a_local_server_is_offered_and_called() {
         gateway.call("/theirs", call, &request(call % 2 == 0), 30);
     }
     for call in 0..30 {
-        assert_eq!(said(&gateway.answered(call).unwrap()), (true, "done".into()));
+        assert_eq!(response_fields(&gateway.answered(call).unwrap()), (true, "done".into()));
     }
     // The server's own word may come after its answer.
     wait_for("30 requests", || (agent.served("/theirs").len() >= 30).then_some(()));
@@ -117,7 +117,7 @@ fn a_local_server_is_offered_and_called() {
 }
 
 #[test]
-fn clients_that_come_later_are_served_whatever_else_is_in_the_domain() {
+fn late_clients_are_served_in_a_busy_domain() {
     if !runs_in_own_network() {
         return;
     }
@@ -187,7 +187,7 @@ fn local_clients_are_served_and_answered_out_of_order() {
     for (client, data) in clients.iter().zip([1, 0]) {
         for (id, (call, _)) in expected(data).enumerate() {
             let answer = client.answered(u32::try_from(id).unwrap());
-            assert_eq!(said(&answer), (true, format!("{call} {data}")));
+            assert_eq!(response_fields(&answer), (true, format!("{call} {data}")));
         }
     }
     let shown = wait_for("our service in the graph", || {
@@ -262,7 +262,7 @@ fn local_clients_are_served_and_answered_out_of_order() {
 }
 
 #[test]
-fn a_server_that_leaves_ends_its_calls_and_another_is_found() {
+fn calls_end_when_their_server_leaves_and_another_is_found() {
     if !runs_in_own_network() {
         return;
     }
@@ -279,7 +279,7 @@ fn a_server_that_leaves_ends_its_calls_and_another_is_found() {
     wait_for("request", || (agent.served("/slow").len() == 3).then_some(()));
     let last = agent.served("/slow")[2]["hex"].clone();
     agent.order(json!({"do": "release", "hex": last}));
-    assert_eq!(said(&gateway.answered(3).unwrap()), (true, "late".into()));
+    assert_eq!(response_fields(&gateway.answered(3).unwrap()), (true, "late".into()));
     let seen = gateway.event_count();
     agent.leave();
     refused(&gateway, 2, &["server of /slow left"]);
@@ -288,7 +288,7 @@ fn a_server_that_leaves_ends_its_calls_and_another_is_found() {
     gateway.call("/slow", 4, &request(true), 1000);
     let mut agent = start("jazzy", "SUBNET", "second");
     agent.serve("/slow", "anew", json!({}));
-    assert_eq!(said(&gateway.answered(4).unwrap()), (true, "anew".into()));
+    assert_eq!(response_fields(&gateway.answered(4).unwrap()), (true, "anew".into()));
     assert_eq!(gateway.outcomes(), 4);
 }
 
@@ -311,7 +311,7 @@ fn rmw_cyclonedds_is_called_and_served_and_actions_keep_their_names() {
         for (call, data) in [(service.len() as u64, true), (100 + service.len() as u64, false)] {
             gateway.call(service, call, &request(data), 30);
             let text = if data { "cyclone True" } else { "cyclone False" };
-            assert_eq!(said(&gateway.answered(call).unwrap()), (data, text.into()));
+            assert_eq!(response_fields(&gateway.answered(call).unwrap()), (data, text.into()));
         }
         let copy = format!("/copy{service}");
         gateway.serve(&Service { name: copy.clone(), ..offered });
@@ -330,7 +330,7 @@ fn rmw_cyclonedds_is_called_and_served_and_actions_keep_their_names() {
     fast.call("/both", true, 1);
     let call = gateway.called("/both", &request(true));
     gateway.answer("/both", call, Ok(response(true, "for fast").into()));
-    assert_eq!(said(&fast.answered(1)), (true, "for fast".into()));
+    assert_eq!(response_fields(&fast.answered(1)), (true, "for fast".into()));
     let cancel = json!({"do": "serve", "service": "/fib/_action/cancel_goal",
         "type": "action_msgs/srv/CancelGoal", "fields": {"return_code": 2}});
     fast.order(cancel);
@@ -375,7 +375,7 @@ fn services_of_tautline_are_not_offered_and_those_of_local_nodes_not_served() {
     let second = gateway.called("/local", &request(false));
     for (service, call, id) in [("/ours", call, 1), ("/local", second, 2)] {
         gateway.answer(service, call, Ok(response(true, service).into()));
-        assert_eq!(said(&agent.answered(id)), (true, service.into()));
+        assert_eq!(response_fields(&agent.answered(id)), (true, service.into()));
     }
     assert!(!gateway.status().trouble.contains("/local"), "{}", gateway.status().trouble);
 

@@ -87,7 +87,7 @@ mod tests {
              networks:\n  a: {{ pipe: {{ rate: 1Mbps }} }}\n  b: {{ pipe: {{ rate: 1Mbps }} }}\n\
              stations:\n  {one}: {{ networks: [b] }}\n  {other}: {{ networks: [a, b] }}\n"
         );
-        scenario::made("layout", &text).unwrap()
+        scenario::parse_made("layout", &text).unwrap()
     }
 
     #[test]

@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn an_attribute_is_as_the_kernel_lays_it_out() {
+    fn an_attribute_has_the_layout_of_the_kernel() {
         let mut outgoing = Outgoing::default();
         outgoing.message(HEAD, |message| message.attribute(2, &[7]));
         let expected =
@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn messages_cut_short_anywhere_end_the_reading() {
+    fn truncated_messages_end_the_reading() {
         let mut outgoing = Outgoing::default();
         outgoing.message(HEAD, |message| message.attribute(2, &[1, 2, 3, 4, 5]));
         for length in 0..outgoing.bytes.len() - 1 {

@@ -155,13 +155,13 @@ mod tests {
         }
     }
 
-    fn failed(phases: &[Figures]) -> Vec<String> {
+    fn failed_phases(phases: &[Figures]) -> Vec<String> {
         let failed = verdicts(phases).into_iter().filter(|it| !it.reached);
         failed.map(|it| it.what).collect()
     }
 
     #[test]
-    fn quiet_phases_tell_their_own_noise() {
+    fn quiet_phases_measure_the_noise() {
         let mut phases: Vec<Figures> =
             [1.0, 2.0, 2.5, 9.0, 100.0].map(|p99| phase(None, p99)).into();
         phases[4].judged = false;
@@ -174,18 +174,18 @@ mod tests {
     }
 
     #[test]
-    fn delays_are_judged_by_the_median_of_the_runs_where_the_machine_was_in_time() {
+    fn delays_are_judged_by_the_median_of_valid_runs() {
         let pings = |p99| phase(Some(Kind::Pings), p99);
         let mut phases = vec![phase(None, 1.0), pings(1.2), pings(9.0), pings(1.4), pings(80.0)];
         phases[4].judged = false;
-        assert_eq!(failed(&phases), [""; 0]);
+        assert_eq!(failed_phases(&phases), [""; 0]);
         phases[1] = pings(9.0);
         let name = |flow: &str| format!("default rights, pings: {flow} p99");
-        assert_eq!(failed(&phases), ["laser", "command"].map(name));
+        assert_eq!(failed_phases(&phases), ["laser", "command"].map(name));
     }
 
     #[test]
-    fn deaths_growth_and_leftovers_on_a_late_machine_count() {
+    fn crashes_and_memory_growth_are_judged_on_a_late_machine() {
         let mut late = phase(Some(Kind::Pings), 80.0);
         late.judged = false;
         late.toll.peak_bytes = 65_000_000;
@@ -194,9 +194,9 @@ mod tests {
         let mut phases = vec![phase(None, 1.0), late, phase(Some(Kind::Pings), 1.0)];
         let name = |what: &&str| format!("default rights, pings: {what}");
         let left = ["memory grown", "memory left", "other things left"];
-        assert_eq!(failed(&phases), left.each_ref().map(name));
+        assert_eq!(failed_phases(&phases), left.each_ref().map(name));
         phases[1].died = Some("killed".into());
         let died = ["daemons that died"].iter().chain(&left).map(name).collect::<Vec<_>>();
-        assert_eq!(failed(&phases), died);
+        assert_eq!(failed_phases(&phases), died);
     }
 }

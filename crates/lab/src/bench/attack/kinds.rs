@@ -216,13 +216,13 @@ impl Barrage {
     }
 
     fn send_call(&mut self, peer: &mut Peer) -> io::Result<()> {
-        if self.next().is_multiple_of(CALLS_OF_A_LIFE) || self.datagram.is_empty() {
+        if self.next_number().is_multiple_of(CALLS_OF_A_LIFE) || self.datagram.is_empty() {
             self.datagram = peer.call_on_new_connection();
         }
         peer.put(&self.datagram)
     }
 
-    fn next(&mut self) -> u64 {
+    fn next_number(&mut self) -> u64 {
         self.count += 1;
         self.count
     }
@@ -230,11 +230,11 @@ impl Barrage {
     /// Returns the frames of one packet.
     fn packet(&mut self, peer: &mut Peer) -> Vec<u8> {
         match self.kind {
-            Kind::Challenges => fill(|out| put_challenge(self.next(), out)),
+            Kind::Challenges => fill(|out| put_challenge(self.next_number(), out)),
             Kind::Acks => self.acks(peer),
             Kind::Clocks => fill(|out| self.clock().emit(out)),
-            Kind::Held => fill(|out| put_held(&self.held(), out)),
-            Kind::Goodbyes => fill(|out| match self.next() % 2 {
+            Kind::Held => fill(|out| put_held(&self.backlog_report(), out)),
+            Kind::Goodbyes => fill(|out| match self.next_number() % 2 {
                 0 => put_ping(out),
                 _ => put_goodbye(out),
             }),
@@ -248,14 +248,18 @@ impl Barrage {
             }
             Kind::Parities => fill(|out| self.parity(out)),
             Kind::Unknown => fill(|out| data(drawn() >> 1, 1, None).emit(b"x", out)),
-            Kind::Messages => fill(|out| data(1, self.next(), None).emit(b"\x01\0\0\0x", out)),
+            Kind::Messages => {
+                fill(|out| data(1, self.next_number(), None).emit(b"\x01\0\0\0x", out))
+            }
             Kind::Bombs => {
                 let bomb = bomb();
-                fill(|out| Data { encoded: true, ..data(1, self.next(), None) }.emit(&bomb, out))
+                fill(|out| {
+                    Data { encoded: true, ..data(1, self.next_number(), None) }.emit(&bomb, out)
+                })
             }
             // The byte is the number of the call; the request is empty.
             Kind::Calls => fill(|out| {
-                let number = self.next();
+                let number = self.next_number();
                 data(1, number, None).emit(&[number as u8 & 0x7f], out);
             }),
             _ => fill(put_ping),
@@ -265,20 +269,20 @@ impl Barrage {
     fn acks(&mut self, peer: &Peer) -> Vec<u8> {
         let newest = peer.arrivals().first().map_or(1, |(_, last)| *last);
         fill(|out| {
-            let last = if self.next().is_multiple_of(2) { newest } else { u64::MAX - 2 };
+            let last = if self.next_number().is_multiple_of(2) { newest } else { u64::MAX - 2 };
             let numbers = (0..32).filter_map(|n| last.checked_sub(2 * n));
             ack(0, numbers.map(|number| (number, number)).collect()).emit(out);
         })
     }
 
     fn clock(&mut self) -> ClockReport {
-        let high = self.next().is_multiple_of(2);
+        let high = self.next_number().is_multiple_of(2);
         let (least, wall) = if high { (u32::MAX, i64::MAX) } else { (0, i64::MIN) };
         ClockReport { least: Some(least), wall: Some(wall) }
     }
 
-    fn held(&mut self) -> Held {
-        let number = self.next();
+    fn backlog_report(&mut self) -> Held {
+        let number = self.next_number();
         let bytes = if number.is_multiple_of(2) { u64::MAX } else { 0 };
         let [victim, other] = self.neighbours;
         match number / 2 % 3 {
@@ -291,25 +295,25 @@ impl Barrage {
     fn relay(&mut self, peer: &mut Peer, out: &mut Vec<u8>) {
         let to = Some(self.neighbours[1]);
         let stranger = ShortName([drawn() as u8, 0, 0]);
-        let from = match self.next() % 3 {
+        let from = match self.next_number() % 3 {
             0 => None,
             1 => to,
             _ => Some(stranger),
         };
-        let payload = RelayHeader { hops: 8, life: None, from, to }.before(&[0; 20]);
+        let payload = RelayHeader { hops: 8, life: None, from, to }.with_header(&[0; 20]);
         data(u8::MAX.into(), peer.next_relay(), None).emit_relay(&payload, out);
     }
 
     /// Emits the first fragment of a message to relay, which needs no subscription.
     fn fragment(&mut self, out: &mut Vec<u8>) {
-        let number = self.next();
+        let number = self.next_number();
         let total = if number.is_multiple_of(8) { MESSAGE_BYTES } else { SMALL_MESSAGE_BYTES };
         let place = Some(Fragment { total, offset: 0 });
         data(number % 256, number, place).emit_relay(b"x", out);
     }
 
     fn ahead(&mut self, next: u64, out: &mut Vec<u8>) {
-        let number = next + 1 + self.next() % 1000;
+        let number = next + 1 + self.next_number() % 1000;
         let offset = drawn() as u32 % DEFINITION_BYTES as u32;
         let place = Some(Fragment { total: DEFINITION_BYTES as u32, offset });
         data(0, number, place).emit(b"x", out);
@@ -317,14 +321,15 @@ impl Barrage {
 
     /// Emits the only symbol of a block, from which the victim determines the block's frame.
     fn parity(&mut self, out: &mut Vec<u8>) {
-        let number = self.next();
-        let symbol = Parity { block: number, sources: 1, index: 0 }.before(&drawn().to_le_bytes());
+        let number = self.next_number();
+        let symbol =
+            Parity { block: number, sources: 1, index: 0 }.with_header(&drawn().to_le_bytes());
         data(1, number, None).emit_parity(&symbol, out);
     }
 
     /// Queues control messages; returns whether there are any.
     fn add_control(&mut self, peer: &mut Peer) -> bool {
-        let number = self.next();
+        let number = self.next_number();
         // Channel numbers are not reused.
         let channel = number + 1;
         match self.kind {

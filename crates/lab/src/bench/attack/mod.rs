@@ -91,13 +91,13 @@ pub fn run(setup: &DaemonSetup, kinds: &[Kind], runs: u64, output: &Output) -> R
     let progress = Progress::new(stages(&order, runs));
     let mut phases = Vec::new();
     for rights in Rights::ALL {
-        progress.next();
+        progress.enter_next();
         let folder = output.folder.join(rights.name());
         make_folder(&folder)?;
         let mut scene = Scene::new(setup, &folder, rights)?;
         let each = (1..=runs).flat_map(|run| order.iter().map(move |kind| (run, kind)));
         for (run, kind) in each {
-            progress.next();
+            progress.enter_next();
             let name = format!("{}, {}", rights.name(), kind.map_or("quiet".into(), Kind::name));
             let say = |text: &str| progress.say(&format!("{NAME}: {name}: {text}"));
             let made = attempts(|| scene.phase(run, *kind), say);
@@ -277,7 +277,7 @@ mod tests {
     use crate::rig::stats::Lateness;
 
     #[test]
-    fn a_phase_is_made_again_while_the_machine_was_late_and_the_last_is_judged() {
+    fn a_phase_is_repeated_while_the_machine_was_late() {
         let judged = |late_ms: &[Option<f64>]| {
             let mut late_ms = late_ms.iter();
             let phase = || {
@@ -298,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn every_kind_stands_between_quiet_phases() {
+    fn every_kind_of_attack_is_between_quiet_phases() {
         let all = Kind::value_variants();
         let order = order(all);
         assert_eq!((order.first(), order.last()), (Some(&None), Some(&None)));

@@ -62,7 +62,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_pause_makes_all_late_that_was_due_in_it() {
+    fn all_timers_within_a_pause_are_late() {
         let mut late_ms = Vec::new();
         assert_eq!(note(0..EVERY_NS, 0, &mut late_ms), EVERY_NS);
         assert_eq!(note(EVERY_NS..9 * EVERY_NS, 4 * EVERY_NS, &mut late_ms), 5 * EVERY_NS);

@@ -184,8 +184,8 @@ impl<'a> Scene<'a> {
         let phase = kind.map_or("quiet".into(), Kind::name);
         let folder = subfolder(self.folder, &format!("{}-{phase}", self.made))?;
         self.made += 1;
-        let registered = self.registered()?;
-        let mut load = Load::own(&ALL, &self.ground.pair, &folder)?;
+        let registered = self.registrations()?;
+        let mut load = Load::start_with_own_masters(&ALL, &self.ground.pair, &folder)?;
         let refused_before = refused(&self.daemons[BASE].status()?);
         let (meter, ticks) =
             (Meter::start(&self.daemons[BASE], "base", self.folder)?, MachineTicks::now()?);
@@ -243,8 +243,8 @@ impl<'a> Scene<'a> {
         };
         figures.after_bytes = Some(base.process.usage()?.resident_bytes);
         figures.refused = refused_since(&status, refused_before);
-        let now = self.registered()?;
-        figures.left = left(&status, now.difference(registered));
+        let now = self.registrations()?;
+        figures.left = leftovers(&status, now.difference(registered));
         if !figures.left.is_empty()
             || figures.after_bytes.is_none_or(|after| after > self.idle_bytes + FRESH_BYTES)
         {
@@ -253,8 +253,8 @@ impl<'a> Scene<'a> {
         Ok(())
     }
 
-    fn registered(&self) -> Result<BTreeSet<String>> {
-        RosProgram::own(self.ground.computer(BASE), self.folder).registered()
+    fn registrations(&self) -> Result<BTreeSet<String>> {
+        RosProgram::own(self.ground.computer(BASE), self.folder).registrations()
     }
 
     fn assault(&self, kind: Kind) -> Result<Assault<bool>> {
@@ -294,7 +294,7 @@ fn await_peer(daemon: &mut Daemon, name: &str) -> Result<()> {
 }
 
 /// Returns the attacker's leftovers in status and at the master.
-fn left<'a>(status: &Value, registered: impl Iterator<Item = &'a String>) -> Vec<String> {
+fn leftovers<'a>(status: &Value, registered: impl Iterator<Item = &'a String>) -> Vec<String> {
     let mut left = Vec::new();
     let entries = |list: &str| status[list].as_array().cloned().unwrap_or_default();
     for peer in entries("peers").iter().filter(|peer| peer["name"] == MALLORY) {
@@ -307,17 +307,17 @@ fn left<'a>(status: &Value, registered: impl Iterator<Item = &'a String>) -> Vec
     }
     let topics = entries("topics");
     let of_peer = topics.iter().filter(|it| it["peer"] == MALLORY && it["direction"] == "in");
-    left.extend(shortened("status", of_peer.map(|it| it["topic"].as_str().unwrap_or("?"))));
+    left.extend(shortened_list("status", of_peer.map(|it| it["topic"].as_str().unwrap_or("?"))));
     // Topics that the robot publishes appear and disappear with the load.
     let of_load =
         |entry: &&String| entry.split(' ').any(|word| ALL.iter().any(|flow| flow.topic() == word));
     let of_daemon = registered.filter(|it| it.contains("tautline") && !of_load(it));
-    left.extend(shortened("master", of_daemon.map(String::as_str)));
+    left.extend(shortened_list("master", of_daemon.map(String::as_str)));
     left
 }
 
 /// Returns the first entries, and the number of the others.
-fn shortened<'a>(place: &str, names: impl Iterator<Item = &'a str>) -> Vec<String> {
+fn shortened_list<'a>(place: &str, names: impl Iterator<Item = &'a str>) -> Vec<String> {
     let names: Vec<&str> = names.collect();
     let named = names.iter().take(NAMED).map(|name| format!("{place}: {name:.80}"));
     let more = names.len().saturating_sub(NAMED);
@@ -331,7 +331,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn leftovers_are_named_and_earlier_objects_are_not() {
+    fn only_new_leftovers_are_reported() {
         let topic = |peer: &str, direction: &str| json!({ "topic": "/t", "peer": peer, "direction": direction });
         let status = json!({
             "peers": [{ "name": MALLORY, "state": "down", "queued_bytes": 7000 }],
@@ -339,7 +339,7 @@ mod tests {
         });
         let registered: Vec<String> =
             (0..7).map(|n| format!("publisher /t{n} /tautline")).collect();
-        let left = left(&status, registered.iter());
+        let left = leftovers(&status, registered.iter());
         assert_eq!(left[..2], ["7000 bytes are queued for the peer", "status: /t"]);
         assert_eq!((left.len(), left[7].as_str()), (8, "master: 2 more"));
     }

@@ -92,7 +92,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_peak_is_read_and_missing_of_a_process_that_has_died() {
+    fn the_peak_memory_of_an_ended_process_is_missing() {
         assert_eq!(status_bytes("VmPeak:\t 9 kB\nVmHWM:\t   2048 kB\n", PEAK), Some(2 << 20));
         assert_eq!(status_bytes("State:\tZ (zombie)\n", PEAK), None);
     }

@@ -238,7 +238,7 @@ impl Case {
 
     fn judge(&self, targets: &[&[Target]], outcomes: &Outcomes) -> Vec<Verdict> {
         let judge = |target: &Target| {
-            let (what, unit, found) = self.find(target.what, outcomes);
+            let (what, unit, found) = self.measured_value(target.what, outcomes);
             target.bound.judge(what, found, unit)
         };
         targets.iter().copied().flatten().map(judge).collect()
@@ -265,7 +265,11 @@ impl Case {
     }
 
     /// Returns the name of a measure, its unit and the measured value.
-    fn find(&self, what: Measure, outcomes: &Outcomes) -> (String, &'static str, Option<f64>) {
+    fn measured_value(
+        &self,
+        what: Measure,
+        outcomes: &Outcomes,
+    ) -> (String, &'static str, Option<f64>) {
         let ours = outcomes.get(&Transport::Tautline);
         let of = |flow| ours?.topics.get(&flow);
         let delay = |flow| of(flow)?.delay_ms;
@@ -372,7 +376,7 @@ mod tests {
         }
     }
 
-    fn found(verdicts: &[Verdict], what: &str) -> (f64, bool) {
+    fn measured_in(verdicts: &[Verdict], what: &str) -> (f64, bool) {
         let verdict = verdicts.iter().find(|verdict| verdict.what == what).unwrap();
         (verdict.found.unwrap(), verdict.reached)
     }
@@ -385,9 +389,9 @@ mod tests {
             (Transport::Tcpros, outcome(summary(100.0, 35.0, 101.0, 35.0))),
         ]);
         let verdicts = case.verdicts(&outcomes);
-        assert_eq!(found(&verdicts, "laser received"), (99.9, false));
-        assert_eq!(found(&verdicts, "laser p99"), (7.9, true));
-        assert_eq!(found(&verdicts, "laser gap std under TCPROS's"), (14.0, true));
+        assert_eq!(measured_in(&verdicts, "laser received"), (99.9, false));
+        assert_eq!(measured_in(&verdicts, "laser p99"), (7.9, true));
+        assert_eq!(measured_in(&verdicts, "laser gap std under TCPROS's"), (14.0, true));
     }
 
     #[test]
@@ -398,13 +402,13 @@ mod tests {
             (Transport::Tcpros, outcome(summary(100.0, 12.0, 40.0, 9.0))),
         ]);
         let comparisons = case.comparisons(&outcomes);
-        assert_eq!(found(&comparisons, "laser mean"), (3.0, true));
-        assert_eq!(found(&comparisons, "laser mean under tcpros's"), (4.0, false));
+        assert_eq!(measured_in(&comparisons, "laser mean"), (3.0, true));
+        assert_eq!(measured_in(&comparisons, "laser mean under tcpros's"), (4.0, false));
         assert!(case.verdicts(&outcomes).is_empty());
     }
 
     #[test]
-    fn the_scenarios_of_radio_cases_are_there() {
+    fn the_scenarios_of_radio_cases_exist() {
         let radios = CASES.iter().filter_map(|case| match case.link {
             Link::Radio(name) => Some(name),
             Link::Wire(_) => None,
@@ -417,7 +421,7 @@ mod tests {
     }
 
     #[test]
-    fn every_case_is_there_with_both_ros_and_rivals_of_its_own() {
+    fn every_case_exists_for_ros_1_and_ros_2_with_its_rivals() {
         let names = |ros| Case::for_ros(ros).map(|case| (case.name, case.link)).collect::<Vec<_>>();
         assert_eq!(names(Ros::One), names(Ros::Two));
         for case in CASES {
@@ -450,7 +454,7 @@ mod tests {
     }
 
     #[test]
-    fn the_images_share_is_of_what_the_laser_leaves() {
+    fn the_share_of_images_is_relative_to_the_remaining_capacity() {
         let case = Case::named("3mbps", Ros::One).unwrap();
         let share = case.image_share(&outcome(summary(100.0, 3.0, 7.0, 2.0))).unwrap();
         let left_bps = 3e6 - 50.0 * 8.0 * (1024.0 + 82.0);

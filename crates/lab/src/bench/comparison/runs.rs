@@ -150,7 +150,7 @@ impl Discarded {
 mod tests {
     use super::*;
 
-    fn late() -> Discarded {
+    fn late_run() -> Discarded {
         let emulator = Punctuality {
             frames: 1000,
             late_p50_us: 30,
@@ -166,7 +166,7 @@ mod tests {
     #[test]
     fn one_run_may_be_discarded_or_one_in_five() {
         let too_many = |wanted, discarded| {
-            let discarded = vec![late(); discarded];
+            let discarded = vec![late_run(); discarded];
             Runs { counted: Vec::new(), discarded, wanted }.discarded_too_many()
         };
         assert!(!too_many(1, 0) && !too_many(1, 1) && too_many(1, 2));
@@ -176,7 +176,7 @@ mod tests {
 
     #[test]
     fn a_discarded_run_is_named_with_its_lateness() {
-        let words = late().words();
+        let words = late_run().words();
         assert!(
             words.starts_with("run 1 discarded during tcpros") && words.contains("500 us (p99)")
         );

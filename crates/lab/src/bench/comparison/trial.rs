@@ -5,7 +5,7 @@ use crate::air::Punctuality;
 use crate::rig::processes::{Process, empty_folder};
 use crate::rig::progress::Progress;
 use crate::rig::stats::Summary;
-use crate::setup::daemon::{Daemon, DaemonSetup, NAMES, unaccounted, write_statuses};
+use crate::setup::daemon::{Daemon, DaemonSetup, NAMES, unaccounted_messages, write_statuses};
 use crate::setup::flows::{ALL, Flow};
 use crate::setup::load::{COUNTDOWN, Load};
 use crate::setup::ros::{self, Middleware, Range, Ros, RosProgram};
@@ -156,7 +156,7 @@ impl Trial<'_> {
     /// the radio model.
     pub fn run(&self, folder: &Path, seed: u64, progress: &Progress) -> Result<Attempt> {
         empty_folder(folder)?;
-        progress.next();
+        progress.enter_next();
         let mut pair = Pair::new(self.link, seed)?;
         if let Some(warning) = pair.warning() {
             progress.say(&format!("warning: {warning}"));
@@ -167,19 +167,19 @@ impl Trial<'_> {
             _ => Vec::new(),
         };
         if !daemons.is_empty() {
-            progress.next();
+            progress.enter_next();
         }
         let idle = watch_idle(&daemons, IDLE_TIME)?;
-        progress.next();
+        progress.enter_next();
         let middleware = self.transport.middleware(self.ros, &pair);
         let mut load = Load::start(middleware, &ALL, &pair, folder)?;
-        progress.next();
+        progress.enter_next();
         pair.count_from_now();
         let (busy, before) = (Watch::start(&daemons)?, MachineTicks::now()?);
         let first_ns = load.publish(self.time)?;
         let busy = busy.stop(&daemons)?;
         let machine_busy_percent = MachineTicks::now()?.busy_percent_since(before);
-        progress.next();
+        progress.enter_next();
         load.drain(self.time)?;
         let mut emulator = pair.punctuality()?;
         let unaccounted = account(&write_statuses(&daemons, folder)?);
@@ -190,7 +190,7 @@ impl Trial<'_> {
             return Ok(Attempt::Late(late));
         }
         let end_ns = first_ns + self.time.as_nanos() as u64;
-        let images = ros::samples(folder, Flow::Image)?.arrived(0..end_ns + 1);
+        let images = ros::samples(folder, Flow::Image)?.arrived_count(0..end_ns + 1);
         let watched = NAMES.iter().zip(idle.iter().zip(&busy));
         Ok(Attempt::Counts(Outcome {
             topics: ros::summaries(folder, &ALL)?,
@@ -210,7 +210,7 @@ impl Trial<'_> {
 fn account(statuses: &[Value]) -> BTreeMap<Flow, Option<i64>> {
     let [robot, base] = statuses else { return BTreeMap::new() };
     let side = |flow: Flow| if flow.is_from_robot() { robot } else { base };
-    ALL.into_iter().map(|flow| (flow, unaccounted(side(flow), flow.topic()))).collect()
+    ALL.into_iter().map(|flow| (flow, unaccounted_messages(side(flow), flow.topic()))).collect()
 }
 
 #[cfg(test)]

@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn garbage_is_refused_by_its_code_and_calls_are_not() {
+    fn invalid_packets_are_refused_by_their_code() {
         let garbage = admissions(Forgery::Garbage);
         assert!(garbage.contains(&Some(Admission::BadMac)));
         assert!(garbage.iter().flatten().all(|it| *it == Admission::BadMac));

@@ -49,17 +49,17 @@ struct AllFigures<'a> {
 /// Runs the case with `rounds` rounds.
 pub fn run(setup: &DaemonSetup, rounds: u64, output: &Output) -> Result<Conclusion> {
     let progress = Progress::new(stages(rounds));
-    progress.next();
+    progress.enter_next();
     let mut scene = Scene::new(setup, &output.folder)?;
     let (mut phases, mut meetings) = (Vec::new(), Vec::new());
     for round in 1..=rounds {
         for attack in attacks() {
-            progress.next();
+            progress.enter_next();
             phases.push(scene.phase(round, attack)?);
         }
     }
     for restart in restarts() {
-        progress.next();
+        progress.enter_next();
         meetings.push(scene.meetings(rounds, restart)?);
     }
     progress.finish();
@@ -182,7 +182,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn there_are_as_many_stages_as_are_entered() {
+    fn the_number_of_stages_matches_the_progress() {
         let entered = |rounds: usize| 1 + rounds * attacks().len() + restarts().len();
         assert_eq!(stages(3).len(), entered(3));
     }

@@ -181,7 +181,7 @@ impl<'a> Scene<'a> {
         let phase = name(attack);
         let folder = subfolder(self.folder, &format!("{}-{round}", phase.replace(' ', "-")))?;
         let flows = [Flow::Laser, Flow::Image];
-        let mut load = Load::own(&flows, &self.ground.pair, &folder)?;
+        let mut load = Load::start_with_own_masters(&flows, &self.ground.pair, &folder)?;
         let asked = attack.map_or(BASE, |attack| attack.victim);
         let refused_before = refused(&self.daemons[asked].status()?);
         let before = self.resident()?;

@@ -26,17 +26,17 @@ pub fn run(setup: &DaemonSetup, pair: &Pair, folder: &Path) -> Result<Vec<Verdic
     let mut daemons = setup.start(pair, folder)?;
     let watch = |daemons: &[Daemon], what: &str| judge_idle(daemons, WATCHED, what);
     let mut verdicts = watch(&daemons, ", no topics")?;
-    let _on_robot = many(&pair.robot, "both", folder)?;
+    let _on_robot = many_endpoints(&pair.robot, "both", folder)?;
     await_topics(&daemons[0], |topic| topic["direction"] == "out")?;
     verdicts.extend(watch(&daemons, ", 100 topics on the robot, offered to the base")?);
-    let _at_base = many(&pair.base, "subscribe", folder)?;
+    let _at_base = many_endpoints(&pair.base, "subscribe", folder)?;
     await_topics(&daemons[0], |topic| topic["wanted"] == true)?;
     verdicts.extend(watch(&daemons, ", 100 topics, all subscribed at the base")?);
     daemons.iter_mut().try_for_each(Daemon::end)?;
     Ok(verdicts)
 }
 
-fn many(computer: &Computer, role: &str, folder: &Path) -> Result<Process> {
+fn many_endpoints(computer: &Computer, role: &str, folder: &Path) -> Result<Process> {
     let middleware = Middleware::own(Ros::Two);
     let program = RosProgram { computer, middleware, folder };
     let arguments = [role.into(), TOPICS.to_string()];

@@ -156,13 +156,13 @@ pub fn run(setup: &DaemonSetup, output: &Output) -> Result<Conclusion> {
     ]);
     let (pair, folder) = (Pair::new(Link::UNLIMITED, 0)?, &*output.folder);
     let scene = Scene { pair, setup, folder };
-    let mut rows = scene.small()?;
-    for part in [Scene::throughput, Scene::large, Scene::whole] {
-        progress.next();
+    let mut rows = scene.measure_small()?;
+    for part in [Scene::throughput, Scene::large, Scene::measure_whole_path] {
+        progress.enter_next();
         rows.extend(part(&scene)?);
     }
     let mut verdicts: Vec<Verdict> = rows.iter().filter_map(Row::verdict).collect();
-    progress.next();
+    progress.enter_next();
     verdicts.extend(idle::run(setup, &scene.pair, &folder.join("idle"))?);
     progress.finish();
     let words = format!(
@@ -176,7 +176,7 @@ pub fn run(setup: &DaemonSetup, output: &Output) -> Result<Conclusion> {
 }
 
 impl Scene<'_> {
-    fn small(&self) -> Result<Vec<Row>> {
+    fn measure_small(&self) -> Result<Vec<Row>> {
         let measures = [P50.to_reach(Target::Added(ADDED_MS)), P99, RECEIVED];
         let (read, written) = ("1 KB at 200 Hz, read", "1 KB at 200 Hz, written");
         let mut rows = self.in_turns(read, reading, SMALL, SMALL_ROUNDS, &measures)?;
@@ -231,7 +231,7 @@ impl Scene<'_> {
 
     /// Measures the delay that users see: the laser from a robot to its base, directly and over two
     /// daemons.
-    fn whole(&self) -> Result<Vec<Row>> {
+    fn measure_whole_path(&self) -> Result<Vec<Row>> {
         let what = "rclpy to rclpy, 1 KB at 50 Hz";
         let laser = |by, round| self.laser(by, &self.folder.join(format!("laser-{by:?}-{round}")));
         alternate(what, WHOLE_ROUNDS, &[P50, P99], 1, laser)

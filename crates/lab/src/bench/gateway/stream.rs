@@ -76,7 +76,7 @@ impl Stream<'_> {
         subscriber.await_line("first", FIRST_PATIENCE)?;
         let (count, start) = (self.load.count, monotonic_ns() + COUNTDOWN.as_nanos() as u64);
         publisher.send_line(&format!("start {start} {count}"))?;
-        publisher.await_line("done", COUNTDOWN + self.planned() + LATENESS)?;
+        publisher.await_line("done", COUNTDOWN + self.planned_duration() + LATENESS)?;
         subscriber.send_line(&format!("expect {count} {}", DRAIN_PATIENCE.as_secs()))?;
         subscriber.await_line("done", DRAIN_PATIENCE + WRITE_PATIENCE)?;
         subscriber.await_line("written", WRITE_PATIENCE)?;
@@ -85,18 +85,18 @@ impl Stream<'_> {
         Samples::read(&sent, &received)
     }
 
-    fn planned(&self) -> Duration {
+    fn planned_duration(&self) -> Duration {
         self.load.period * u32::try_from(self.load.count / self.load.burst).unwrap_or(u32::MAX)
     }
 
     fn start(&self, end: End, role: Role, output: &Path, folder: &Path) -> Result<Process> {
         match end {
-            End::Own(by) => self.own(by, role, output, folder),
+            End::Own(by) => self.start_own_end(by, role, output, folder),
             End::Rclpy => self.rclpy(role, output, folder),
         }
     }
 
-    fn own(&self, by: By, role: Role, output: &Path, folder: &Path) -> Result<Process> {
+    fn start_own_end(&self, by: By, role: Role, output: &Path, folder: &Path) -> Result<Process> {
         let mut command = self.computer.command(std::env::current_exe()?);
         let (role, by) = (word(role), word(by));
         command.args(["--inside", "dds-end", &role, &by]).arg(output);

@@ -38,10 +38,10 @@ impl Recovery {
 impl Since {
     /// Returns the arrival of the first message that counts.
     pub fn first(self, arrivals: &[Arrival]) -> Option<u64> {
-        self.counted(arrivals).next()
+        self.counted_messages(arrivals).next()
     }
 
-    fn counted(self, arrivals: &[Arrival]) -> impl Iterator<Item = u64> {
+    fn counted_messages(self, arrivals: &[Arrival]) -> impl Iterator<Item = u64> {
         let counts = move |arrival: &&Arrival| {
             arrival.received_ns >= self.ns && (!self.only_new || arrival.sent_ns >= self.ns)
         };
@@ -53,7 +53,7 @@ impl Since {
         let ms = |ns: u64| (ns - self.ns) as f64 / 1e6;
         Recovery {
             first_ms: self.first(arrivals).map(ms),
-            steady_ms: flowing_since(self.counted(arrivals), end_ns).map(ms),
+            steady_ms: flowing_since(self.counted_messages(arrivals), end_ns).map(ms),
         }
     }
 }
@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_message_is_that_after_the_return() {
+    fn the_first_message_is_after_the_return() {
         let all = arrivals(&[(10, 11), (995, 1050), (1060, 1062)]);
         let since = Since { ns: 1000 * MS, only_new: false };
         let recovery = since.recovery(&all, 1100 * MS);
@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn one_message_before_a_gap_is_no_flow() {
+    fn a_single_message_before_a_gap_is_no_flow() {
         let all = arrivals(&[(0, 5), (300, 305), (320, 325)]);
         let since = Since { ns: 0, only_new: false };
         assert_eq!(since.recovery(&all, 400 * MS).steady_ms, Some(305.0));
@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_cut_short_is_no_arrival() {
+    fn a_truncated_line_is_no_arrival() {
         assert_eq!(Arrival::parse("7,10,20"), Some(Arrival::from([7, 10, 20])));
         assert_eq!(Arrival::parse("7,10,"), None);
         assert_eq!(Arrival::parse("7,10"), None);

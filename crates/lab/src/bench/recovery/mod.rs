@@ -129,7 +129,7 @@ impl Plan<'_> {
 
     /// Runs one interruption `runs` times. A scene that did not recover is replaced by a new one.
     fn repeat(&self, kind: Interruption, folder: &Path, progress: &Progress) -> Result<Series> {
-        progress.next();
+        progress.enter_next();
         let mut random = fastrand::Rng::with_seed(1);
         let before = MachineTicks::now()?;
         let (mut scene, mut runs) = (None, Vec::new());
@@ -141,7 +141,7 @@ impl Plan<'_> {
                 None => Scene::new(self.setup, kind.circumstances(), &folder.join("start"))?,
             };
             ensure!(ready.await_calm()?, "messages do not flow, although nothing was interrupted");
-            progress.next();
+            progress.enter_next();
             let [phase, more, rejoin] =
                 [PHASE_MS, PHASE_MS, REJOIN_MS].map(|ms| Duration::from_millis(random.u64(ms)));
             std::thread::sleep(phase);
@@ -288,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn a_direction_that_stays_silent_misses_its_target_and_says_so() {
+    fn a_silent_direction_misses_its_target_and_is_reported() {
         let series = series(Interruption::AddressChange, [Some(20.0), None], None);
         let rows = series.rows(Duration::from_secs(5));
         let reached: Vec<bool> = verdicts(&rows).iter().map(|verdict| verdict.reached).collect();
@@ -299,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn the_silence_of_joining_again_is_in_one_row_and_not_in_the_other() {
+    fn the_silence_after_joining_again_is_in_one_row() {
         let series = series(Interruption::Rejoin, [Some(900.0); 2], Some(650.0));
         let rows = series.rows(Duration::from_secs(5));
         let medians: Vec<Option<f64>> = rows.iter().map(|row| row.median_ms).collect();

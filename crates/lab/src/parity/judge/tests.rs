@@ -22,13 +22,13 @@ impl Case {
         self
     }
 
-    fn troubled(mut self, settle: usize) -> Self {
+    fn with_trouble(mut self, settle: usize) -> Self {
         self.0.calm.retain(|at| *at != settle);
         self
     }
 
     /// Messages published at a step, one per second from second `n`.
-    fn sent(mut self, step: usize, numbers: &[u32]) -> Self {
+    fn with_sent(mut self, step: usize, numbers: &[u32]) -> Self {
         for &n in numbers {
             let event = Event::Sent { publisher: "P1".into(), n, sum: n, t: f64::from(n) };
             self.0.plain.events.push((step, event.clone()));
@@ -37,7 +37,7 @@ impl Case {
         self
     }
 
-    fn got(mut self, plain: &[u32], across: &[u32]) -> Self {
+    fn with_received(mut self, plain: &[u32], across: &[u32]) -> Self {
         for (run, numbers) in [(&mut self.0.plain, plain), (&mut self.0.tautline, across)] {
             for &n in numbers {
                 let (subscriber, publisher) = ("S1".into(), "P1".into());
@@ -76,11 +76,11 @@ fn live(latched: bool) -> Case {
         publish(3),
         Step::Settle,
     ])
-    .sent(3, &[1, 2, 3])
+    .with_sent(3, &[1, 2, 3])
 }
 
 /// A subscriber that joins after the messages of step 2.
-fn late(latched: bool, depth: u32) -> Case {
+fn late_subscriber(latched: bool, depth: u32) -> Case {
     Case::new(vec![
         Step::Advertise(publisher(latched, depth)),
         Step::Settle,
@@ -89,42 +89,42 @@ fn late(latched: bool, depth: u32) -> Case {
         Step::Subscribe(subscriber(false, true)),
         Step::Settle,
     ])
-    .sent(2, &[1, 2, 3])
+    .with_sent(2, &[1, 2, 3])
 }
 
 fn late_and_latched(depth: u32) -> Case {
-    let mut case = late(true, depth);
+    let mut case = late_subscriber(true, depth);
     case.0.situation.steps[4] = Step::Subscribe(subscriber(true, true));
     case
 }
 
 #[test]
-fn the_same_messages_are_no_difference() {
-    assert!(live(false).got(&[1, 2, 3], &[1, 2, 3]).kinds().is_empty());
-    assert!(late_and_latched(2).got(&[2, 3], &[2, 3]).kinds().is_empty());
-    assert!(late(false, 10).kinds().is_empty());
+fn equal_messages_are_no_difference() {
+    assert!(live(false).with_received(&[1, 2, 3], &[1, 2, 3]).kinds().is_empty());
+    assert!(late_and_latched(2).with_received(&[2, 3], &[2, 3]).kinds().is_empty());
+    assert!(late_subscriber(false, 10).kinds().is_empty());
 }
 
 #[test]
 fn repetitions_and_order_are_distinguished() {
-    assert_eq!(live(false).got(&[1, 2, 3], &[1, 2, 3, 2]).kinds(), ["twice"]);
-    assert_eq!(live(false).got(&[1, 2, 3], &[1, 3, 2]).kinds(), ["out of order"]);
+    assert_eq!(live(false).with_received(&[1, 2, 3], &[1, 2, 3, 2]).kinds(), ["twice"]);
+    assert_eq!(live(false).with_received(&[1, 2, 3], &[1, 3, 2]).kinds(), ["out of order"]);
 }
 
 #[test]
-fn a_late_subscriber_gets_only_what_is_kept() {
-    assert_eq!(late(false, 10).got(&[], &[3]).kinds(), ["stale"]);
-    assert_eq!(late_and_latched(1).got(&[3], &[2, 3]).kinds(), ["stale"]);
-    assert_eq!(late_and_latched(2).got(&[2, 3], &[3]).kinds(), ["missing"]);
+fn a_late_subscriber_gets_only_kept_messages() {
+    assert_eq!(late_subscriber(false, 10).with_received(&[], &[3]).kinds(), ["stale"]);
+    assert_eq!(late_and_latched(1).with_received(&[3], &[2, 3]).kinds(), ["stale"]);
+    assert_eq!(late_and_latched(2).with_received(&[2, 3], &[3]).kinds(), ["missing"]);
 }
 
 #[test]
-fn messages_of_a_calm_time_have_to_arrive_and_others_need_not() {
-    assert_eq!(live(false).got(&[1, 2, 3], &[1]).kinds(), ["missing"]);
-    assert!(live(false).troubled(2).got(&[1, 2, 3], &[1]).kinds().is_empty());
-    assert!(live(false).troubled(4).got(&[1, 2, 3], &[1]).kinds().is_empty());
+fn only_messages_of_a_calm_time_must_arrive() {
+    assert_eq!(live(false).with_received(&[1, 2, 3], &[1]).kinds(), ["missing"]);
+    assert!(live(false).with_trouble(2).with_received(&[1, 2, 3], &[1]).kinds().is_empty());
+    assert!(live(false).with_trouble(4).with_received(&[1, 2, 3], &[1]).kinds().is_empty());
     // Kept until everything is connected again, all have to arrive.
-    let mut case = live(true).troubled(4).got(&[1, 2, 3], &[1]);
+    let mut case = live(true).with_trouble(4).with_received(&[1, 2, 3], &[1]);
     case.0.situation.steps.extend([Step::Start(Side::Far), Step::Settle]);
     case.0.calm.push(6);
     assert_eq!(case.kinds(), ["missing"]);
@@ -136,7 +136,7 @@ fn messages_of_a_calm_time_have_to_arrive_and_others_need_not() {
 #[test]
 fn best_effort_may_lose_some_but_not_all() {
     let case = |across: &[u32]| {
-        let mut case = live(false).got(&[1, 2, 3], across);
+        let mut case = live(false).with_received(&[1, 2, 3], across);
         case.0.situation.steps[1] = Step::Subscribe(subscriber(false, false));
         case.kinds()
     };
@@ -145,15 +145,15 @@ fn best_effort_may_lose_some_but_not_all() {
 }
 
 #[test]
-fn a_publisher_that_does_not_match_is_not_heard() {
-    let mut case = live(false).got(&[], &[1]);
+fn messages_of_an_incompatible_publisher_do_not_arrive() {
+    let mut case = live(false).with_received(&[], &[1]);
     case.0.situation.steps[1] = Step::Subscribe(subscriber(true, true));
     assert_eq!(case.kinds(), ["not offered"]);
 }
 
 #[test]
 fn contents_age_and_rate_are_compared() {
-    let mut case = live(false).got(&[1, 2, 3], &[1, 2]);
+    let mut case = live(false).with_received(&[1, 2, 3], &[1, 2]);
     let (subscriber, publisher): (String, String) = ("S1".into(), "P1".into());
     let event = Event::Got { subscriber, publisher, n: 3, sum: 7, t: 5.0 };
     case.0.tautline.events.push((0, event));
@@ -162,7 +162,11 @@ fn contents_age_and_rate_are_compared() {
     let stream: Vec<u32> = (1..=20).collect();
     let beyond = |across: &[u32]| {
         let steps = live(false).0.situation.steps;
-        Case::new(steps).rule(Rule::Rate).sent(3, &stream).got(&stream, across).kinds()
+        Case::new(steps)
+            .rule(Rule::Rate)
+            .with_sent(3, &stream)
+            .with_received(&stream, across)
+            .kinds()
     };
     assert!(beyond(&[1, 11, 20]).is_empty());
     assert_eq!(beyond(&stream), ["beyond its rate"]);

@@ -3,7 +3,7 @@
 
 use super::trace::{Wrong, read_with};
 use std::path::Path;
-use tautline::config::yaml::quoted;
+use tautline::config::yaml::quoted_text;
 use tautline_medium::Trace;
 
 const LINES: &str = "lines of milliseconds, whole numbers that never fall, the last one above 0";
@@ -23,7 +23,7 @@ pub fn opportunities(text: &str) -> Result<Trace, Wrong> {
         }
         let last = found.last().copied().unwrap_or(0);
         let next = line.parse().ok().filter(|next| *next >= last);
-        let problem = || format!("line {}: {}", number + 1, quoted(line));
+        let problem = || format!("line {}: {}", number + 1, quoted_text(line));
         found.push(next.ok_or_else(|| Wrong { found: problem(), allowed: LINES.into() })?);
     }
     let nothing = || Wrong { found: "no opportunity after 0".into(), allowed: LINES.into() };

@@ -35,12 +35,12 @@ impl Check {
         }
         match (&value.outage, &value.interference, &value.rate) {
             (Some(outage), None, None) => {
-                let until = self.until(event)?;
+                let until = self.end_of_event(event)?;
                 let outage = self.outage(outage, value.network.as_ref())?;
                 Some(Happening::Outage { outage, until })
             }
             (None, Some(interference), None) => {
-                let until = self.until(event)?;
+                let until = self.end_of_event(event)?;
                 self.interference(interference, value.at.value.0, until)
             }
             (None, None, Some(rate)) => {
@@ -56,7 +56,7 @@ impl Check {
         }
     }
 
-    fn until(&mut self, event: &At<file::Event>) -> Option<Nanos> {
+    fn end_of_event(&mut self, event: &At<file::Event>) -> Option<Nanos> {
         let Some(lasts) = &event.value.lasts else {
             let problem = event.place.below("for").problem("a duration, such as 5s");
             return self.problems.refuse(problem);
@@ -69,7 +69,7 @@ impl Check {
         outage: &At<Outage>,
         network: Option<&At<Reference>>,
     ) -> Option<medium::Outage> {
-        let (outage, networks) = self.separated(outage)?;
+        let (outage, networks) = self.outage_between(outage)?;
         let Some(At { place, value: Reference(name) }) = network else { return Some(outage) };
         let names = networks.iter().map(|it| self.done.networks[*it].name.as_str());
         match names.clone().position(|known| known == name) {
@@ -82,7 +82,7 @@ impl Check {
     }
 
     /// Returns the outage on all networks, and the networks that it concerns.
-    fn separated(&mut self, outage: &At<Outage>) -> Option<(medium::Outage, Vec<usize>)> {
+    fn outage_between(&mut self, outage: &At<Outage>) -> Option<(medium::Outage, Vec<usize>)> {
         let At { place, value } = outage;
         match value {
             Outage::Station(name) => {

@@ -18,7 +18,7 @@ use super::reader::{At, Place, one_of};
 use super::value::{Reference, Whole, value_or};
 use super::{Network, Scenario, Station, Tautline};
 use std::path::Path;
-use tautline::config::yaml::quoted;
+use tautline::config::yaml::quoted_text;
 use tautline::config::{MAX_PROBLEMS, Problem};
 use tautline_medium::Nanos;
 
@@ -152,7 +152,7 @@ fn index<'n>(
     place: &Place,
 ) -> Result<usize, Problem> {
     names.clone().position(|known| known == name).ok_or_else(|| {
-        let found = format!("the unknown {what} {}", quoted(name));
+        let found = format!("the unknown {what} {}", quoted_text(name));
         place.other(found, one_of(names, name))
     })
 }

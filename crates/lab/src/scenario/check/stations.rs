@@ -34,7 +34,7 @@ impl Check {
             return;
         };
         for (number, motion) in motions.into_iter().enumerate() {
-            let name = numbered(name, count, number);
+            let name = numbered_name(name, count, number);
             self.unused_name(&name, &raw.place);
             self.done.stations.push(Station {
                 name,
@@ -49,7 +49,7 @@ impl Check {
     fn stand_in(&mut self, name: &Name, count: Option<usize>) {
         let motion = Motion { waypoints: Vec::new() };
         self.done.stations.push(Station {
-            name: numbered(name, count, 0),
+            name: numbered_name(name, count, 0),
             networks: Vec::new(),
             motion,
             queue_packets: 0,
@@ -190,6 +190,6 @@ impl Check {
     }
 }
 
-fn numbered(name: &Name, count: Option<usize>, number: usize) -> String {
+fn numbered_name(name: &Name, count: Option<usize>, number: usize) -> String {
     if count.is_some() { format!("{}{}", name.0, number + 1) } else { name.0.clone() }
 }

@@ -5,7 +5,7 @@ use super::super::value::{FromText, Real};
 use super::super::{MAX_TRACE_BYTES, MAX_WAYPOINTS};
 use std::io::Read;
 use std::path::Path;
-use tautline::config::yaml::quoted;
+use tautline::config::yaml::quoted_text;
 use tautline_medium::Nanos;
 
 /// Seconds, up to one day as in [`LONGEST`](crate::scenario::value::LONGEST).
@@ -59,7 +59,7 @@ fn waypoints(text: &str) -> Result<Vec<Waypoint>, Wrong> {
         }
         let next =
             waypoint(line).filter(|next| waypoints.last().is_none_or(|last| last.0 < next.0));
-        let found = || format!("line {}: {}", number + 1, quoted(line));
+        let found = || format!("line {}: {}", number + 1, quoted_text(line));
         waypoints.push(next.ok_or_else(|| Wrong { found: found(), allowed: COLUMNS.into() })?);
         if waypoints.len() > MAX_WAYPOINTS {
             let found = format!("more than {MAX_WAYPOINTS} waypoints");

@@ -7,7 +7,7 @@ use super::super::value::{List, Or, Reference, value_or};
 use super::super::{ControlLoop, Flow, MAX_CONTROL_LOOPS, MAX_FLOWS, Over, Pace};
 use super::Check;
 use std::collections::HashSet;
-use tautline::config::yaml::quoted;
+use tautline::config::yaml::quoted_text;
 use tautline_proto::LinkPolicy;
 
 /// One end of a flow.
@@ -22,12 +22,12 @@ impl Check {
     pub(super) fn flows(&mut self, file: &File) {
         let mut names = HashSet::new();
         for flow in &file.flows.0 {
-            for (name, from, to) in self.expanded(&flow.value) {
+            for (name, from, to) in self.expand_flow(&flow.value) {
                 if self.has_path(from, to, &flow.value.to.place).is_none() {
                     break;
                 }
                 if !names.insert(name.clone()) {
-                    let found = format!("a second flow {}", quoted(&name));
+                    let found = format!("a second flow {}", quoted_text(&name));
                     self.problems.push(flow.value.name.place.other(found, "each name once"));
                     break;
                 }
@@ -115,16 +115,17 @@ impl Check {
         if known.is_some() {
             return known;
         }
-        let station = |number: usize| quoted(&self.done.stations[number].name);
+        let station = |number: usize| quoted_text(&self.done.stations[number].name);
         let networks = one_of(shared.iter().map(network), name);
         let allowed =
             format!("networks that {} and {} share: {networks}", station(from), station(to));
-        self.problems.refuse(place.other(format!("the unknown link {}", quoted(name)), allowed))
+        self.problems
+            .refuse(place.other(format!("the unknown link {}", quoted_text(name)), allowed))
     }
 
     /// Returns name, sender and receiver of each flow that `flow` expands to.
-    fn expanded(&mut self, flow: &file::Flow) -> Vec<(String, usize, usize)> {
-        let (Some(from), Some(to)) = (self.end(&flow.from), self.end(&flow.to)) else {
+    fn expand_flow(&mut self, flow: &file::Flow) -> Vec<(String, usize, usize)> {
+        let (Some(from), Some(to)) = (self.flow_end(&flow.from), self.flow_end(&flow.to)) else {
             return Vec::new();
         };
         let name =
@@ -158,7 +159,7 @@ impl Check {
         self.problems.push(flow.to.place.other(found, allowed));
     }
 
-    fn end(&mut self, name: &At<Reference>) -> Option<End> {
+    fn flow_end(&mut self, name: &At<Reference>) -> Option<End> {
         let At { place, value: Reference(name) } = name;
         if !name.contains('*') {
             return self.station(name, place).map(End::One);
@@ -168,7 +169,7 @@ impl Check {
             stations.filter(|(_, s)| matches(name, &s.name)).map(|(number, _)| number).collect();
         if matching.is_empty() {
             let names = self.done.stations.iter().map(|station| station.name.as_str());
-            let found = format!("the pattern {}, which matches no station", quoted(name));
+            let found = format!("the pattern {}, which matches no station", quoted_text(name));
             return self.problems.refuse(place.other(found, one_of(names, name)));
         }
         Some(End::Each(matching))
@@ -269,7 +270,7 @@ mod tests {
     use super::matches;
 
     #[test]
-    fn a_star_is_any_run_of_characters() {
+    fn a_star_matches_any_characters() {
         for (pattern, name) in [
             ("worker*", "worker12"),
             ("*", "base"),

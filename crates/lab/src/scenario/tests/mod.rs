@@ -39,7 +39,7 @@ fn scenario_files() -> Vec<PathBuf> {
     files
 }
 
-fn parsed(text: &str) -> Scenario {
+fn parsed_scenario(text: &str) -> Scenario {
     parse("test", text, Path::new("")).unwrap_or_else(|problems| panic!("{problems:#?}"))
 }
 
@@ -136,7 +136,7 @@ fn the_generated_page_is_current() {
 
 #[test]
 fn defaults_are_filled_in() {
-    let scenario = parsed(BASE);
+    let scenario = parsed_scenario(BASE);
     let NetworkKind::Wifi(wifi) = &scenario.networks[0].kind else { panic!() };
     assert_eq!((wifi.rate, wifi.retries), (RateControl::Fixed(6_000_000), 7));
     assert_eq!((wifi.power_dbm, wifi.noise_dbm, wifi.carrier_sense_dbm), (15.0, -94.0, -82.0));
@@ -154,10 +154,10 @@ fn defaults_are_filled_in() {
 }
 
 #[test]
-fn tcp_is_for_real_time_alone_and_virtual_time_says_where_it_stands() {
-    assert!(parsed(BASE).real_time_only.is_empty());
+fn virtual_time_refuses_tcp_with_its_line() {
+    assert!(parsed_scenario(BASE).real_time_only.is_empty());
     let tcp = "every: saturate, over: tcp, congestion: bbr, dscp: 8, count: 3";
-    let scenario = parsed(&BASE.replace("every: 20ms", tcp));
+    let scenario = parsed_scenario(&BASE.replace("every: 20ms", tcp));
     let flow = &scenario.flows[0];
     assert_eq!((flow.over, flow.pace), (Over::Tcp, Pace::Saturate));
     assert_eq!((flow.congestion, flow.dscp, flow.count), (Congestion::Bbr, 8, Some(3)));
@@ -180,7 +180,7 @@ fn every_key_of_wifi_and_pipe_reaches_the_medium() {
             "rate: 3Mbps",
             "rate: 3Mbps, delay: 40ms, jitter: 10ms, reorder: { share: 5%, by: 50ms }, duplicate: 2%, loss: 1%, queue: 64KiB, burst: 1600, overhead: 14, duplex: half, mark: 2ms",
         );
-    let scenario = parsed(&text);
+    let scenario = parsed_scenario(&text);
     let NetworkKind::Wifi(wifi) = &scenario.networks[0].kind else { panic!() };
     let expected = WifiConfig {
         phy: tautline_medium::Phy::Dsss,
@@ -212,14 +212,14 @@ fn every_key_of_wifi_and_pipe_reaches_the_medium() {
         aqm: Aqm::Step(2_000_000),
     };
     assert_eq!(*pipe, expected);
-    let codel = parsed(&BASE.replace("rate: 3Mbps", "rate: 3Mbps, aqm: codel"));
+    let codel = parsed_scenario(&BASE.replace("rate: 3Mbps", "rate: 3Mbps, aqm: codel"));
     let NetworkKind::Pipe(pipe) = &codel.networks[1].kind else { panic!() };
     assert_eq!(pipe.aqm, Aqm::Codel);
 }
 
 #[test]
 fn counted_stations_stand_on_a_circle() {
-    let scenario = parsed(BASE);
+    let scenario = parsed_scenario(BASE);
     let names: Vec<&str> = scenario.stations.iter().map(|s| s.name.as_str()).collect();
     assert_eq!(names, ["robot", "base", "worker1", "worker2", "worker3"]);
     for (number, angle) in [(2, 0.0f64), (3, 120.0), (4, 240.0)] {
@@ -234,8 +234,9 @@ fn links_of_a_flow_are_networks_that_its_ends_share() {
     let with = |keys: &str| {
         let text =
             BASE.replace("  base: { networks: [adhoc] }", "  base: { networks: [modem, adhoc] }");
-        let flow =
-            parsed(&text.replace("every: 20ms", &format!("every: 20ms, {keys}"))).flows.remove(0);
+        let flow = parsed_scenario(&text.replace("every: 20ms", &format!("every: 20ms, {keys}")))
+            .flows
+            .remove(0);
         (flow.links, flow.only_links, flow.avoid_links)
     };
     let (none, best) = (Vec::new(), LinkPolicy::Best);
@@ -249,9 +250,12 @@ fn links_of_a_flow_are_networks_that_its_ends_share() {
 }
 
 #[test]
-fn a_flow_is_delivered_as_it_arrives_unless_its_order_says_otherwise() {
+fn a_flow_has_the_order_of_arrival_by_default() {
     let with = |keys: &str| {
-        parsed(&BASE.replace("every: 20ms", &format!("every: 20ms{keys}"))).flows.remove(0).order
+        parsed_scenario(&BASE.replace("every: 20ms", &format!("every: 20ms{keys}")))
+            .flows
+            .remove(0)
+            .order
     };
     let wait = std::time::Duration::from_millis(200);
     assert_eq!(with(""), DeliveryOrder::Arrival);
@@ -259,22 +263,22 @@ fn a_flow_is_delivered_as_it_arrives_unless_its_order_says_otherwise() {
     assert_eq!(with(", order: newest"), DeliveryOrder::Newest);
 }
 
-fn ends(from: &str, to: &str) -> Vec<(String, usize, usize)> {
+fn flow_ends(from: &str, to: &str) -> Vec<(String, usize, usize)> {
     let text = BASE.replace("from: robot, to: base", &format!("from: {from}, to: {to}"));
-    parsed(&text).flows.into_iter().map(|flow| (flow.name, flow.from, flow.to)).collect()
+    parsed_scenario(&text).flows.into_iter().map(|flow| (flow.name, flow.from, flow.to)).collect()
 }
 
 #[test]
 fn a_pattern_makes_one_flow_per_station() {
     let expected = [2, 3, 4].map(|n| (format!("laser-worker{}", n - 1), n, 0));
-    assert_eq!(ends("worker*", "robot"), expected);
+    assert_eq!(flow_ends("worker*", "robot"), expected);
     let expected = [2, 3, 4].map(|n| (format!("laser-worker{}", n - 1), 0, n));
-    assert_eq!(ends("robot", "'*er*'"), expected);
+    assert_eq!(flow_ends("robot", "'*er*'"), expected);
 }
 
 #[test]
 fn the_other_end_is_not_part_of_a_pattern() {
-    assert_eq!(ends("worker1", "worker*").len(), 2);
+    assert_eq!(flow_ends("worker1", "worker*").len(), 2);
 }
 
 #[test]
@@ -282,7 +286,8 @@ fn patterns_at_both_ends_make_pairs() {
     let text = BASE
         .replace("  base:", "  echoer: { count: 3, networks: [modem] }\n  base:")
         .replace("from: robot, to: base", "from: worker*, to: echoer*");
-    let flows: Vec<_> = parsed(&text).flows.into_iter().map(|f| (f.name, f.from, f.to)).collect();
+    let flows: Vec<_> =
+        parsed_scenario(&text).flows.into_iter().map(|f| (f.name, f.from, f.to)).collect();
     let expected = [1, 2, 3].map(|n| (format!("laser-worker{n}"), n + 4, n));
     // The workers' numbers follow those of three echoers, the robot and the base.
     assert_eq!(flows, expected.map(|(name, from, to)| (name, from, to)));
@@ -291,7 +296,7 @@ fn patterns_at_both_ends_make_pairs() {
 #[test]
 fn a_route_is_followed_in_both_directions_before_a_common_network() {
     let text = format!("{BASE}routes:\n  - [base, robot, worker2]\n");
-    let scenario = parsed(&text);
+    let scenario = parsed_scenario(&text);
     assert_eq!(scenario.path(1, 3), Some(vec![1, 0, 3]));
     assert_eq!(scenario.path(3, 1), Some(vec![3, 0, 1]));
     assert_eq!(scenario.path(2, 3), Some(vec![2, 3]));
@@ -310,7 +315,7 @@ fn events_are_in_order_of_time_and_say_when_they_end() {
          - {{ at: 1s, for: 2s, interference: {{ network: adhoc, at: [5, 5], burst: 2ms, pause: 10ms }} }}\n"
     );
     let second = 1_000_000_000;
-    let events = parsed(&text).events;
+    let events = parsed_scenario(&text).events;
     let times: Vec<Nanos> = events.iter().map(|event| event.at / second).collect();
     assert_eq!(times, [1, 5, 6, 7, 8, 9]);
     let interference = Interference {
@@ -380,7 +385,7 @@ fn too_many_flows_and_too_large_files_are_refused() {
 }
 
 #[test]
-fn checking_ends_when_there_are_problems_enough() {
+fn checking_ends_at_the_limit_of_problems() {
     let text = BASE.replace("count: 3", "count: 250");
     let wrong = "  - { name: f, from: werker12, to: base, size: 1, every: 1s }\n".repeat(3000);
     let problems = parse("test", &(text + &wrong), Path::new("")).unwrap_err();

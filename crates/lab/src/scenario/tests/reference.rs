@@ -137,11 +137,11 @@ fn allowed(property: &Json) -> String {
         Some("object") => {
             format!("a map from names to {}", allowed(&property["additionalProperties"]))
         }
-        _ => either(property),
+        _ => either_type(property),
     }
 }
 
-fn either(property: &Json) -> String {
+fn either_type(property: &Json) -> String {
     let choices = property["anyOf"].as_array().or(property["oneOf"].as_array());
     let choices = choices.map(Vec::as_slice).unwrap_or_default();
     let words: Vec<String> =

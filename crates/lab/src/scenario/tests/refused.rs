@@ -309,7 +309,7 @@ const REFUSED: &[(&str, &str, &str)] = &[
 ];
 
 #[test]
-fn each_error_names_line_and_key_what_is_found_and_what_is_allowed() {
+fn each_error_names_line_key_value_and_allowed_values() {
     for (from, to, expected) in REFUSED {
         assert!(BASE.contains(from), "{from}");
         assert_eq!(refused(&BASE.replacen(from, to, 1)), *expected, "{from} -> {to}");
@@ -423,7 +423,7 @@ const REFUSED_AT_THE_END: &[(&str, &str)] = &[
 ];
 
 #[test]
-fn each_error_further_down_names_its_line_and_key_too() {
+fn each_nested_error_names_its_line_and_key() {
     for (addition, expected) in REFUSED_AT_THE_END {
         let indent = if addition.starts_with('-') { "  " } else { "" };
         assert_eq!(refused(&format!("{BASE}{indent}{addition}\n")), *expected, "{addition}");

@@ -18,7 +18,7 @@ const NEVER: [RefusedPacket; 5] = [
 ];
 impl Net {
     /// Counts the packets that a host's node refused for reasons that only an attacker causes.
-    pub(super) fn never(&self, host: StationId) -> u64 {
+    pub(super) fn count_attack_drops(&self, host: StationId) -> u64 {
         let refused = self.view(host).map(Endpoint::refused_packets);
         refused.map_or(0, |refused| NEVER.iter().map(|reason| refused.get(*reason)).sum())
     }
@@ -31,7 +31,10 @@ impl Net {
         let honest = self.hostile != Some(*sender);
         let of_now = *life == self.hosts[sender.0].life && !self.relays && honest;
         let first_hand = [from, to].iter().all(|it| !self.second_hand.contains(it.ip()));
-        if of_now && first_hand && self.never(host) > before && !self.is_misled(*sender, *to, host)
+        if of_now
+            && first_hand
+            && self.count_attack_drops(host) > before
+            && !self.is_misled(*sender, *to, host)
         {
             let refused =
                 self.view(host).map(|node| node.refused_packets().iter().collect::<Vec<_>>());

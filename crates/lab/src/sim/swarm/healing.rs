@@ -194,7 +194,7 @@ impl Healing<'_> {
         let (calls, downs) = (self.world.net.calls - calls, self.world.downs - downs);
         // Relayed packets are encrypted, so handshake initiations among them are not counted.
         let apart = |pair: &&[usize; 2]| {
-            self.world.plan.relays && self.world.plan.shared(pair[0], pair[1]).is_empty()
+            self.world.plan.relays && self.world.plan.shared_networks(pair[0], pair[1]).is_empty()
         };
         let seen = self.world.plan.pairs.iter().filter(|pair| !apart(pair)).count();
         let least = LONG / KEYS_LAST * seen as u64;
@@ -247,7 +247,7 @@ impl Healing<'_> {
 
     /// Sends one message with nothing else in flight.
     fn send_alone(&mut self, topic: usize, len: usize) -> Result<()> {
-        let (lost, unkept) = (self.world.frames_lost(), self.unkept());
+        let (lost, unkept) = (self.world.frames_lost(), self.messages_not_kept());
         let missed = self.taken_for_lost(topic);
         let deliveries = self.world.oracle.deliveries(topic);
         let number = self.world.send(topic, len);
@@ -270,7 +270,7 @@ impl Healing<'_> {
         }
         let oracle = &self.world.oracle;
         let arrived = oracle.has_arrived(number).unwrap_or(oracle.deliveries(topic) > deliveries);
-        let new_drops = self.unkept() != unkept;
+        let new_drops = self.messages_not_kept() != unkept;
         let lossless = self.world.frames_lost() == lost && self.taken_for_lost(topic) == missed;
         self.send_parity(topic)?;
         if arrived && !new_drops {
@@ -312,7 +312,7 @@ impl Healing<'_> {
 
     /// The messages that senders and receivers dropped, apart from incomplete ones that their sender
     /// gave up before: the next message of their source or their lifespan ends them at the receiver.
-    fn unkept(&self) -> u64 {
+    fn messages_not_kept(&self) -> u64 {
         let given_up = |inward: &Drops| {
             [DropReason::Late, DropReason::Incomplete, DropReason::Expired]
                 .map(|reason| inward.get(reason))

@@ -78,7 +78,7 @@ impl Hostile {
         (self.network, QUEUE_PACKETS)
     }
 
-    fn is(&self, station: usize, peer: PeerId) -> bool {
+    fn is_hostile(&self, station: usize, peer: PeerId) -> bool {
         self.known_as.get(&station).is_some_and(|(known, _)| *known == peer)
     }
 }
@@ -142,7 +142,9 @@ impl World {
             | Event::Candidates { link, .. } => of_link(link),
             Event::Notice(_) => return false,
         };
-        let Some(peer) = peer.filter(|peer| hostile.is(station, *peer)) else { return false };
+        let Some(peer) = peer.filter(|peer| hostile.is_hostile(station, *peer)) else {
+            return false;
+        };
         if let Event::Offered { channel, .. } = event {
             let now = instant(self.net.now());
             self.endpoint(station).peer_mut(peer).want(now, *channel, true);

@@ -104,7 +104,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     let verdicts: Vec<_> = seeds
         .iter()
         .map(|seed| {
-            progress.next();
+            progress.enter_next();
             judge(*seed, &panics)
         })
         .collect();

@@ -108,7 +108,7 @@ impl Oracle {
     }
 
     /// Records an accepted message of [`Oracle::next_payload`]; returns its number.
-    pub fn accepted(&mut self, sent: Sent) -> u32 {
+    pub fn record_accepted(&mut self, sent: Sent) -> u32 {
         let number = self.sent.len() as u32;
         if sent.len < NUMBER_BYTES {
             let key = (sent.topic, payload(number, sent.len));
@@ -145,7 +145,7 @@ impl Oracle {
     }
 
     /// Records a delivery; returns an error if it violates a guarantee.
-    pub fn delivered(&mut self, delivery: &Delivery<'_>) -> Result<()> {
+    pub fn record_delivery(&mut self, delivery: &Delivery<'_>) -> Result<()> {
         self.deliveries[delivery.topic] += 1;
         self.digest.add_delivery(delivery);
         self.judge(delivery).map_err(|wrong| {

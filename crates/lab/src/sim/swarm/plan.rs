@@ -135,7 +135,7 @@ impl Plan {
     /// Draws a plan.
     pub fn draw(random: &mut Rng) -> Self {
         let mut plan = match random.u32(..12) {
-            0..4 => shared(random),
+            0..4 => one_shared_network(random),
             4..7 => chain_on_air(random),
             7..9 => chain_of_networks(random),
             9 => two_relays(random),
@@ -201,7 +201,7 @@ impl Plan {
     /// Returns the ends (station and network) of each link of all pairs that has addresses.
     pub fn links(&self) -> impl Iterator<Item = [(usize, usize); 2]> + '_ {
         self.pairs.iter().flat_map(move |&[a, b]| {
-            let direct = self.shared(a, b).into_iter().map(move |n| [(a, n), (b, n)]);
+            let direct = self.shared_networks(a, b).into_iter().map(move |n| [(a, n), (b, n)]);
             let routes = self.routes(a, b).into_iter().filter(|_| !self.relays);
             direct.chain(routes.map(move |route| {
                 let Chain { hops, .. } = route;
@@ -267,7 +267,7 @@ impl Plan {
     }
 
     /// Returns the networks by which two stations reach each other without a relay.
-    pub fn shared(&self, a: usize, b: usize) -> Vec<usize> {
+    pub fn shared_networks(&self, a: usize, b: usize) -> Vec<usize> {
         let on_air: Vec<_> = self.routes(a, b).into_iter().flat_map(|route| route.hops).collect();
         let other = &self.stations[b].networks;
         let shared = self.stations[a].networks.iter().filter(|n| other.contains(n));
@@ -295,7 +295,7 @@ fn all_pairs(stations: usize) -> Vec<[usize; 2]> {
 }
 
 /// All stations on one network, some of them on others too.
-fn shared(random: &mut Rng) -> Plan {
+fn one_shared_network(random: &mut Rng) -> Plan {
     let kinds = (0..random.usize(1..=3)).map(|_| draw_network(random, false)).collect();
     let mut plan = Plan::drawn("shared", random, kinds);
     // At 35 m, six stations apart, 54 Mbps still has the signal that full frames need.

@@ -18,7 +18,7 @@ fn oracle_for(count: u64, terms: Terms) -> (Oracle, Vec<Vec<u8>>) {
         let payload = oracle.next_payload(100);
         let at = n * 10 * MS;
         let sent = Sent { topic: 0, source: 0, encoded: false, len: 100, at, era: Era::default() };
-        oracle.accepted(sent);
+        oracle.record_accepted(sent);
         payload
     });
     let payloads = payloads.collect();
@@ -40,124 +40,124 @@ fn delivery(payload: &[u8]) -> Delivery<'_> {
     }
 }
 
-fn wrong(oracle: &mut Oracle, delivery: &Delivery<'_>) -> String {
-    oracle.delivered(delivery).expect_err("the oracle finds it").to_string()
+fn delivery_error(oracle: &mut Oracle, delivery: &Delivery<'_>) -> String {
+    oracle.record_delivery(delivery).expect_err("the oracle finds it").to_string()
 }
 
 #[test]
-fn the_oracle_takes_what_was_sent() {
+fn the_oracle_accepts_sent_messages() {
     let (mut oracle, payloads) = oracle_of(3, 1);
     for payload in &payloads {
-        oracle.delivered(&delivery(payload)).unwrap();
+        oracle.record_delivery(&delivery(payload)).unwrap();
     }
     assert_eq!((oracle.total_accepted(), oracle.total_delivered()), (3, 3));
 }
 
 #[test]
-fn the_oracle_finds_a_message_that_came_twice() {
+fn the_oracle_detects_a_duplicate_message() {
     let (mut oracle, payloads) = oracle_of(1, 1000);
-    oracle.delivered(&delivery(&payloads[0])).unwrap();
-    assert!(wrong(&mut oracle, &delivery(&payloads[0])).contains("came twice"));
+    oracle.record_delivery(&delivery(&payloads[0])).unwrap();
+    assert!(delivery_error(&mut oracle, &delivery(&payloads[0])).contains("came twice"));
 }
 
 #[test]
-fn the_oracle_finds_changed_bytes_and_lengths() {
+fn the_oracle_detects_changed_bytes_and_lengths() {
     let (mut oracle, payloads) = oracle_of(1, 1);
     let mut tampered = payloads[0].clone();
     tampered[99] ^= 1;
-    assert!(wrong(&mut oracle, &delivery(&tampered)).contains("differ"));
-    assert!(wrong(&mut oracle, &delivery(&payloads[0][..99])).contains("differ"));
+    assert!(delivery_error(&mut oracle, &delivery(&tampered)).contains("differ"));
+    assert!(delivery_error(&mut oracle, &delivery(&payloads[0][..99])).contains("differ"));
 }
 
 #[test]
-fn the_oracle_finds_what_was_never_sent_and_what_is_another_topics() {
+fn the_oracle_detects_unsent_messages_and_wrong_topics() {
     let (mut oracle, payloads) = oracle_of(1, 1);
-    assert!(wrong(&mut oracle, &delivery(&[9; 100])).contains("never sent"));
+    assert!(delivery_error(&mut oracle, &delivery(&[9; 100])).contains("never sent"));
     let other = Delivery { source: 1, ..delivery(&payloads[0]) };
-    assert!(wrong(&mut oracle, &other).contains("was sent as"));
+    assert!(delivery_error(&mut oracle, &other).contains("was sent as"));
     let encoded = Delivery { encoded: true, ..delivery(&payloads[0]) };
-    assert!(wrong(&mut oracle, &encoded).contains("was sent as"));
+    assert!(delivery_error(&mut oracle, &encoded).contains("was sent as"));
 }
 
 #[test]
-fn the_oracle_finds_what_is_past_its_lifespan_by_more_than_its_last_way() {
+fn the_oracle_detects_expired_messages() {
     let (mut oracle, payloads) = oracle_of(2, 1000);
     let in_time = Delivery { at: 50 * MS + MS / 2, ..delivery(&payloads[0]) };
-    oracle.delivered(&in_time).unwrap();
+    oracle.record_delivery(&in_time).unwrap();
     let late = Delivery { at: 60 * MS + MS, ..delivery(&payloads[1]) };
-    assert!(wrong(&mut oracle, &late).contains("has an age of"));
+    assert!(delivery_error(&mut oracle, &late).contains("has an age of"));
     let (mut oracle, payloads) = oracle_of(1, 1);
     let told_late = Delivery { age: LIFESPAN + Duration::from_nanos(1), ..delivery(&payloads[0]) };
-    assert!(wrong(&mut oracle, &told_late).contains("reported age"));
+    assert!(delivery_error(&mut oracle, &told_late).contains("reported age"));
 }
 
 #[test]
-fn the_oracle_finds_a_source_that_goes_back_in_time() {
+fn the_oracle_detects_old_messages_after_new_ones() {
     for keep_last in [1, 2] {
         let (mut oracle, payloads) = oracle_of(4, keep_last);
         for newer in payloads.iter().skip(1).take(keep_last as usize) {
-            oracle.delivered(&delivery(newer)).unwrap();
+            oracle.record_delivery(&delivery(newer)).unwrap();
         }
-        assert!(wrong(&mut oracle, &delivery(&payloads[0])).contains("newer ones"));
+        assert!(delivery_error(&mut oracle, &delivery(&payloads[0])).contains("newer ones"));
     }
 }
 
 #[test]
-fn the_oracle_finds_a_message_after_a_newer_one_of_a_topic_in_order() {
+fn the_oracle_detects_wrong_order_in_an_ordered_topic() {
     let terms = Terms { lifespan: None, keep_last: 10, in_order: true };
     let (mut oracle, payloads) = oracle_for(3, terms);
-    oracle.delivered(&delivery(&payloads[0])).unwrap();
-    oracle.delivered(&delivery(&payloads[2])).unwrap();
-    assert!(wrong(&mut oracle, &delivery(&payloads[1])).contains("a topic in order"));
+    oracle.record_delivery(&delivery(&payloads[0])).unwrap();
+    oracle.record_delivery(&delivery(&payloads[2])).unwrap();
+    assert!(delivery_error(&mut oracle, &delivery(&payloads[1])).contains("a topic in order"));
 }
 
 #[test]
-fn the_oracle_finds_what_nobody_wants() {
+fn the_oracle_detects_unsubscribed_messages() {
     let (mut oracle, payloads) = oracle_of(1, 1);
     let unwanted = Delivery { wanted: false, ..delivery(&payloads[0]) };
-    assert!(wrong(&mut oracle, &unwanted).contains("without a subscription"));
+    assert!(delivery_error(&mut oracle, &unwanted).contains("without a subscription"));
 }
 
 #[test]
-fn the_oracle_finds_messages_of_and_for_lives_that_ended() {
+fn the_oracle_detects_messages_of_ended_sessions() {
     let (mut oracle, payloads) = oracle_of(2, 1000);
     let started = Era { life: 2, life_began: 10, session: 7, session_began: 20 };
     let late = Delivery { era: started, ..delivery(&payloads[0]) };
-    assert!(wrong(&mut oracle, &late).contains("earlier start of the subscriber"));
+    assert!(delivery_error(&mut oracle, &late).contains("earlier start of the subscriber"));
 
     let sent = |oracle: &mut Oracle, life, session| {
         let payload = oracle.next_payload(100);
         let began = Nanos::from(life) * 100;
         let era = Era { life, life_began: began, session, session_began: began + 10 };
-        oracle.accepted(Sent { topic: 0, source: 0, encoded: false, len: 100, at: 0, era });
+        oracle.record_accepted(Sent { topic: 0, source: 0, encoded: false, len: 100, at: 0, era });
         payload
     };
     let (old, new, newer) =
         (sent(&mut oracle, 1, 1), sent(&mut oracle, 2, 2), sent(&mut oracle, 2, 3));
     let era = Era { life: 1, life_began: 0, session: 4, session_began: 250 };
-    oracle.delivered(&Delivery { era, ..delivery(&new) }).unwrap();
+    oracle.record_delivery(&Delivery { era, ..delivery(&new) }).unwrap();
     assert!(
-        wrong(&mut oracle, &Delivery { era, ..delivery(&newer) })
+        delivery_error(&mut oracle, &Delivery { era, ..delivery(&newer) })
             .contains("start or session of the publisher other")
     );
     let again = Era { session: 5, ..era };
     assert!(
-        wrong(&mut oracle, &Delivery { era: again, ..delivery(&old) })
+        delivery_error(&mut oracle, &Delivery { era: again, ..delivery(&old) })
             .contains("start or session of the publisher other")
     );
 }
 
 #[test]
-fn messages_too_short_for_a_number_come_no_more_often_than_they_were_sent() {
+fn the_oracle_counts_messages_without_a_number() {
     let mut oracle = Oracle::new(vec![Terms { lifespan: None, keep_last: 10, in_order: false }]);
     let era = Era::default();
-    oracle.accepted(Sent { topic: 0, source: 0, encoded: false, len: 0, at: 0, era });
-    oracle.delivered(&delivery(&[])).unwrap();
-    assert!(wrong(&mut oracle, &delivery(&[])).contains("more often"));
+    oracle.record_accepted(Sent { topic: 0, source: 0, encoded: false, len: 0, at: 0, era });
+    oracle.record_delivery(&delivery(&[])).unwrap();
+    assert!(delivery_error(&mut oracle, &delivery(&[])).contains("more often"));
 }
 
 #[test]
-fn whatever_happens_every_message_is_accounted_for_and_healing_is_complete() {
+fn random_faults_keep_conservation_and_heal() {
     let panics = Panics::default();
     let verdicts: Vec<_> = (1..=RUNS).map(|seed| judge(seed, &panics)).collect();
     let failed: Vec<_> = verdicts.iter().filter(|verdict| verdict.wrong.is_some()).collect();
@@ -179,7 +179,7 @@ fn whatever_happens_every_message_is_accounted_for_and_healing_is_complete() {
 /// Found among 10 000 seeds: a delivery after the end of a subscription, parity in parts that was
 /// counted as whole, an age that an attacker had added to, and a drop that the sender knew of.
 #[test]
-fn seeds_that_found_faults_find_none_any_more() {
+fn seeds_with_earlier_faults_pass() {
     let panics = Panics::default();
     for seed in [515, 3363, 799, 456, 380] {
         assert_eq!(judge(seed, &panics).wrong, None, "seed {seed}");
@@ -187,7 +187,7 @@ fn seeds_that_found_faults_find_none_any_more() {
 }
 
 #[test]
-fn the_same_seed_is_the_same_run() {
+fn the_same_seed_gives_the_same_run() {
     let panics = Panics::default();
     for seed in [1, 2, 3] {
         assert_eq!(judge(seed, &panics), judge(seed, &panics));

@@ -174,7 +174,7 @@ impl World {
 
     /// Returns the paths from one station to another, in the order of their links.
     pub fn paths(&self, from: usize, to: usize) -> Vec<Path> {
-        let direct = self.plan.shared(from, to).into_iter().map(Path::Direct);
+        let direct = self.plan.shared_networks(from, to).into_iter().map(Path::Direct);
         let along = if self.plan.relays { Path::Relayed } else { Path::Forwarded };
         direct.chain(self.plan.routes(from, to).into_iter().map(along)).collect()
     }
@@ -270,7 +270,7 @@ impl World {
         let endpoint = self.endpoint(plan.from);
         let changed = endpoint.peer_mut(peer).change_offer(now, channel, plan.config);
         changed?;
-        self.owe(plan.from, plan.to, CONTROL_BYTES);
+        self.expect_relayed_bytes(plan.from, plan.to, CONTROL_BYTES);
         self.net.drain(StationId(plan.from));
         Ok(())
     }
@@ -285,7 +285,7 @@ impl World {
         self.net.drain(StationId(station));
     }
 
-    fn owe(&mut self, from: usize, to: usize, bytes: u64) {
+    fn expect_relayed_bytes(&mut self, from: usize, to: usize, bytes: u64) {
         self.acquaintances.entry((from, to)).or_default().control_bytes += bytes;
     }
 
@@ -336,7 +336,7 @@ impl World {
         }
         self.endpoint(to).peer_mut(peer).want(now, channel, wanted);
         self.wished[topic] = wanted;
-        self.owe(to, from, CONTROL_BYTES);
+        self.expect_relayed_bytes(to, from, CONTROL_BYTES);
         self.net.drain(StationId(to));
     }
 
@@ -354,7 +354,7 @@ impl World {
         sent.ok()?;
         self.accepted[topic] += 1;
         let era = self.acquaintances[&(from, to)].era;
-        Some(self.oracle.accepted(Sent { topic, source, encoded, len, at, era }))
+        Some(self.oracle.record_accepted(Sent { topic, source, encoded, len, at, era }))
     }
 
     /// Runs for `span` of virtual time.
@@ -422,7 +422,7 @@ impl World {
                     _ => self.transit[station],
                 };
                 let transit = last + self.relayed_transit(partner, station);
-                self.oracle.delivered(&Delivery {
+                self.oracle.record_delivery(&Delivery {
                     topic,
                     source: message.source,
                     encoded: message.encoded,

@@ -172,7 +172,7 @@ fn two_links(pipes: [&str; 2], only_first: bool, flows: &str, events: &str) -> S
 }
 
 fn delay_of(text: &str, flow: &str) -> Result<Option<Delay>> {
-    let scenario = scenario::made("two-links", text)?;
+    let scenario = scenario::parse_made("two-links", text)?;
     let mut delays = Vec::new();
     for seed in 1..=3 {
         let samples: Vec<(String, Samples)> = sim::samples(&scenario, seed)?;
@@ -254,12 +254,12 @@ pub fn run(written: &Written) -> Result<ExitCode> {
     if let Some(folder) = written.docs() {
         series::write_docs(&series, folder)?;
     }
-    super::conclude(&figures, written.json, &figures.to_text(), figures.missed().is_empty())
+    super::conclude(&figures, written.json, &figures.to_text(), figures.missed_targets().is_empty())
 }
 
 impl Figures {
     /// Returns the targets that are missed.
-    fn missed(&self) -> Vec<String> {
+    fn missed_targets(&self) -> Vec<String> {
         let of = |system| {
             let mut rows = self.rcom.iter().filter(|row| row.offered_hz == OFFERED_HZ[1]);
             rows.find(|row| row.system == system)
@@ -305,7 +305,8 @@ impl Figures {
                 column("", |row| if row.reached { "reached" } else { "missed" }.into()),
             ],
         );
-        let missed: String = self.missed().iter().map(|it| format!("missed: {it}\n")).collect();
+        let missed: String =
+            self.missed_targets().iter().map(|it| format!("missed: {it}\n")).collect();
         format!("{rcom}\n{pairs}\n{missed}")
     }
 }

@@ -84,17 +84,17 @@ impl Series {
         let acked = now.acked_packets - before.acked_packets;
         let attempted = (now.sent_bytes - before.sent_bytes) as f64 * 8.0 / seconds / 1e6;
         let ratio = (sent > 0).then(|| acked as f64 / sent as f64);
-        self.s.push(rounded(to as f64 / 1e9));
-        self.gap_ms.push((sent > 0).then(|| rounded(seconds * 1e3 / sent as f64)));
-        self.attempted_mbps.push(rounded(attempted));
-        self.acknowledged_mbps.push(rounded(attempted * ratio.unwrap_or(0.0)));
-        self.ratio.push(ratio.map(rounded));
-        self.rtt_ms.push(rtt.map(|rtt| rounded(rtt.as_secs_f64() * 1e3)));
+        self.s.push(round_to_three_digits(to as f64 / 1e9));
+        self.gap_ms.push((sent > 0).then(|| round_to_three_digits(seconds * 1e3 / sent as f64)));
+        self.attempted_mbps.push(round_to_three_digits(attempted));
+        self.acknowledged_mbps.push(round_to_three_digits(attempted * ratio.unwrap_or(0.0)));
+        self.ratio.push(ratio.map(round_to_three_digits));
+        self.rtt_ms.push(rtt.map(|rtt| round_to_three_digits(rtt.as_secs_f64() * 1e3)));
     }
 }
 
 /// Rounds to three decimals, which the plot does not show.
-fn rounded(value: f64) -> f64 {
+fn round_to_three_digits(value: f64) -> f64 {
     (value * 1e3).round() / 1e3
 }
 
@@ -115,7 +115,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_bin_has_the_packets_between_two_looks() {
+    fn a_bin_has_the_packets_between_two_readings() {
         let at = |packets: u64, acked_packets| {
             let stats = LinkStats {
                 sent_packets: packets,

@@ -99,7 +99,7 @@ mod tests {
 
     /// The smallest fleet, which is simulated fast.
     #[test]
-    fn fleets_have_the_results_that_are_kept() {
+    fn results_of_fleets_match_the_stored_results() {
         let kept = Golden::read(Path::new(KEPT)).unwrap();
         let mut small: Vec<&Line> = kept.fleets.iter().collect();
         small.sort_by_key(|it| (it.flows, it.seed));
@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn a_verdict_differs_and_a_last_digit_does_not() {
+    fn a_changed_verdict_is_a_difference_but_rounding_is_not() {
         let line = Line {
             seed: 1,
             load: 0.5,

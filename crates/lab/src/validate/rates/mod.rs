@@ -56,7 +56,7 @@ pub fn run(written: &Written) -> Result<ExitCode> {
     if let Some(folder) = written.docs() {
         write_docs(&measured, folder)?;
     }
-    let missed: Vec<String> = measured.missed().collect();
+    let missed: Vec<String> = measured.missed_targets().collect();
     let code = validate::conclude(&measured, written.json, &measured.page(), missed.is_empty());
     missed.iter().for_each(|text| eprintln!("not reached: {text}"));
     code
@@ -76,17 +76,17 @@ impl Measured {
         )
     }
 
-    fn missed(&self) -> impl Iterator<Item = String> {
-        let cells = self.cells.iter().filter_map(table::missed);
-        let steps = self.steps.iter().filter_map(steps::missed);
-        let pauses = self.pauses.iter().filter_map(pauses::missed);
-        let sparse = self.sparse.iter().filter_map(sparse::missed);
-        let chains = relays::missed(&self.chains);
+    fn missed_targets(&self) -> impl Iterator<Item = String> {
+        let cells = self.cells.iter().filter_map(table::missed_target);
+        let steps = self.steps.iter().filter_map(steps::missed_target);
+        let pauses = self.pauses.iter().filter_map(pauses::missed_target);
+        let sparse = self.sparse.iter().filter_map(sparse::missed_target);
+        let chains = relays::missed_target(&self.chains);
         cells
             .chain(steps)
             .chain(pauses)
             .chain(sparse)
-            .chain(sharing::missed(&self.sharing))
+            .chain(sharing::missed_targets(&self.sharing))
             .chain(chains)
     }
 }
@@ -104,5 +104,5 @@ fn write_docs(measured: &Measured, folder: &Path) -> Result<()> {
 
 /// Parses a scenario made here.
 fn parse(text: &str) -> Result<Scenario> {
-    scenario::made("rates", text)
+    scenario::parse_made("rates", text)
 }

@@ -87,14 +87,14 @@ impl Case {
         Ok(Pause {
             mbps,
             meanwhile,
-            before_percent: percent(before.arrived(last), 3),
-            after_percent: percent(after.arrived(again..again + S), 1),
+            before_percent: percent(before.arrived_count(last), 3),
+            after_percent: percent(after.arrived_count(again..again + S), 1),
         })
     }
 }
 
 /// Returns the figures that miss the target of `auto`.
-pub fn missed(pause: &Pause) -> Option<String> {
+pub fn missed_target(pause: &Pause) -> Option<String> {
     let &Pause { mbps, before_percent, after_percent, .. } = pause;
     let part = 100.0 * after_percent / before_percent;
     (part.is_nan() || part < LEAST_PERCENT)

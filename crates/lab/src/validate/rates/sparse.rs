@@ -91,7 +91,7 @@ impl Case {
 }
 
 /// Returns the figures that miss the target of `auto`.
-pub fn missed(sparse: &Sparse) -> Option<String> {
+pub fn missed_target(sparse: &Sparse) -> Option<String> {
     let &Sparse { mbps, bytes, least_ms, p99_ms, .. } = sparse;
     let part = p99_ms / least_ms;
     (part.is_nan() || part > MOST).then(|| {

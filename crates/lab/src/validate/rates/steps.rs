@@ -144,7 +144,7 @@ impl Step {
         let [down, up, again, end] = CHANGES_S.map(|s| s * S);
         let worst = |from: u64, to: u64| stats::worst(&laser.delays(from..to));
         let share = |from: u64, to: u64, mbps: u64| {
-            let bits = (bulk.arrived(from..to) as u64 * BULK_BYTES * 8) as f64;
+            let bits = (bulk.arrived_count(from..to) as u64 * BULK_BYTES * 8) as f64;
             let fits = mbps as f64 * PAYLOAD_SHARE - LASER_MBPS;
             100.0 * bits / ((to - from) as f64 / 1e3) / fits
         };
@@ -177,7 +177,7 @@ pub fn run(progress: &Progress) -> Result<Vec<Step>> {
 
 /// Returns the figures that miss the targets of `auto` in the second after the rate falls: 60 ms on
 /// a pipe, 150 ms where both directions share it, and no message of the laser lost.
-pub fn missed(step: &Step) -> Option<String> {
+pub fn missed_target(step: &Step) -> Option<String> {
     let most_ms = if step.slow_link == SlowLink::FarHalfDuplex { 150.0 } else { 60.0 };
     let reached = step.down_ms <= most_ms && step.laser_lost == 0;
     (step.controller == "auto" && !reached).then(|| {

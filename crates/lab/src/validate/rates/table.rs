@@ -85,8 +85,8 @@ impl Case {
         let (laser, bulk) = (far::flow(&flows, "laser")?, far::flow(&flows, "bulk")?);
         let start = laser.sent_ns.first().context("a laser's message")? + NEW_NS;
         let end = start - NEW_NS + SECONDS * NEW_NS;
-        let bytes = laser.arrived(start..end) as u64 * LASER_BYTES
-            + bulk.arrived(start..end) as u64 * BULK_BYTES;
+        let bytes = laser.arrived_count(start..end) as u64 * LASER_BYTES
+            + bulk.arrived_count(start..end) as u64 * BULK_BYTES;
         let bits = bytes as f64 * 8.0 / (SECONDS - 1) as f64;
         let kept = 1.0 - self.loss_percent as f64 / 100.0;
         Ok(Cell {
@@ -120,7 +120,7 @@ pub fn run(progress: &Progress) -> Result<Vec<Cell>> {
 
 /// Returns the figures that miss the targets of `auto`: without loss 92 % and the laser in time,
 /// with loss 90 %.
-pub fn missed(cell: &Cell) -> Option<String> {
+pub fn missed_target(cell: &Cell) -> Option<String> {
     if cell.controller != "auto" {
         return None;
     }

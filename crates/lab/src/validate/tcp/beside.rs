@@ -2,8 +2,8 @@
 //! A TCP download alongside Tautline, through the same router's queue.
 
 use super::{
-    Laser, NODES_AROUND, Punctual, Run, S, TCP_BYTES, TCP_SHARE, late, mbps, runs_in_time,
-    scenario_text, tcp,
+    Laser, NODES_AROUND, Punctual, Run, S, TCP_BYTES, TCP_SHARE, lateness_remark, mbps,
+    runs_in_time, scenario_text, tcp,
 };
 use crate::rig::progress::Progress;
 use crate::rig::stats::{middle, p99, worst};
@@ -78,7 +78,12 @@ impl Second {
     }
 }
 
-fn one(congestion: &'static str, first: First, runs: u64, progress: &Progress) -> Result<Pair> {
+fn measure_one(
+    congestion: &'static str,
+    first: First,
+    runs: u64,
+    progress: &Progress,
+) -> Result<Pair> {
     let (tcp_s, tautline_s) = if first == First::Tcp { (0, SECOND_S) } else { (SECOND_S, 0) };
     let flows = tcp(congestion, tcp_s) + &load(MBPS, BULK_BYTES, tautline_s * 1000);
     let text = scenario_text(SECONDS, MBPS, 0, &flows);
@@ -121,7 +126,9 @@ pub fn stages() -> Vec<(String, Duration)> {
 
 /// Runs all pairs.
 pub fn run(runs: u64, progress: &Progress) -> Result<Vec<Pair>> {
-    combinations().map(|(congestion, first)| one(congestion, first, runs, progress)).collect()
+    combinations()
+        .map(|(congestion, first)| measure_one(congestion, first, runs, progress))
+        .collect()
 }
 
 /// Returns the section of the page.
@@ -133,7 +140,7 @@ pub fn section(pairs: &[Pair]) -> String {
             column("first", |pair| pair.first.name().into()),
             column("TCP's share", |pair| format!("{:.1} %", pair.tcp_percent)),
             column("Tautline's share", |pair| {
-                format!("{:.1} %{}", pair.tautline_percent, late(&pair.emulator))
+                format!("{:.1} %{}", pair.tautline_percent, lateness_remark(&pair.emulator))
             }),
             column("laser", |pair| format!("{:.0}", pair.laser_p99_ms)),
             column("laser lost", |pair| pair.laser_lost.to_string()),

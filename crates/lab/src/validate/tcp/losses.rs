@@ -2,8 +2,8 @@
 //! Rates and losses: each sender alone on the path.
 
 use super::{
-    Laser, NODES_AROUND, Punctual, S, TCP_AROUND, TCP_BYTES, TCP_SHARE, late, mbps, runs_in_time,
-    scenario_text, tcp,
+    Laser, NODES_AROUND, Punctual, S, TCP_AROUND, TCP_BYTES, TCP_SHARE, lateness_remark, mbps,
+    runs_in_time, scenario_text, tcp,
 };
 use crate::rig::progress::Progress;
 use crate::rig::stats::{median, middle, p99};
@@ -130,7 +130,8 @@ pub fn section(cells: &[Cell]) -> String {
     for row in cells.chunks(SENDERS.len()) {
         let _ = write!(text, "| {} | {} % |", row[0].mbps, row[0].loss_percent);
         for cell in row {
-            let _ = write!(text, " {:.1} %{} |", cell.goodput_percent, late(&cell.emulator));
+            let _ =
+                write!(text, " {:.1} %{} |", cell.goodput_percent, lateness_remark(&cell.emulator));
         }
         let laser = row.iter().find_map(|cell| Some((cell.laser_p99_ms?, cell.laser_lost)));
         let _ = match laser {

@@ -122,8 +122,8 @@ struct Run {
 
 /// Runs a scenario until the emulator is in time, or the attempts are used up.
 fn run_in_time(text: &str, seed: u64, progress: &Progress) -> Result<Run> {
-    let scenario = scenario::made("tcp", text)?;
-    progress.next();
+    let scenario = scenario::parse_made("tcp", text)?;
+    progress.enter_next();
     let mut best: Option<Run> = None;
     for attempts in 1..=ATTEMPTS {
         let (flows, air::Punctuality { late_p99_us, counts, .. }) = air::samples(&scenario, seed)?;
@@ -160,7 +160,7 @@ fn tcp(congestion: &str, start_s: u64) -> String {
 /// Returns the payload that arrived within a span, in Mbps.
 fn mbps(samples: &Samples, bytes: u64, span: Range<u64>) -> f64 {
     let duration_us = (span.end - span.start) as f64 / 1e3;
-    (samples.arrived(span) as u64 * bytes * 8) as f64 / duration_us
+    (samples.arrived_count(span) as u64 * bytes * 8) as f64 / duration_us
 }
 
 /// The messages of a laser that were sent within a span.
@@ -174,7 +174,7 @@ struct Laser {
 
 impl Laser {
     fn new(samples: &Samples, span: Range<u64>) -> Self {
-        let sent = samples.published(span.clone());
+        let sent = samples.published_count(span.clone());
         let delays_ms = samples.delays(span);
         let lost = sent.saturating_sub(delays_ms.len());
         Self { delays_ms, lost }
@@ -187,7 +187,7 @@ fn runs_in_time(text: &str, runs: u64, progress: &Progress) -> Result<Vec<Run>> 
 }
 
 /// Returns the table's remark where the emulator was late.
-fn late(emulator: &[Punctual]) -> String {
+fn lateness_remark(emulator: &[Punctual]) -> String {
     match emulator.iter().filter(|it| !it.counts).count() {
         0 => String::new(),
         1 if emulator.len() == 1 => " (late)".into(),
@@ -201,7 +201,7 @@ mod tests {
     use crate::rig::stats::Arrival;
 
     #[test]
-    fn rates_and_losses_are_those_of_the_span() {
+    fn rates_and_losses_are_measured_within_the_span() {
         let arrival = |sequence, sent_ns, received_ns| Arrival { sequence, sent_ns, received_ns };
         let samples = Samples {
             sent_ns: vec![0, S, S + 1, 2 * S],

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The rate of the slow link falls to an eighth and returns, with Tautline on the link.
 
-use super::{Laser, NODES_AROUND, Punctual, S, late, mbps, runs_in_time, scenario_text};
+use super::{Laser, NODES_AROUND, Punctual, S, lateness_remark, mbps, runs_in_time, scenario_text};
 use crate::rig::progress::Progress;
 use crate::rig::stats::{Samples, middle, worst};
 use crate::validate::far::{LASER_MBPS, PAYLOAD_SHARE, load};
@@ -87,7 +87,7 @@ pub fn section(step: &Step) -> String {
          | {:.1}{} | {:.1} | {:.1} | {:.1} | {} | {:.0} % | {:.0} % |\n",
         UP_S - DOWN_S,
         step.down_ms,
-        late(&step.emulator),
+        lateness_remark(&step.emulator),
         step.up_ms,
         step.later_low_ms,
         step.later_high_ms,

@@ -99,7 +99,7 @@ struct Cell {
 struct Delays(Vec<f64>);
 
 impl Delays {
-    fn arrived(&self) -> usize {
+    fn arrived_count(&self) -> usize {
         self.0.iter().filter(|it| it.is_finite()).count()
     }
 
@@ -107,7 +107,7 @@ impl Delays {
         let within = |it: &f64| *it <= LIFESPAN as f64 / 1e6;
         let mut delays = samples.delays(COUNTED);
         delays.retain(within);
-        delays.resize(samples.published(COUNTED), f64::INFINITY);
+        delays.resize(samples.published_count(COUNTED), f64::INFINITY);
         Self(delays)
     }
 
@@ -126,12 +126,12 @@ impl Delays {
         let in_time = |ms: f64, least: fn(&Figures) -> f64| {
             limit.is_none_or(|limit| ms <= DELAY_FACTOR * least(limit) + DELAY_MARGIN_MS)
         };
-        let bulk_percent = 100.0 * bulk.arrived() as f64 / most.max(1) as f64;
+        let bulk_percent = 100.0 * bulk.arrived_count() as f64 / most.max(1) as f64;
         Figures {
             sender,
             laser_mean_ms,
             laser_p99_ms,
-            laser_lost_percent: 100.0 * (1.0 - self.arrived() as f64 / count),
+            laser_lost_percent: 100.0 * (1.0 - self.arrived_count() as f64 / count),
             bulk_percent,
             laser_holds: in_time(laser_mean_ms, |it| it.laser_mean_ms)
                 && in_time(laser_p99_ms, |it| it.laser_p99_ms),
@@ -154,12 +154,12 @@ fn omniscient(trace: &Trace, [laser, bulk]: [&Samples; 2]) -> [Delays; 2] {
 }
 
 impl Link {
-    fn generated(seed: u64) -> Result<Self> {
+    fn from_seed(seed: u64) -> Result<Self> {
         let trace = generate::trace(seed).with_context(|| format!("no capacity from {seed}"))?;
         Ok(Self { name: format!("generated-{seed}"), trace })
     }
 
-    fn recorded(file: &Path) -> Result<Self> {
+    fn from_recording(file: &Path) -> Result<Self> {
         let name = file.file_name().unwrap_or_default().to_string_lossy();
         let trace = read_packed(file).and_then(|text| scenario::recording(&text));
         let trace = trace.with_context(|| format!("{} is no recorded link", file.display()))?;
@@ -180,7 +180,7 @@ impl Link {
              tautline: {{ rate: {rate} }}\n"
         );
         let slow = format!("rate: {mean_bps}bps, queue: {QUEUE}, delay: {}ms", DELAY / 1_000_000);
-        let mut scenario = scenario::made("traces", &far::path(SECONDS, &slow, &flows))?;
+        let mut scenario = scenario::parse_made("traces", &far::path(SECONDS, &slow, &flows))?;
         for network in scenario.networks.iter_mut().filter(|it| it.name == "slow") {
             if let NetworkKind::Pipe(pipe) = &mut network.kind {
                 pipe.trace = Some(self.trace.clone());
@@ -204,7 +204,7 @@ impl Link {
             let both = [far::flow(&flows, "laser")?, far::flow(&flows, "bulk")?];
             if senders.is_empty() {
                 let [laser, bulk] = omniscient(&self.trace, both);
-                most = bulk.arrived();
+                most = bulk.arrived_count();
                 bulk_offered_percent = 100.0 * most as f64 / bulk.0.len().max(1) as f64;
                 senders.push(laser.figures("omniscient", &bulk, None, most));
             }
@@ -222,25 +222,25 @@ impl Link {
 }
 
 /// The recorded links of a folder, by name; none if there is no such folder.
-fn recorded(folder: &Path) -> Result<Vec<Link>> {
+fn recorded_links(folder: &Path) -> Result<Vec<Link>> {
     let Ok(files) = folder.read_dir() else { return Ok(Vec::new()) };
     let paths: std::io::Result<Vec<PathBuf>> = files.map(|it| Ok(it?.path())).collect();
     let mut paths = paths.with_context(|| format!("cannot read {}", folder.display()))?;
     paths.retain(|it| it.is_file());
     paths.sort();
-    paths.iter().map(|path| Link::recorded(path)).collect()
+    paths.iter().map(|path| Link::from_recording(path)).collect()
 }
 
 /// Runs all links; exit code 3 if `auto` misses a target.
 pub fn run(Arguments { traces, written }: &Arguments) -> Result<ExitCode> {
-    let recorded = recorded(traces)?;
+    let recorded = recorded_links(traces)?;
     if recorded.is_empty() {
         let folder = traces.display();
         let missing = format!("no recorded links in {folder} (--traces FOLDER)");
         ensure!(written.docs().is_none(), "{missing}, which --docs needs");
         eprintln!("{missing}: only generated ones are played");
     }
-    let generated: Result<Vec<Link>> = SEEDS.map(Link::generated).collect();
+    let generated: Result<Vec<Link>> = SEEDS.map(Link::from_seed).collect();
     let links = [recorded, generated?].concat();
     let drawn = links.iter().find(|it| it.name == DRAWN).or(links.first()).cloned();
     let stage = |it: &Link| (it.name.clone(), EXPECTED * CONTROLLERS.len() as u32);
@@ -345,14 +345,14 @@ mod tests {
         let page = Path::new(env!("CARGO_MANIFEST_DIR"));
         let page = page.join("../../docs/explanation/unknown-links.md");
         let page = std::fs::read_to_string(page).unwrap();
-        let now = row(&Link::generated(1).unwrap().play(&CONTROLLERS[..1]).unwrap());
+        let now = row(&Link::from_seed(1).unwrap().play(&CONTROLLERS[..1]).unwrap());
         let now = now.trim_end();
         assert!(page.contains(now), "{now}: tautline-lab validate traces --docs docs");
     }
 
     #[test]
     fn nobody_is_faster_than_the_omniscient_sender() {
-        let cell = Link::generated(2).unwrap().play(&CONTROLLERS).unwrap();
+        let cell = Link::from_seed(2).unwrap().play(&CONTROLLERS).unwrap();
         let least = &cell.senders[0];
         for other in &cell.senders[1..] {
             assert!(other.laser_mean_ms > least.laser_mean_ms, "{other:?} and {least:?}");

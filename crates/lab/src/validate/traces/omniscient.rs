@@ -54,7 +54,7 @@ mod tests {
     const MS: Nanos = 1_000_000;
 
     #[test]
-    fn bulk_gets_what_the_laser_leaves_and_a_late_message_costs_nothing() {
+    fn bulk_gets_the_capacity_that_the_laser_leaves() {
         // One opportunity every 10 ms, and an outage from 30 to 90 ms.
         let trace = Trace::new(&[10, 20, 30, 90, 100]).unwrap();
         let mut capacity = Capacity::new(&trace, 0, 101 * MS);

@@ -90,18 +90,18 @@ pub(super) fn play_auto(seed: u64, tuning: Tuning) -> Result<Run> {
 }
 
 fn play(link: &Link, controller: &'static str, tuning: Tuning) -> Result<Run> {
-    let mut scenario = scenario::made("unknown", &link.scenario(controller))?;
+    let mut scenario = scenario::parse_made("unknown", &link.scenario(controller))?;
     scenario.tautline.tuning = tuning;
     let flows = sim::samples(&scenario, link.seed)?;
     let laser = far::flow(&flows, "laser")?;
     let end = SECONDS * 1_000_000_000;
     let bulk = flows.iter().filter(|(name, _)| name != "laser");
-    let bulk: usize = bulk.map(|(_, samples)| samples.arrived(NEW_NS..end)).sum();
+    let bulk: usize = bulk.map(|(_, samples)| samples.arrived_count(NEW_NS..end)).sum();
     let arrived = (bulk as u64 * link.bulk_bytes) as f64;
     let fits = link.fitting_bytes(NEW_NS / 1_000_000).max(1.0);
     let mut delays = laser.delays(NEW_NS..end);
     let mean = delays.iter().sum::<f64>() / delays.len().max(1) as f64;
-    let published = laser.published(NEW_NS..end);
+    let published = laser.published_count(NEW_NS..end);
     let lost = published.saturating_sub(delays.len());
     delays.extend(std::iter::repeat_n(NEVER_MS, lost));
     Ok(Run {
@@ -246,7 +246,7 @@ mod tests {
 
     /// Repeats a few links: the data must match the code.
     #[test]
-    fn the_data_in_docs_is_of_this_code() {
+    fn the_data_in_docs_is_current() {
         let data =
             Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/measured/unknown.json.gz");
         let data: Vec<Value> = serde_json::from_str(&read_packed(&data).unwrap()).unwrap();

@@ -89,7 +89,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn numbered(symbols: &[Vec<u8>]) -> impl Iterator<Item = (u8, &[u8])> {
+    fn numbered_symbols(symbols: &[Vec<u8>]) -> impl Iterator<Item = (u8, &[u8])> {
         (0u8..).zip(symbols.iter().map(Vec::as_slice))
     }
 
@@ -106,8 +106,8 @@ mod tests {
             let parity = encode(&symbols, missing + 2);
             prop_assert_eq!(parity.len() as u32, missing + 2);
             let longest = symbols.iter().map(Vec::len).max().unwrap();
-            let kept = numbered(&symbols).filter(|(index, _)| !lost(*index));
-            let decoded = decode(symbols.len() as u8, longest as u16, kept, numbered(&parity));
+            let kept = numbered_symbols(&symbols).filter(|(index, _)| !lost(*index));
+            let decoded = decode(symbols.len() as u8, longest as u16, kept, numbered_symbols(&parity));
             let decoded = decoded.unwrap();
             for (found, symbol) in decoded.chunks(longest).zip(&symbols) {
                 prop_assert_eq!(&found[..symbol.len()], &symbol[..]);
@@ -118,7 +118,7 @@ mod tests {
     /// The frames and parity of each block in spec/vectors/fec.json. `UPDATE=1` writes the parity.
     #[test]
     #[expect(clippy::disallowed_methods, reason = "the vectors are a file")]
-    fn parity_is_that_of_the_vectors() {
+    fn parity_matches_the_vectors() {
         let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../spec/vectors/fec.json");
         let text = std::fs::read_to_string(path).unwrap();
         let vectors: serde_json::Value = serde_json::from_str(&text).unwrap();
@@ -148,8 +148,8 @@ mod tests {
     fn too_few_symbols_do_not_suffice() {
         let symbols = vec![vec![1; 9]; 10];
         let parity = encode(&symbols, 3);
-        let kept = |lost| numbered(&symbols).skip(lost);
-        assert!(decode(10, 9, kept(4), numbered(&parity)).is_none());
-        assert!(decode(10, 9, kept(3), numbered(&parity)).is_some());
+        let kept = |lost| numbered_symbols(&symbols).skip(lost);
+        assert!(decode(10, 9, kept(4), numbered_symbols(&parity)).is_none());
+        assert!(decode(10, 9, kept(3), numbered_symbols(&parity)).is_some());
     }
 }

@@ -77,16 +77,16 @@ impl Block {
         if found < needed {
             return State::Waiting;
         }
-        let (frames, parity) = (numbered(&self.frames), numbered(&self.parity));
+        let (frames, parity) = (numbered_symbols(&self.frames), numbered_symbols(&self.parity));
         match decode(sources, bytes, frames, parity) {
-            Some(decoded) => State::Done(self.missing(number, &decoded, now)),
+            Some(decoded) => State::Done(self.missing_frames(number, &decoded, now)),
             None if found < needed + MAX_EXTRA => State::Waiting,
             None => State::Done(Vec::new()),
         }
     }
 
     /// The frames that did not arrive, of a decoded block.
-    fn missing(&self, number: u64, decoded: &[u8], now: Instant) -> Vec<Recovered> {
+    fn missing_frames(&self, number: u64, decoded: &[u8], now: Instant) -> Vec<Recovered> {
         let Some((_, bytes)) = self.shape else { return Vec::new() };
         let block_age = now.since(self.began);
         let symbols = (0u8..).zip(decoded.chunks(bytes.into()));
@@ -101,7 +101,7 @@ impl Block {
     }
 }
 
-fn numbered(symbols: &BTreeMap<u8, Vec<u8>>) -> impl Iterator<Item = (u8, &[u8])> {
+fn numbered_symbols(symbols: &BTreeMap<u8, Vec<u8>>) -> impl Iterator<Item = (u8, &[u8])> {
     symbols.iter().map(|(index, symbol)| (*index, symbol.as_slice()))
 }
 
@@ -271,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn a_frame_of_another_channel_or_place_is_not_accepted() {
+    fn a_frame_of_another_channel_or_position_is_not_accepted() {
         let mut blocks = Blocks::default();
         let mut sent = frames(1, 10);
         let recovered = receive(&mut blocks, &sent, &[2], &parity(&sent, 1));

@@ -54,7 +54,7 @@ impl Complete {
         let count = count.min(u8::MAX.into()) as u32;
         let (block, sources) = (self.number, self.symbols.len() as u8);
         let symbols = (0u8..).zip(encode(&self.symbols, count));
-        symbols.map(|(index, it)| Parity { block, sources, index }.before(&it)).collect()
+        symbols.map(|(index, it)| Parity { block, sources, index }.with_header(&it)).collect()
     }
 }
 
@@ -237,16 +237,16 @@ impl Blocks {
 
     /// When the next block ends without further frames.
     pub(crate) fn next_end(&self) -> Option<Instant> {
-        self.ends().min().map(|(at, _)| at)
+        self.block_ends().min().map(|(at, _)| at)
     }
 
-    fn ends(&self) -> impl Iterator<Item = (Instant, u64)> {
+    fn block_ends(&self) -> impl Iterator<Item = (Instant, u64)> {
         self.channels.iter().filter_map(|(it, blocks)| Some((blocks.open.as_ref()?.ends, *it)))
     }
 
     /// Completes a block whose time has passed.
-    pub(crate) fn end(&mut self, now: Instant) -> Option<Complete> {
-        let (_, channel) = self.ends().min().filter(|(at, _)| *at <= now)?;
+    pub(crate) fn end_due_block(&mut self, now: Instant) -> Option<Complete> {
+        let (_, channel) = self.block_ends().min().filter(|(at, _)| *at <= now)?;
         self.complete(channel)
     }
 
@@ -268,7 +268,7 @@ impl Blocks {
         if !self.undecided[&key].has_failed() {
             return Vec::new();
         }
-        self.decided(key).frames_with(|fate| fate == Fate::Lost)
+        self.remove_block(key).frames_with(|fate| fate == Fate::Lost)
     }
 
     /// A piece was acknowledged; returns what follows for other pieces.
@@ -277,7 +277,7 @@ impl Blocks {
             return Consequences::default();
         };
         if self.undecided[&key].is_recovered() {
-            let recovered = self.decided(key).frames_with(|fate| fate != Fate::Acked);
+            let recovered = self.remove_block(key).frames_with(|fate| fate != Fate::Acked);
             Consequences { recovered, lost: Vec::new() }
         } else {
             Consequences { recovered: Vec::new(), lost: self.lost_of(key) }
@@ -286,7 +286,7 @@ impl Blocks {
 
     /// A piece was lost; returns the pieces to be repaired, which are none while its block may still
     /// be recovered. Without parity yet, a repair arrives before the parity would.
-    pub(crate) fn lost(&mut self, piece: &Piece) -> Vec<Piece> {
+    pub(crate) fn on_lost(&mut self, piece: &Piece) -> Vec<Piece> {
         let block = self.place(piece).and_then(|(key, _)| self.undecided.get(&key));
         if block.is_some_and(|it| it.parity.is_some())
             && let Some(key) = self.set(piece, Fate::Lost)
@@ -299,9 +299,9 @@ impl Blocks {
     }
 
     /// A message with parity will not be sent; returns the pieces to be repaired.
-    pub(crate) fn dropped(&mut self, parity: MessageId) -> Vec<Piece> {
+    pub(crate) fn on_parity_dropped(&mut self, parity: MessageId) -> Vec<Piece> {
         match self.places.contains_key(&(parity, 0)) {
-            true => self.lost(&Piece { message: parity, range: 0..1 }),
+            true => self.on_lost(&Piece { message: parity, range: 0..1 }),
             false => Vec::new(),
         }
     }
@@ -323,7 +323,7 @@ impl Blocks {
     }
 
     /// Forgets a block: from now on, each of its pieces counts alone.
-    fn decided(&mut self, key: Key) -> Symbols {
+    fn remove_block(&mut self, key: Key) -> Symbols {
         let symbols = self.undecided.remove(&key).unwrap_or_default();
         for (piece, _) in &symbols.frames {
             self.places.remove(&(piece.message, piece.range.start));
@@ -338,7 +338,7 @@ impl Blocks {
     pub(crate) fn abandon(&mut self, channel: u64) -> Vec<Piece> {
         let keys = self.undecided.keys().copied().filter(|(it, _)| *it == channel);
         let keys: Vec<_> = keys.collect();
-        let symbols = keys.into_iter().map(|key| self.decided(key));
+        let symbols = keys.into_iter().map(|key| self.remove_block(key));
         let lost = symbols.flat_map(|it| it.frames_with(|fate| fate == Fate::Lost)).collect();
         if let Some(blocks) = self.channels.get_mut(&channel)
             && blocks.open.take().is_some()
@@ -395,8 +395,8 @@ mod tests {
         assert!(join(&mut blocks, Instant(20), 11).is_none());
         let end = Instant(20) + MAX_WAIT;
         assert_eq!(blocks.next_end(), Some(end));
-        assert!(blocks.end(Instant(20)).is_none());
-        let block = blocks.end(end).unwrap();
+        assert!(blocks.end_due_block(Instant(20)).is_none());
+        let block = blocks.end_due_block(end).unwrap();
         assert_eq!((block.number, block.symbols.len()), (2, 1));
     }
 
@@ -407,7 +407,7 @@ mod tests {
             let lifespan = millis.map(Duration::from_millis);
             assert!(join_part(&mut blocks, Instant(0), piece(id), 1000, lifespan).is_none());
         }
-        let block = blocks.end(Instant(100_000_000)).unwrap();
+        let block = blocks.end_due_block(Instant(100_000_000)).unwrap();
         assert_eq!(block.lifespan, Some(Duration::from_millis(400)));
     }
 
@@ -426,10 +426,10 @@ mod tests {
     #[test]
     fn a_lost_frame_is_not_repaired_while_its_block_may_be_recovered() {
         let mut blocks = ten(20);
-        assert_eq!(blocks.lost(&piece(3)), []);
-        assert_eq!(blocks.lost(&piece(101)), []);
-        assert_eq!(blocks.lost(&piece(5)), [piece(3), piece(5)], "three of twelve");
-        assert_eq!(blocks.lost(&piece(6)), [piece(6)], "the block is decided");
+        assert_eq!(blocks.on_lost(&piece(3)), []);
+        assert_eq!(blocks.on_lost(&piece(101)), []);
+        assert_eq!(blocks.on_lost(&piece(5)), [piece(3), piece(5)], "three of twelve");
+        assert_eq!(blocks.on_lost(&piece(6)), [piece(6)], "the block is decided");
         assert!(blocks.places.is_empty() && blocks.undecided.is_empty());
     }
 
@@ -449,7 +449,7 @@ mod tests {
     #[test]
     fn recovered_packets_count_as_acknowledged() {
         let mut blocks = ten(20);
-        assert_eq!(blocks.lost(&piece(3)), []);
+        assert_eq!(blocks.on_lost(&piece(3)), []);
         let others = [1, 2, 4, 5, 6, 7, 8, 9].map(piece);
         assert!(others.iter().all(|it| blocks.acked(it).recovered.is_empty()));
         assert_eq!(blocks.acked(&piece(101)).recovered, []);
@@ -460,13 +460,13 @@ mod tests {
     #[test]
     fn parity_that_is_dropped_counts_as_lost() {
         let mut blocks = ten(10);
-        assert_eq!(blocks.lost(&piece(3)), []);
-        assert_eq!(blocks.dropped(MessageId(101)), [piece(3)]);
-        assert_eq!(blocks.dropped(MessageId(101)), []);
+        assert_eq!(blocks.on_lost(&piece(3)), []);
+        assert_eq!(blocks.on_parity_dropped(MessageId(101)), [piece(3)]);
+        assert_eq!(blocks.on_parity_dropped(MessageId(101)), []);
     }
 
     #[test]
-    fn a_closed_channel_leaves_nothing() {
+    fn closing_a_channel_removes_its_blocks() {
         let mut blocks = ten(20);
         assert!(join(&mut blocks, Instant(0), 11).is_none());
         blocks.abandon(7);
@@ -478,25 +478,25 @@ mod tests {
     fn packets_lost_before_parity_exists_are_repaired_at_once() {
         let mut blocks = Blocks::default();
         assert!((1..10).all(|id| join(&mut blocks, Instant(id), id).is_none()));
-        assert_eq!(blocks.lost(&piece(4)), [piece(4)]);
+        assert_eq!(blocks.on_lost(&piece(4)), [piece(4)]);
         let block = join(&mut blocks, Instant(10), 10).unwrap();
         blocks.on_parity(&block, vec![MessageId(101)], 1000);
-        assert_eq!(blocks.lost(&piece(5)), [piece(5)], "two symbols lack, and one is there");
-        assert_eq!(blocks.lost(&piece(4)), [piece(4)], "its repair was lost");
+        assert_eq!(blocks.on_lost(&piece(5)), [piece(5)], "two symbols lack, and one is there");
+        assert_eq!(blocks.on_lost(&piece(4)), [piece(4)], "its repair was lost");
     }
 
     #[test]
     fn packets_that_await_parity_are_repaired_when_their_channel_closes() {
         let mut blocks = ten(20);
-        assert_eq!(blocks.lost(&piece(4)), []);
+        assert_eq!(blocks.on_lost(&piece(4)), []);
         assert_eq!(blocks.abandon(7), [piece(4)]);
     }
 
     #[test]
-    fn a_block_is_forgotten_when_all_fates_are_known() {
+    fn a_block_is_removed_when_all_outcomes_are_known() {
         let mut blocks = Blocks::default();
         assert!((1..10).all(|id| join(&mut blocks, Instant(id), id).is_none()));
-        assert_eq!(blocks.lost(&piece(4)), [piece(4)]);
+        assert_eq!(blocks.on_lost(&piece(4)), [piece(4)]);
         let block = join(&mut blocks, Instant(10), 10).unwrap();
         blocks.on_parity(&block, Vec::new(), 0);
         (1..=10).filter(|id| *id != 4).for_each(|id| drop(blocks.acked(&piece(id))));

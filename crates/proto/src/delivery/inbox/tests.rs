@@ -40,12 +40,12 @@ fn start(inbox: &mut Inbox, now: Instant, message: (u64, u64), total: u32) {
     assert!(!take(inbox, now, message, Fragment { total, offset: 0 }));
 }
 
-fn dropped(inbox: &Inbox, channel: u64) -> u64 {
+fn dropped_count(inbox: &Inbox, channel: u64) -> u64 {
     inbox.channel(channel).unwrap().stats.dropped.get(DropReason::Incomplete)
 }
 
 #[test]
-fn a_message_that_is_held_up_outlives_a_stream_whose_losses_are_not_repaired() {
+fn a_delayed_message_outlives_a_stream_without_repair() {
     for (total, count) in [(10_000, 100), (200, 1000)] {
         let mut inbox = inbox();
         start(&mut inbox, at(0), (MAP, 1), 200);
@@ -54,29 +54,29 @@ fn a_message_that_is_held_up_outlives_a_stream_whose_losses_are_not_repaired() {
             assert!(inbox.partial_bytes <= MAX_BYTES);
             assert!(inbox.partials.len() <= limits::PARTIAL_MESSAGES);
         }
-        assert_eq!(dropped(&inbox, MAP), 0);
-        assert!(dropped(&inbox, IMAGE) > count / 2);
+        assert_eq!(dropped_count(&inbox, MAP), 0);
+        assert!(dropped_count(&inbox, IMAGE) > count / 2);
         let place = Fragment { total: 200, offset: 100 };
         assert!(take(&mut inbox, at(600_000), (MAP, 1), place), "it is completed");
     }
 }
 
 #[test]
-fn a_message_is_given_up_only_while_newer_ones_of_its_source_come() {
+fn a_message_is_dropped_only_if_newer_ones_of_its_source_arrive() {
     let mut inbox = inbox();
     let second = |n: u64| at(1000 * n);
     start(&mut inbox, second(0), (IMAGE, 1), 200);
     start(&mut inbox, second(0), (IMAGE, 2), 40_000);
     // Both are held up, as in an outage.
     (0..100).for_each(|n| inbox.expire(second(n)));
-    assert_eq!(dropped(&inbox, IMAGE), 0);
+    assert_eq!(dropped_count(&inbox, IMAGE), 0);
     for n in 100..110 {
         let place = Fragment { total: 40_000, offset: 100 * (n as u32 - 99) };
         assert!(!take(&mut inbox, second(n), (IMAGE, 2), place));
-        assert_eq!(dropped(&inbox, IMAGE), 0);
+        assert_eq!(dropped_count(&inbox, IMAGE), 0);
         inbox.expire(at(1000 * n + 500));
     }
-    assert_eq!((dropped(&inbox, IMAGE), inbox.partials.len()), (1, 1));
+    assert_eq!((dropped_count(&inbox, IMAGE), inbox.partials.len()), (1, 1));
 }
 
 #[test]

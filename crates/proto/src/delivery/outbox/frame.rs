@@ -64,7 +64,7 @@ impl ReadyMessage<'_> {
     }
 
     /// Bytes still to be sent.
-    pub(crate) fn rest(&self) -> usize {
+    pub(crate) fn remaining_bytes(&self) -> usize {
         self.message.waiting_bytes() as usize
     }
 

@@ -63,7 +63,7 @@ mod tests {
     }
 
     #[test]
-    fn an_outage_is_no_futile_repair() {
+    fn an_outage_does_not_count_as_a_futile_repair() {
         let mut futile = repairs(1000, 1);
         futile.on_repair(Instant(1_000_000_000_000));
         assert!(!futile.is_enough());

@@ -229,7 +229,7 @@ impl Outbox {
         if self.queues.store.get(id).is_some_and(Outgoing::is_of_others) {
             self.forwarded.dropped.add(reason);
         }
-        self.unrecovered.extend(self.blocks.dropped(id));
+        self.unrecovered.extend(self.blocks.on_parity_dropped(id));
         if let Some(channel) = self.take(id) {
             channel.stats.dropped.add(reason);
         }
@@ -239,7 +239,7 @@ impl Outbox {
     fn take(&mut self, id: MessageId) -> Option<&mut OutChannel> {
         let message = self.queues.store.remove(id)?;
         if message.first_sent != Instant::NEVER {
-            self.repairs.end(message.extent());
+            self.repairs.end_message(message.extent());
         }
         let channel = self.queues.channels.get_mut(&message.traffic)?;
         if message.is_queued() {

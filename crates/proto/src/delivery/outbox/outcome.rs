@@ -56,7 +56,7 @@ impl Outbox {
 
     /// Drops the messages that `number`, now delivered, makes late.
     fn supersede(&mut self, traffic: Traffic, source: u32, number: u64) {
-        for id in self.queues.late(traffic, source, number) {
+        for id in self.queues.late_messages(traffic, source, number) {
             let message = self.queues.store.get(id);
             let is_lost = message.is_some_and(|message| message.is_suspected());
             let reason = if is_lost { DropReason::Lost } else { DropReason::Superseded };
@@ -66,8 +66,13 @@ impl Outbox {
 
     /// A piece was declared lost. Repairs it while that is useful and parity cannot replace it;
     /// returns whether it does.
-    pub(crate) fn lost(&mut self, now: Instant, piece: &Piece, certainty: LossCertainty) -> bool {
-        let lost = self.blocks.lost(piece);
+    pub(crate) fn on_lost(
+        &mut self,
+        now: Instant,
+        piece: &Piece,
+        certainty: LossCertainty,
+    ) -> bool {
+        let lost = self.blocks.on_lost(piece);
         let repaired = lost.iter().filter(|it| self.piece_lost(now, it, certainty));
         // Not `any`, which stops at the first.
         repaired.count() > 0
@@ -120,8 +125,8 @@ impl Outbox {
 
     /// The kernel did not send a piece: it is sent again free of charge, also on a channel without
     /// repair, unless parity replaces it.
-    pub(crate) fn unsent(&mut self, piece: &Piece) {
-        for piece in &self.blocks.lost(piece) {
+    pub(crate) fn on_unsent(&mut self, piece: &Piece) {
+        for piece in &self.blocks.on_lost(piece) {
             if self.send_again(piece) {
                 self.refund(piece);
             }

@@ -31,7 +31,7 @@ impl Outbox {
     /// Completes the blocks whose time has passed, and repairs what the parity that was dropped cannot
     /// recover.
     pub(super) fn end_blocks(&mut self, now: Instant) {
-        while let Some(block) = self.blocks.end(now) {
+        while let Some(block) = self.blocks.end_due_block(now) {
             self.queue_parity(&block);
         }
         for piece in std::mem::take(&mut self.unrecovered) {

@@ -246,7 +246,12 @@ impl Queues {
 
     /// The messages that `number`, now delivered, makes late: those `keep_last` or more before it, or
     /// all before it if the receiver delivers only newer ones.
-    pub(super) fn late(&mut self, traffic: Traffic, source: u32, number: u64) -> Vec<MessageId> {
+    pub(super) fn late_messages(
+        &mut self,
+        traffic: Traffic,
+        source: u32,
+        number: u64,
+    ) -> Vec<MessageId> {
         let Some(open) = self.channels.get_mut(&traffic) else { return Vec::new() };
         let keep = open.config.topic.late_after();
         let Some(queue) = open.sources.get_mut(&source) else { return Vec::new() };
@@ -394,7 +399,7 @@ impl Queues {
     }
 
     /// Backlog of one origin, in bytes.
-    pub(crate) fn held(&self, origin: RelayOrigin) -> u64 {
+    pub(crate) fn relayed_backlog(&self, origin: RelayOrigin) -> u64 {
         self.store.backlog.sums.get(&origin).map_or(0, |sum| sum.bytes)
     }
 
@@ -402,7 +407,7 @@ impl Queues {
     pub(crate) fn held_from(&self, hop: PeerId) -> u64 {
         let first = RelayOrigin::For(hop, Flow::FIRST);
         let from = self.store.backlog.sums.range(first..).map_while(|(origin, sum)| match origin {
-            RelayOrigin::For(from, _) if *from == hop => Some(sum.taken()),
+            RelayOrigin::For(from, _) if *from == hop => Some(sum.memory_bytes()),
             _ => None,
         });
         from.fold(0, u64::saturating_add)
@@ -411,7 +416,7 @@ impl Queues {
     /// Memory of all messages that are queued, or sent with unknown outcome, with the overhead of each.
     pub(crate) fn taken_bytes(&self) -> u64 {
         let (bytes, packets) = (self.store.held_bytes() as u64, self.store.len() as u64);
-        Sum { bytes, packets }.taken()
+        Sum { bytes, packets }.memory_bytes()
     }
 
     /// Whether relayed packets are queued.

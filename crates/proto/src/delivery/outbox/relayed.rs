@@ -81,7 +81,7 @@ pub(super) struct Sum {
 
 impl Sum {
     /// Approximate memory in bytes.
-    pub(super) fn taken(&self) -> u64 {
+    pub(super) fn memory_bytes(&self) -> u64 {
         self.bytes + self.packets * limits::RELAYED_OVERHEAD_BYTES
     }
 }
@@ -96,7 +96,10 @@ mod tests {
         let origin = RelayOrigin::Own(LinkId(0));
         (0..100).for_each(|_| backlog.add(origin, 8));
         let sum = backlog.sums[&origin];
-        assert_eq!((sum.bytes, sum.taken()), (800, 800 + 100 * limits::RELAYED_OVERHEAD_BYTES));
+        assert_eq!(
+            (sum.bytes, sum.memory_bytes()),
+            (800, 800 + 100 * limits::RELAYED_OVERHEAD_BYTES)
+        );
         (0..100).for_each(|_| backlog.remove(origin, 8));
         assert!(backlog.sums.is_empty());
     }

@@ -70,7 +70,7 @@ impl Peer {
         let certainty =
             if outcome.overdue { LossCertainty::Overdue } else { LossCertainty::Certain };
         for piece in &outcome.lost {
-            let _ = outbox.lost(now, piece, certainty);
+            let _ = outbox.on_lost(now, piece, certainty);
         }
         if fell_silent {
             self.mark_all_lost(cx, now, id);
@@ -103,7 +103,7 @@ impl Peer {
         let number = link.number;
         let outbox = &mut self.channels.outbox;
         for piece in &outcome.lost {
-            if outbox.lost(now, piece, LossCertainty::Certain) {
+            if outbox.on_lost(now, piece, LossCertainty::Certain) {
                 outbox.refund(piece);
             }
         }
@@ -126,7 +126,7 @@ impl Peer {
         let ip_bytes = datagram.len() + link.config.header_bytes;
         let number = full_number(header.number, link.sent_packets.next_number());
         for piece in &link.sent_packets.refuse(now, number, ip_bytes) {
-            self.channels.outbox.unsent(piece);
+            self.channels.outbox.on_unsent(piece);
         }
         self.links.arm(cx, id);
         self.channels.arm_expiry(cx, now);

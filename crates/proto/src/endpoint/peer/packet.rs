@@ -86,7 +86,7 @@ impl Peer {
                     put_held(&held, packet.plaintext());
                 }
             }
-            cx.timers.set(Timer::Held(self.id), self.backlog_reports.next());
+            cx.timers.set(Timer::Held(self.id), self.backlog_reports.next_due());
         }
         if packet.sealed_len() + 2 * ADDRESS_FRAME_BYTES <= capacity {
             let ends = &mut self.links[id].ends;
@@ -131,7 +131,7 @@ impl Peer {
         let ecn = link.sent_packets.next_ecn(request);
         let evicted = link.sent_packets.record(now, class, pieces, request, ip_bytes, ecn);
         for piece in &evicted {
-            let _ = self.channels.outbox.lost(now, piece, LossCertainty::Certain);
+            let _ = self.channels.outbox.on_lost(now, piece, LossCertainty::Certain);
         }
         Some(Sealed { datagram, ecn })
     }
@@ -149,7 +149,7 @@ impl Peer {
         let mut packet = self.start_packet(cx, now, id, capacity, !ping)?;
         if ping {
             put_ping(packet.plaintext());
-            let least = self.clock.least();
+            let least = self.clock.least_difference();
             ClockReport { least, wall: cx.wall(now) }.emit(packet.plaintext());
             SessionHeader::mark_ack_soon(packet.plaintext());
             self.links[id].last_eliciting = now;

@@ -47,7 +47,7 @@ impl Peer {
         if let KeyStatus::Confirmed { new_epoch, to } = status {
             self.start_keys(cx, now, new_epoch);
             // The peer received our response, so that it receives at the address of the response.
-            let link = self.links.towards(radio, from).filter(|_| from == to);
+            let link = self.links.link_towards(radio, from).filter(|_| from == to);
             if let Some(link) = link {
                 self.move_link(cx, now, link, origin.return_path());
             }
@@ -80,11 +80,11 @@ impl Peer {
         datagram: &'a mut [u8],
     ) -> Result<(Opened<'a>, &'a [u8]), RefusedPacket> {
         let (keys, key_origin) =
-            self.session.find(now, header.session).ok_or(RefusedPacket::UnknownSession)?;
+            self.session.find_keys(now, header.session).ok_or(RefusedPacket::UnknownSession)?;
         let is_in_use = key_origin == KeyOrigin::InUse;
         let received = self.received_packets.get(&header.link);
         let received = received.filter(|_| is_in_use || self.session.continues(keys));
-        let expected = received.map_or(1, ReceivedPackets::expected);
+        let expected = received.map_or(1, ReceivedPackets::next_number);
         let number = full_number(header.number, expected);
         if received.is_some_and(|received| !received.is_new(number)) {
             if let Some(via) = received.and_then(|received| received.via) {
@@ -146,7 +146,7 @@ impl Peer {
         // Two links of the peer lead to one of ours only while one of them is attributed wrongly.
         let mut others = received.iter().filter(|(number, _)| **number != their_link);
         let last = last.filter(|_| others.all(|(_, other)| other.via != last));
-        let link = last.or_else(|| self.links.towards(radio, from));
+        let link = last.or_else(|| self.links.link_towards(radio, from));
         let link = link.ok_or(RefusedPacket::UnknownSession)?;
         if packet.number >= packet.expected {
             self.challenge(cx, now, link, origin.return_path());
@@ -167,9 +167,9 @@ impl Peer {
         let &Opened { header, number, datagram_len, clock, .. } = packet;
         let received =
             self.received_packets.entry(header.link).or_insert_with(ReceivedPackets::new);
-        let gap = number != received.expected();
+        let gap = number != received.next_number();
         let trigger = AckTrigger { ack_soon: header.ack_soon, gap };
-        let overtaken = number < received.expected();
+        let overtaken = number < received.next_number();
         received.insert(arrived, number, ecn);
         if let Some(clock) = clock {
             self.clock.on_packet(arrived, clock);

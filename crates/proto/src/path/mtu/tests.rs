@@ -57,7 +57,7 @@ impl Path {
         }
     }
 
-    fn found(&self) -> (usize, MtuState) {
+    fn found_size(&self) -> (usize, MtuState) {
         (self.mtu.size, self.mtu.state())
     }
 }
@@ -66,22 +66,22 @@ impl Path {
 fn the_mtu_of_the_interface_takes_one_probe() {
     for limit in [1500, 1400, 1280, 2304, 9000] {
         let mut path = Path::new(limit, 9000);
-        assert_eq!(path.found(), (BASE, MtuState::Searching));
+        assert_eq!(path.found_size(), (BASE, MtuState::Searching));
         path.probe();
-        assert_eq!((path.found(), path.probes.len()), ((limit, MtuState::Full), 1));
+        assert_eq!((path.found_size(), path.probes.len()), ((limit, MtuState::Full), 1));
     }
 }
 
 #[test]
 fn the_first_size_is_confirmed_as_well() {
     let mut path = Path::new(700, 700);
-    assert_eq!(path.found(), (700, MtuState::Searching));
+    assert_eq!(path.found_size(), (700, MtuState::Searching));
     path.probe();
-    assert_eq!((path.found(), path.probes.len()), ((700, MtuState::Full), 1));
+    assert_eq!((path.found_size(), path.probes.len()), ((700, MtuState::Full), 1));
     // On a link without large packets, only a probe shows that it does not pass.
     let mut path = Path::new(1500, 576);
     path.probe();
-    assert_eq!(path.found(), (576, MtuState::BlackHole));
+    assert_eq!(path.found_size(), (576, MtuState::BlackHole));
     assert_eq!(path.mtu.take_black_hole(), Some(BlackHole { lost: BASE, passes: 576 }));
 }
 
@@ -90,7 +90,7 @@ fn likely_sizes_are_found_exactly_and_others_to_a_sixteenth() {
     for passes in [1280, 1400, 1420, 1492, 1500, 1228, 1340, 1800, 2304, 4470, 8000] {
         let mut path = Path::new(9000, passes);
         path.probe();
-        let (size, state) = path.found();
+        let (size, state) = path.found_size();
         let likely = LIKELY.contains(&passes);
         let least = if likely { passes } else { passes - passes / PRECISION };
         assert!((least..=passes).contains(&size), "{passes}: {size}");
@@ -100,7 +100,7 @@ fn likely_sizes_are_found_exactly_and_others_to_a_sixteenth() {
 }
 
 #[test]
-fn one_lost_probe_decides_nothing() {
+fn one_lost_probe_has_no_effect() {
     let mut path = Path::new(1500, 1500);
     for _ in 1..MAX_PROBES {
         assert_eq!(path.mtu.due_probe(path.now), Some(1500));
@@ -108,16 +108,16 @@ fn one_lost_probe_decides_nothing() {
         path.mtu.on_probe_lost(path.now);
     }
     path.probe();
-    assert_eq!(path.found(), (1500, MtuState::Full));
+    assert_eq!(path.found_size(), (1500, MtuState::Full));
 }
 
 #[test]
-fn a_base_that_does_not_pass_falls_and_the_search_continues() {
+fn the_base_size_falls_if_it_does_not_pass() {
     for passes in [576, 700, 1000, 300] {
         let mut path = Path::new(1500, passes);
         path.send_full(6);
         path.probe();
-        let (size, state) = path.found();
+        let (size, state) = path.found_size();
         assert!(size <= passes && size > passes * 8 / 10, "{passes}: {size}");
         assert_eq!(state, MtuState::BlackHole);
     }
@@ -129,12 +129,12 @@ fn a_black_hole_is_left_within_three_rounds_and_reported_once() {
     path.probe();
     path.passes = 1280;
     path.send_full(3);
-    assert_eq!(path.found(), (BASE, MtuState::Searching));
+    assert_eq!(path.found_size(), (BASE, MtuState::Searching));
     assert_eq!(path.mtu.take_black_hole(), None, "not confirmed");
     path.probes.clear();
     path.probe();
     assert_eq!(path.probes[0], 1500, "the former size is tried first");
-    assert_eq!(path.found(), (1280, MtuState::BlackHole));
+    assert_eq!(path.found_size(), (1280, MtuState::BlackHole));
     let hole = BlackHole { lost: 1500, passes: 1280 };
     assert_eq!(path.mtu.take_black_hole(), Some(hole));
     assert_eq!(path.mtu.take_black_hole(), None);
@@ -149,7 +149,7 @@ fn a_false_alarm_costs_one_probe() {
     path.passes = 1500;
     path.probes.clear();
     path.probe();
-    assert_eq!((path.found(), path.probes.len()), ((1500, MtuState::Full), 1));
+    assert_eq!((path.found_size(), path.probes.len()), ((1500, MtuState::Full), 1));
     assert_eq!(path.mtu.take_black_hole(), None);
 }
 
@@ -164,7 +164,7 @@ fn a_late_acknowledgement_of_a_large_packet_undoes_a_fall() {
     path.mtu.on_acked(large - 1, 1500);
     assert_eq!(path.mtu.size, BASE, "it was sent before the losses");
     path.mtu.on_acked(large, 1500);
-    assert_eq!(path.found(), (1500, MtuState::Full));
+    assert_eq!(path.found_size(), (1500, MtuState::Full));
 }
 
 #[test]
@@ -189,7 +189,7 @@ fn losses_without_smaller_packets_that_arrive_are_an_outage() {
 }
 
 #[test]
-fn a_peer_that_acknowledges_only_what_came_before_is_in_an_outage_for_ever() {
+fn a_peer_without_new_acknowledgements_is_in_an_outage() {
     let mut path = Path::new(1500, 1500);
     path.probe();
     for number in 10..1000 {
@@ -206,17 +206,17 @@ fn a_message_that_confirms_the_last_size_ends_the_search() {
         path.mtu.on_probe_sent(path.number, size);
         path.mtu.on_probe_lost(path.now);
     }
-    assert_eq!(path.found(), (BASE, MtuState::Searching));
+    assert_eq!(path.found_size(), (BASE, MtuState::Searching));
     path.send(BASE);
     assert_eq!(path.mtu.due_probe(path.now), None);
-    assert_eq!(path.found(), (BASE, MtuState::Probed));
+    assert_eq!(path.found_size(), (BASE, MtuState::Probed));
     let again = path.mtu.next_search();
     path.now = path.now + Duration::from_secs(1);
     assert_eq!((path.mtu.due_probe(path.now), path.mtu.next_search()), (None, again));
 }
 
 #[test]
-fn losses_of_small_packets_speak_against_a_black_hole() {
+fn losses_of_small_packets_indicate_no_black_hole() {
     let mut path = Path::new(1500, 1500);
     path.probe();
     for number in (10..100).step_by(3) {
@@ -237,7 +237,7 @@ fn a_stream_of_medium_packets_does_not_hide_a_black_hole() {
         path.send(1350);
     }
     path.probe();
-    assert_eq!(path.found(), (1400, MtuState::BlackHole));
+    assert_eq!(path.found_size(), (1400, MtuState::BlackHole));
 }
 
 #[test]
@@ -264,7 +264,7 @@ fn a_larger_path_is_found_after_ten_minutes() {
     assert!(path.probes.is_empty());
     path.now = path.mtu.next_search().unwrap();
     path.probe();
-    assert_eq!(path.found(), (1500, MtuState::Full));
+    assert_eq!(path.found_size(), (1500, MtuState::Full));
     assert_eq!(path.mtu.next_search(), None);
 }
 
@@ -276,7 +276,7 @@ fn the_interface_limits_what_any_acknowledgement_can_claim() {
     path.mtu.on_probe_acked(path.now);
     assert_eq!(path.mtu.size, 1400);
     path.mtu.set_limit(1300, HEADER);
-    assert_eq!(path.found(), (1300, MtuState::Full));
+    assert_eq!(path.found_size(), (1300, MtuState::Full));
     // A probe of the former limit is still on its way.
     let mut path = Path::new(1500, 1500);
     let size = path.mtu.due_probe(path.now).unwrap();
@@ -304,10 +304,10 @@ fn a_size_that_the_interface_refuses_is_left_at_once() {
     let mut path = Path::new(1500, 1500);
     path.probe();
     path.mtu.on_refused(path.now, 1500);
-    assert_eq!(path.found(), (BASE, MtuState::Searching));
+    assert_eq!(path.found_size(), (BASE, MtuState::Searching));
     path.passes = 1400;
     path.probe();
-    assert_eq!(path.found(), (1400, MtuState::Probed));
+    assert_eq!(path.found_size(), (1400, MtuState::Probed));
     assert!(!path.mtu.on_refused(path.now, MIN_DATAGRAM), "nothing smaller is built");
     assert_eq!(path.mtu.size, 1400, "handshakes and reports are never larger");
 }
@@ -319,9 +319,9 @@ fn another_interface_begins_again_and_a_larger_limit_is_searched() {
     assert_eq!(path.mtu.size, BASE_DATAGRAM + 48);
     let mut path = Path::new(700, 1500);
     path.mtu.set_limit(1500, HEADER);
-    assert_eq!(path.found(), (BASE, MtuState::Searching));
+    assert_eq!(path.found_size(), (BASE, MtuState::Searching));
     path.probe();
-    assert_eq!(path.found(), (1500, MtuState::Full));
+    assert_eq!(path.found_size(), (1500, MtuState::Full));
     path.mtu.restart();
     assert_eq!(path.mtu.size, BASE);
 }
@@ -338,5 +338,5 @@ fn after_an_outage_a_fall_is_examined_again() {
     path.mtu.on_interruption();
     path.mtu.on_up();
     path.probe();
-    assert_eq!(path.found(), (1500, MtuState::Full));
+    assert_eq!(path.found_size(), (1500, MtuState::Full));
 }

@@ -53,7 +53,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_rest_doubles_up_to_its_limit() {
+    fn the_pause_between_attempts_doubles_up_to_its_limit() {
         let tuning = Tuning::default();
         let (mut backoff, mut now) = (Backoff::default(), Instant(1));
         let mut rests = Vec::new();

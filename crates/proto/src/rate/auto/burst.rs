@@ -269,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn a_slow_path_is_tested_ever_less_often() {
+    fn a_slow_path_is_tested_at_growing_intervals() {
         let mut bursts = Bursts::default();
         let tests: Vec<usize> = (0..1000)
             .filter(|_| {

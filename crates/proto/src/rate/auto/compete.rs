@@ -108,7 +108,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_window_returns_as_fast_as_that_of_cubic() {
+    fn the_window_grows_like_cubic() {
         let tuning = Tuning::default();
         let rtt = Duration::from_millis(100);
         let at = |ms: u64| Instant(1_000_000_000) + Duration::from_millis(ms);
@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn the_rate_stays_near_what_arrives() {
+    fn the_rate_stays_near_the_delivery_rate() {
         let tuning = Tuning::default();
         let rtt = Duration::from_millis(100);
         let now = Instant(1_000_000_000);

@@ -67,7 +67,7 @@ impl Dip {
             until: now + feedback_time * 2,
             gain: (Self::gain(before, tuning) * if deep { 0.5 } else { 1.0 }).max(MIN_GAIN),
             estimate,
-            arrived: losses.arrived(),
+            arrived: losses.delivery_rate(),
             deep,
             before,
             rising: Ratio::default(),
@@ -91,7 +91,7 @@ impl Dip {
         // Where the application sends less, losses say nothing about the rate.
         if limited && now < self.from {
             self.rising = self.rising.with(sample.losses);
-            self.arrived = losses.arrived();
+            self.arrived = losses.delivery_rate();
         } else if limited {
             self.during = self.during.with(sample.losses);
         }
@@ -99,7 +99,7 @@ impl Dip {
         if now < self.until || !conclusive && now < self.until + MAX_EXTENSION {
             return None;
         }
-        let (loaded, during) = (self.loaded(losses, tuning), self.during);
+        let (loaded, during) = (self.losses_before(losses, tuning), self.during);
         if during.packets < MIN_PACKETS {
             losses.on_inconclusive_dip(now, tuning);
             return Some(Shown::Nothing);
@@ -134,7 +134,7 @@ impl Dip {
     }
 
     /// The losses at the rate before the dip. They may still have been rising when it began.
-    fn loaded(&self, losses: &Losses, tuning: &Tuning) -> Ratio {
+    fn losses_before(&self, losses: &Losses, tuning: &Tuning) -> Ratio {
         let rise = self.rising.value() - self.before.value();
         let enough = self.rising.packets >= MIN_PACKETS;
         if enough || rise > tuning.significant * losses.deviation(self.before, self.rising) {
@@ -146,7 +146,7 @@ impl Dip {
 
     /// Whether there are enough packets to tell an excess from chance.
     fn is_conclusive(&self, losses: &Losses, tuning: &Tuning) -> bool {
-        let loaded = self.loaded(losses, tuning);
+        let loaded = self.losses_before(losses, tuning);
         let expected = self.expected_fall(loaded, losses).max(LEAST_FALL);
         let fall = loaded.value() - self.during.value();
         let chance = tuning.significant * losses.deviation(loaded, self.during);
@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn losses_that_stay_at_a_lower_rate_are_the_path() {
+    fn losses_that_remain_at_a_lower_rate_are_no_congestion() {
         let tuning = Tuning::default();
         for (random, row) in [(0.05, 1.0), (0.2, 1.0), (0.3, 1.0), (0.2, 5.0)] {
             let path = Path { random, row, capacity: f64::INFINITY };
@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn a_dip_of_few_packets_teaches_nothing() {
+    fn a_dip_of_few_packets_is_inconclusive() {
         let tuning = Tuning::default();
         let mut losses = Losses::default();
         let time = Duration::from_millis(20);

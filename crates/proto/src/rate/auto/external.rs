@@ -278,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn a_drain_measures_what_remains_without_our_packets() {
+    fn a_drain_measures_the_external_delay() {
         assert_eq!(drain(20, ms(7)), (vec![], Some(ms(7))));
     }
 
@@ -301,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn our_share_is_a_part_of_the_rate_before_a_download() {
+    fn our_share_is_a_fraction_of_the_rate_before_a_download() {
         let tuning = Tuning::default();
         let mut external = External::default();
         external.on_sample(at(0), 8e6, 8e6, ms(0));
@@ -314,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn a_delay_that_stays_requires_a_drain_only_after_several_rounds() {
+    fn a_persistent_delay_requires_a_drain_after_several_rounds() {
         let mut external = External::default();
         let mut is_due = |time, estimate, delay| {
             external.on_sample(at(time), estimate, estimate, ms(delay));
@@ -327,7 +327,7 @@ mod tests {
     }
 
     #[test]
-    fn two_reports_of_a_delay_beyond_our_bytes_show_others() {
+    fn two_reports_of_a_delay_beyond_our_bytes_indicate_cross_traffic() {
         let tuning = Tuning::default();
         let mut external = External::default();
         assert!(!external.on_report(at(0), ms(100), ms(10), &tuning));

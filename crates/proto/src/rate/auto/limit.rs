@@ -49,7 +49,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_limit_that_is_found_again_is_tried_ever_less_often() {
+    fn a_confirmed_limit_is_tested_at_growing_intervals() {
         let tuning = Tuning::default();
         let mut limit = Limit::default();
         let second = |seconds: f64| Instant((seconds * 1e9) as u64);

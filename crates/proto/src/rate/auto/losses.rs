@@ -89,7 +89,7 @@ impl Losses {
     }
 
     /// The rate in bits per second, losses of the baseline included, at which packets arrived lately.
-    pub(super) fn arrived(&self) -> f64 {
+    pub(super) fn delivery_rate(&self) -> f64 {
         self.bits / self.seconds.max(1e-9) / (1.0 - self.baseline()).max(0.01)
     }
 
@@ -137,7 +137,7 @@ impl Losses {
     }
 
     /// Packets that arrive at a loss ratio over packets that would arrive at the baseline.
-    pub(super) fn delivered(&self, ratio: f64) -> f64 {
+    pub(super) fn delivered_fraction(&self, ratio: f64) -> f64 {
         ((1.0 - ratio) / (1.0 - self.baseline()).max(0.01)).min(1.0)
     }
 
@@ -169,7 +169,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn packets_that_arrive_after_all_were_not_lost() {
+    fn late_packets_are_subtracted_from_losses() {
         let tuning = Tuning::default();
         let mut losses = Losses::default();
         for _ in 0..100 {

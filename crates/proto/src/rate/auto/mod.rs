@@ -281,7 +281,7 @@ impl Auto {
         let is_marking = self.marks.are_recent(now);
         self.external.set_marking(is_marking, self.state.competes().is_some());
         let excess = self.losses.excess(&self.tuning);
-        let delivered = excess.map_or(1.0, |excess| self.losses.delivered(excess.value()));
+        let delivered = excess.map_or(1.0, |excess| self.losses.delivered_fraction(excess.value()));
         let capacity = (sample.delivery_rate * delivered).min(MAX_RATE);
         if self.state == State::Track {
             let delay = self.lasting_delay(sample);

@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn where_more_arrives_the_delay_is_not_ours() {
+    fn a_delay_is_external_if_more_packets_arrive() {
         let found = probe(std::iter::repeat_with(|| sample(12.5e6, 12.4e6, 8)), true);
         let Found::Room { rate, delay } = found else { panic!("{found:?}") };
         assert!((rate - 12.4e6).abs() < 1.0 && delay == Duration::from_millis(8));
@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn a_delay_at_which_more_arrives_is_no_queue_of_ours() {
+    fn a_delay_with_spare_capacity_is_not_our_queue() {
         let tuning = Tuning::default();
         let delay = Duration::from_millis(40);
         let sample = |sent, rate, never_empty| Sample {
@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn a_path_that_changed_once_does_not_vary() {
+    fn a_single_change_is_no_variation() {
         let mut noise = RateNoise::default();
         (0..50).for_each(|_| noise.add(1.0));
         [0.1, 0.6, 0.9, 1.0, 1.0, 1.0].into_iter().for_each(|rate| noise.add(rate));

@@ -382,7 +382,7 @@ mod tests {
     }
 
     #[test]
-    fn the_rules_in_docs_are_those_of_this_code() {
+    fn the_rules_in_docs_are_current() {
         let page = include_str!("../../../../../docs/explanation/rate-control.md");
         assert!(page.contains(&table()), "the page must have this table:\n{}", table());
     }

@@ -97,7 +97,7 @@ tuning! {
 impl Tuning {
     /// The same with one constant multiplied; `None` if there is none of this name.
     #[must_use]
-    pub fn scaled(mut self, name: &str, factor: f64) -> Option<Self> {
+    pub fn with_scaled(mut self, name: &str, factor: f64) -> Option<Self> {
         let constant = Self::TABLE.iter().find(|it| it.name == name)?;
         let value = (constant.get)(&self) * factor;
         (constant.set)(&mut self, value);
@@ -121,10 +121,10 @@ mod tests {
     fn each_constant_can_be_scaled_by_its_name() {
         assert!(Tuning::TABLE.len() <= 25);
         for constant in Tuning::TABLE {
-            let scaled = Tuning::default().scaled(constant.name, 2.0).unwrap();
+            let scaled = Tuning::default().with_scaled(constant.name, 2.0).unwrap();
             assert_eq!((constant.get)(&scaled), 2.0 * (constant.get)(&Tuning::default()));
             assert_ne!(scaled, Tuning::default());
         }
-        assert_eq!(Tuning::default().scaled("speed", 2.0), None);
+        assert_eq!(Tuning::default().with_scaled("speed", 2.0), None);
     }
 }

@@ -100,7 +100,7 @@ fn a_late_packet_that_was_not_declared_lost_widens_the_reorder_window() {
 }
 
 #[test]
-fn only_losses_that_a_later_packet_showed_are_undone() {
+fn only_losses_detected_by_a_later_packet_are_undone() {
     let mut sent = sent_packets(4);
     sent.acknowledge(Instant(10 * MS), &ack(&[(3, 3), (1, 1)])).unwrap();
     let at = sent.timer().unwrap();
@@ -146,7 +146,7 @@ fn a_packet_that_the_driver_held_for_a_pause_does_not_change_the_round_trip() {
 }
 
 #[test]
-fn an_overtaking_packet_shows_a_loss_unless_it_is_of_a_higher_class() {
+fn an_overtaking_packet_of_the_same_class_indicates_a_loss() {
     let mut sent = SentPackets::new();
     for (n, class) in [(1, BE), (2, Class::Voice), (3, BE)] {
         sent.record(Instant(n * MS), class, piece(n), ELICITING, 1000, Ecn::NotCapable);

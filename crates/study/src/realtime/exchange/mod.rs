@@ -216,7 +216,7 @@ impl Plan {
         for round in 1..=rounds(context) {
             for &link in &self.links {
                 for &system in &self.systems {
-                    context.progress.next();
+                    context.progress.enter_next();
                     let mine = |row: &&mut Row| row.link == link && row.system == system;
                     let mut mine: Vec<&mut Row> = rows.iter_mut().filter(mine).collect();
                     self.session(&mut mine, round, context)?;

@@ -173,7 +173,7 @@ pub fn stages(context: &Context<'_>) -> Vec<(String, Duration)> {
 pub fn measure(context: &mut Context<'_>) -> Result<Vec<Row>> {
     let mut rows = conditions(context);
     for round in 1..=context.rounds() {
-        context.progress.next();
+        context.progress.enter_next();
         for row in &mut rows {
             run(row, round, bursts(context), context)?;
         }

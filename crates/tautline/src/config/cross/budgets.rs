@@ -29,7 +29,12 @@ impl Findings {
         if link.metered.is(false) && link.metered.is_given {
             let found = "'metered: false' together with 'budget'";
             let allowed = "'metered: true', which a budget implies, or no 'budget'";
-            self.wrong(link.metered.at, format!("{place}.{}", link.metered.key), found, allowed);
+            self.add_error(
+                link.metered.at,
+                format!("{place}.{}", link.metered.key),
+                found,
+                allowed,
+            );
         }
         let heartbeats = idle_bytes_per_second * budget.period.as_secs();
         if budget.bytes < heartbeats {

@@ -12,7 +12,7 @@ impl Findings {
         }
         if let Some(tf) = tf.filter(|tf| !tf.shared.entries().is_empty()) {
             let allowed = "'shared' together with 'prefix'";
-            self.wrong(tf.shared.at, "tf.shared", "'shared' without 'prefix'", allowed);
+            self.add_error(tf.shared.at, "tf.shared", "'shared' without 'prefix'", allowed);
         }
         let topics = file.topics.entries().iter();
         for topic in topics.filter(|topic| topic.keys.tf_prefix.is_given) {

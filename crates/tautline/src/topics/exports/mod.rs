@@ -82,7 +82,7 @@ impl Exports {
     /// Handles the advertisement of a topic by another node of this robot.
     pub(super) fn offered_by_others(&mut self, cx: &mut Context<'_>, topic: Topic) {
         let name = topic.name.clone();
-        self.offered(cx, topic);
+        self.on_offered(cx, topic);
         if let Some(local) = self.topics.get_mut(&name) {
             local.others = true;
         }
@@ -101,7 +101,7 @@ impl Exports {
     /// theirs stays.
     pub(super) fn publish_own(&mut self, cx: &mut Context<'_>, topic: &Topic) {
         if !self.topics.contains_key(&topic.name) || self.departures.contains_key(&topic.name) {
-            self.offered(cx, topic.clone());
+            self.on_offered(cx, topic.clone());
         }
         if let Some(local) = self.topics.get_mut(&topic.name) {
             local.own = local.is_of_type(topic);
@@ -122,12 +122,12 @@ impl Exports {
         self.topics.get(name).is_some_and(|it| it.own && it.is_wanted())
     }
 
-    pub(super) fn offered(&mut self, cx: &mut Context<'_>, topic: Topic) {
+    pub(super) fn on_offered(&mut self, cx: &mut Context<'_>, topic: Topic) {
         let name = topic.name.clone();
         let Some(treatment) = self.treatments.of_topic(cx, &name) else { return };
         if self.topics.get(&name).is_some_and(|l| !l.is_of_type(&topic)) {
             // Queued messages have the old type and must not be read as the new one.
-            self.withdrawn(cx, name.clone());
+            self.on_withdrawn(cx, name.clone());
         }
         if let Some(known) = self.topics.get_mut(&name) {
             known.follow_definition(cx, &topic);
@@ -146,7 +146,7 @@ impl Exports {
     }
 
     /// Withdraws a topic at once: its queued messages are dropped.
-    pub(super) fn withdrawn(&mut self, cx: &mut Context<'_>, topic: String) {
+    pub(super) fn on_withdrawn(&mut self, cx: &mut Context<'_>, topic: String) {
         let Some(gone) = self.topics.remove(&topic) else { return };
         for (peer, channel) in &gone.channels {
             cx.endpoint.peer_mut(*peer).withdraw(cx.now, *channel);
@@ -239,7 +239,7 @@ impl Exports {
         }
         // Messages that are held back have the next turn.
         let has_turn = |local: &mut LocalTopic, period| {
-            local.held_back.is_empty() && local.within(now, period)
+            local.held_back.is_empty() && local.take_turn(now, period)
         };
         let Some(period) = period.filter(|it| !has_turn(local, *it)) else {
             if message.origin.kept.is_none() {
@@ -254,7 +254,7 @@ impl Exports {
             Some(at) => local.held_back[at] = message,
             None if message.origin.kept.is_some() && local.is_read() => {
                 local.held_back.push_back(message);
-                self.next_held_back = earlier(self.next_held_back, local.next_within(period));
+                self.next_held_back = earlier_time(self.next_held_back, local.next_within(period));
             }
             None if message.origin.kept.is_none() => {
                 local.left_out.insert(message.source);
@@ -292,7 +292,7 @@ impl Exports {
         match local.next_merged(cx.now) {
             Merged::Nothing => {}
             Merged::Now(message) => local.forward(cx, &self.tf_rules, message),
-            Merged::Later(due) => self.next_held_back = earlier(self.next_held_back, due),
+            Merged::Later(due) => self.next_held_back = earlier_time(self.next_held_back, due),
             Merged::Trouble(reason) => trouble(cx, topic, &reason),
         }
     }
@@ -320,19 +320,19 @@ impl Exports {
         };
         // The limit may have been lifted since.
         let period = local.treatment.period().unwrap_or(Duration::ZERO);
-        let message = match local.within(now, period) {
+        let message = match local.take_turn(now, period) {
             true => local.held_back.pop_front(),
             false => None,
         };
         let due = local.next_within(period).filter(|_| !local.held_back.is_empty());
-        self.next_held_back = earlier(self.next_held_back, due);
+        self.next_held_back = earlier_time(self.next_held_back, due);
         if let Some(message) = message {
             local.forward(cx, &self.tf_rules, message);
         }
     }
 
     /// A message returns from the codec.
-    pub(super) fn encoded(
+    pub(super) fn on_encoded(
         &mut self,
         cx: &mut Context<'_>,
         message: Outgoing,
@@ -386,7 +386,7 @@ impl Exports {
     }
 
     /// A change has passed the codec.
-    pub(super) fn changed(&mut self, cx: &mut Context<'_>, change: Change) {
+    pub(super) fn on_change(&mut self, cx: &mut Context<'_>, change: Change) {
         match change {
             Change::Source(change) => self.source_changed(cx, change),
             Change::Withdrawal(topic, number) => self.encoded_before_departure(&topic, number),
@@ -414,8 +414,8 @@ impl Exports {
         let outcome = self.change(cx, change);
         match &outcome {
             // The pattern is recorded too: it also applies to topics that appear later.
-            Ok(topics) => cx.recorder.changed(by, Ok(&[&[words], &topics[..]].concat())),
-            Err(reason) => cx.recorder.changed(by, Err(&format!("{words}: {reason}"))),
+            Ok(topics) => cx.recorder.record_change(by, Ok(&[&[words], &topics[..]].concat())),
+            Err(reason) => cx.recorder.record_change(by, Err(&format!("{words}: {reason}"))),
         }
         outcome
     }
@@ -475,7 +475,7 @@ impl Exports {
     fn follow_rules(&mut self, cx: &mut Context<'_>, name: &str) {
         let now = cx.now;
         let Some(treatment) = self.treatments.of_topic(cx, name) else {
-            return self.withdrawn(cx, name.to_owned());
+            return self.on_withdrawn(cx, name.to_owned());
         };
         let Some(mut local) = self.topics.remove(name) else { return };
         if local.treatment != treatment {
@@ -586,6 +586,6 @@ fn trouble(cx: &mut Context<'_>, topic: &str, trouble: &str) {
 }
 
 /// The earlier one of two times; `None` is never.
-fn earlier(one: Option<Instant>, other: Option<Instant>) -> Option<Instant> {
+fn earlier_time(one: Option<Instant>, other: Option<Instant>) -> Option<Instant> {
     one.into_iter().chain(other).min()
 }

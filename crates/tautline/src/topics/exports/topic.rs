@@ -125,7 +125,7 @@ impl LocalTopic {
     }
 
     /// Whether a message may be taken now at one per `period`; if so, it is counted.
-    pub(super) fn within(&mut self, now: Instant, period: Duration) -> bool {
+    pub(super) fn take_turn(&mut self, now: Instant, period: Duration) -> bool {
         let Some(last) = self.last_taken else {
             self.last_taken = Some(now);
             return true;

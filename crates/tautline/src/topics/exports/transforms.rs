@@ -18,7 +18,7 @@ use tautline_proto::{Duration, Instant};
 /// share a message.
 pub(crate) const STATIC_PERIOD: Duration = Duration::from_millis(100);
 /// A merged message belongs to the robot, not to one publisher.
-const MERGED: Source = Source::here(0);
+const MERGED: Source = Source::local(0);
 
 #[derive(Debug)]
 pub(crate) struct Transforms {
@@ -55,9 +55,9 @@ impl Transforms {
     }
 
     /// Returns one message of all known transforms; with `keep`, they are kept for late joiners.
-    fn merged(&mut self, keep: bool) -> Result<Bytes, String> {
+    fn merged_message(&mut self, keep: bool) -> Result<Bytes, String> {
         let message = self.encoding.emit(&self.merger.latest());
-        self.merger.sent(keep);
+        self.merger.mark_sent(keep);
         message.map(Bytes::from).map_err(|error| self.unreadable(&error))
     }
 }
@@ -118,10 +118,10 @@ impl LocalTopic {
         // The limit may have been lifted since.
         let keep = self.topic.qos.transient_local;
         let period = self.merging_period(keep).unwrap_or(Duration::ZERO);
-        if !self.within(now, period) {
+        if !self.take_turn(now, period) {
             return Merged::Later(self.next_within(period));
         }
-        match self.transforms.as_mut().map(|transforms| transforms.merged(keep)) {
+        match self.transforms.as_mut().map(|transforms| transforms.merged_message(keep)) {
             Some(Ok(payload)) => {
                 let kept = keep.then(|| Kept {
                     identity: identity(&payload),

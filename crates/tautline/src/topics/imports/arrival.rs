@@ -24,10 +24,12 @@ impl ArrivalChange {
     /// will be.
     pub(crate) fn apply(&self, payload: Bytes) -> Bytes {
         let frames = self.frames.as_ref();
-        let restored = frames.and_then(|(fields, rules)| fields.restored(&payload, rules).ok()?);
+        let restored =
+            frames.and_then(|(fields, rules)| fields.with_names_restored(&payload, rules).ok()?);
         let payload = restored.map_or(payload, Bytes::from);
         let stamps = self.stamps.as_ref();
-        let moved = stamps.and_then(|(fields, by_ns)| fields.moved(&payload, *by_ns).ok()?);
+        let moved =
+            stamps.and_then(|(fields, by_ns)| fields.with_moved_stamps(&payload, *by_ns).ok()?);
         moved.map_or(payload, Bytes::from)
     }
 
@@ -53,7 +55,7 @@ mod tests {
     use tautline_proto::Duration;
 
     #[test]
-    fn an_offset_counts_if_it_exceeds_its_error() {
+    fn an_offset_is_reported_if_it_exceeds_its_error() {
         let clock = |offset_us| {
             Some(ClockView { offset_us, bound: Duration::from_micros(500), drift_ppm: None })
         };

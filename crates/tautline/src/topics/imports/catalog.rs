@@ -78,7 +78,10 @@ impl Catalog {
     }
 
     /// Returns the topics of this local name, of all peers.
-    pub(super) fn named(&self, name: &str) -> impl Iterator<Item = (ChannelKey, &RemoteTopic)> {
+    pub(super) fn topics_named(
+        &self,
+        name: &str,
+    ) -> impl Iterator<Item = (ChannelKey, &RemoteTopic)> {
         let from = Bound::Included((name.to_owned(), LEAST_KEY));
         let keys = self.by_name.range((from, Bound::Unbounded));
         let keys = keys.take_while(move |(other, _)| other == name).map(|(_, key)| *key);

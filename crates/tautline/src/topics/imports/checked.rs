@@ -7,7 +7,7 @@
 //! translation checks the messages that it reads.
 
 use crate::topics::told::Told;
-use crate::topics::unchecked::doubt;
+use crate::topics::unchecked::missing_definition;
 use std::sync::Arc;
 use tautline_gateway::tf::fields::ArrivalFields;
 use tautline_gateway::types::check::{Check, Checker};
@@ -28,7 +28,7 @@ pub(super) struct Checked {
 
 impl Checked {
     pub(super) fn set(&mut self, check: Check<Checker>, fields: ArrivalFields) {
-        (self.checker, self.doubt) = (check.checker().cloned(), doubt(&check));
+        (self.checker, self.doubt) = (check.checker().cloned(), missing_definition(&check));
         self.fields = fields;
     }
 

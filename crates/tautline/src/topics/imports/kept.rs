@@ -101,7 +101,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_last_messages_of_each_publisher_count() {
+    fn the_last_messages_of_each_publisher_are_kept() {
         let mut kept = KeptMessages::default();
         for len in [100, 200, 300] {
             kept.add(1, (0, len), 2, 0);
@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn messages_of_publishers_that_left_are_forgotten() {
+    fn messages_of_departed_publishers_are_removed() {
         let mut known = KeptMessages::default();
         known.add(0, (0, 100), 1, 0);
         known.add(5, (5, 100), 1, 0);

@@ -88,13 +88,13 @@ impl Imports {
         };
         match is_decoded {
             true => cx.codec(Job::Decode(message)),
-            false => self.publish_message(cx, message.changed()),
+            false => self.publish_message(cx, message.with_changed_fields()),
         }
     }
 
     /// Publishes a decompressed or translated message, unless it has expired or its topic is no
     /// longer published.
-    pub(crate) fn decoded(&mut self, cx: &mut Context<'_>, message: Incoming) {
+    pub(crate) fn on_decoded(&mut self, cx: &mut Context<'_>, message: Incoming) {
         let now = cx.now;
         let is_same =
             self.catalog.get(message.key).is_some_and(|it| it.topic.name == message.topic);

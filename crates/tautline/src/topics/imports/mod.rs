@@ -120,13 +120,13 @@ impl Imports {
     }
 
     /// Takes a safe message that was requested.
-    pub(super) fn composed(
+    pub(super) fn on_composed(
         &mut self,
         cx: &mut Context<'_>,
         topic: &Topic,
         made: Result<SafeMessage, String>,
     ) {
-        self.watchdogs.composed(cx, &self.publications, topic, made);
+        self.watchdogs.on_composed(cx, &self.publications, topic, made);
     }
 
     /// Returns the bytes of definitions kept of the peer's other topics.
@@ -136,7 +136,7 @@ impl Imports {
 
     /// Handles the advertisement of a topic. The definitions of the peer's services have
     /// `definition_bytes`.
-    pub(super) fn offered(
+    pub(super) fn on_offered(
         &mut self,
         cx: &mut Context<'_>,
         key: ChannelKey,
@@ -221,7 +221,7 @@ impl Imports {
             let name = self.catalog.get(old).map(|r| r.topic.name.clone());
             if name.as_deref() != local_name {
                 if old != key || !self.set_aside(cx, old) {
-                    self.withdrawn(cx, old);
+                    self.on_withdrawn(cx, old);
                 }
                 continue;
             }
@@ -246,7 +246,7 @@ impl Imports {
             return false;
         }
         let aside = ChannelKey { channel: ChannelId(key.channel.0 | ASIDE), ..key };
-        self.withdrawn(cx, aside);
+        self.on_withdrawn(cx, aside);
         let Some(topic) = self.catalog.remove(key) else { return false };
         if let Some(publication) = self.publications.get_mut(&topic.topic.name)
             && publication.from.remove(&key)
@@ -263,23 +263,23 @@ impl Imports {
         remote.is_withdrawn = true;
         match remote.uses_codec() {
             true => cx.codec(Job::Change(Change::PeersWithdrawal(key))),
-            false => self.withdrawn(cx, key),
+            false => self.on_withdrawn(cx, key),
         }
     }
 
     /// The messages of a topic have passed the codec; the peer may have advertised it again.
     pub(super) fn withdrawn_if_due(&mut self, cx: &mut Context<'_>, key: ChannelKey) {
         if self.catalog.get(key).is_some_and(|it| it.is_withdrawn) {
-            self.withdrawn(cx, key);
+            self.on_withdrawn(cx, key);
         }
     }
 
-    pub(super) fn withdrawn(&mut self, cx: &mut Context<'_>, key: ChannelKey) {
+    pub(super) fn on_withdrawn(&mut self, cx: &mut Context<'_>, key: ChannelKey) {
         let Some(gone) = self.catalog.remove(key) else { return };
         let name = gone.topic.name;
         if let Some(publication) = self.publications.get_mut(&name) {
             publication.from.remove(&key);
-            if !self.watchdogs.holds(&name) {
+            if !self.watchdogs.must_stay_published(&name) {
                 self.unpublish_if_unused(cx, &name);
             }
             self.publications.update_liveliness(cx, &self.catalog, &name);
@@ -299,7 +299,7 @@ impl Imports {
 
     /// Takes the local form of a peer's topic, requested as `foreign`. The definitions of the peer's
     /// services have `definition_bytes`.
-    pub(super) fn localized(
+    pub(super) fn on_localized(
         &mut self,
         cx: &mut Context<'_>,
         key: ChannelKey,
@@ -410,7 +410,7 @@ impl Imports {
     /// Gives up everything that a peer has here.
     pub(super) fn remove_peer(&mut self, cx: &mut Context<'_>, peer: PeerId) {
         for key in self.catalog.of_peer(peer).map(|(key, _)| key).collect::<Vec<_>>() {
-            self.withdrawn(cx, key);
+            self.on_withdrawn(cx, key);
         }
         self.returning.remove(&peer);
         self.examined.remove(peer);
@@ -425,7 +425,7 @@ impl Imports {
         let stale = self.catalog.iter().filter(|(_, it)| over(it.stale_since));
         let gone = stale.map(|(key, _)| key).take(WITHDRAWN_PER_SWEEP);
         for key in gone.collect::<Vec<_>>() {
-            self.withdrawn(cx, key);
+            self.on_withdrawn(cx, key);
         }
     }
 

@@ -128,7 +128,7 @@ impl Publications {
     }
 
     /// Returns the channels that currently feed a local publication.
-    pub(super) fn offering(&self, catalog: &Catalog, topic: &str) -> Vec<ChannelKey> {
+    pub(super) fn feeding_channels(&self, catalog: &Catalog, topic: &str) -> Vec<ChannelKey> {
         let from = self.get(topic).map(|p| p.from.iter());
         let from = from.into_iter().flatten().copied();
         from.filter(|key| self.is_fed_by(catalog, *key)).collect()

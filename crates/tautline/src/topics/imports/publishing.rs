@@ -34,7 +34,7 @@ impl Imports {
         if lingers {
             return;
         }
-        for key in self.publications.offering(&self.catalog, topic) {
+        for key in self.publications.feeding_channels(&self.catalog, topic) {
             cx.endpoint.peer_mut(key.peer).want(now, key.channel, wanted);
         }
     }
@@ -42,7 +42,7 @@ impl Imports {
     /// The local ROS refuses a topic.
     pub(crate) fn local_refused(&mut self, cx: &mut Context<'_>, topic: &str, reason: &str) {
         let text = format!("{topic} at '{}': {reason}", cx.endpoint.name());
-        for key in self.publications.offering(&self.catalog, topic) {
+        for key in self.publications.feeding_channels(&self.catalog, topic) {
             cx.endpoint.peer_mut(key.peer).refuse(cx.now, key.channel, text.clone());
         }
         self.publications.notice(cx, topic, &text);
@@ -61,7 +61,7 @@ impl Imports {
         }
         let known = self.publications.get(&topic.name);
         // A guarded topic keeps its type, so that its readers get the watchdog's safe message.
-        let guarded = self.watchdogs.holds(&topic.name);
+        let guarded = self.watchdogs.must_stay_published(&topic.name);
         let shared =
             |p: &&Publication| guarded || p.own || p.from.iter().any(|other| *other != key);
         if let Some(known) = known.filter(shared) {
@@ -101,7 +101,7 @@ impl Imports {
         let Some(found) = self.catalog.get(key) else { return };
         let name = found.offered_name.clone();
         let waiting = cx.waiting_to(Act::Publish, key.peer, &name, &found.offered_type);
-        self.withdrawn(cx, key);
+        self.on_withdrawn(cx, key);
         cx.wait_for_line(key, waiting);
     }
 
@@ -114,7 +114,7 @@ impl Imports {
         self.publications.remove(name);
         cx.gateway(Command::Unadvertise { topic: name.to_owned() });
         // Topics refused because of its type may take the name now.
-        let refused = self.catalog.named(name).filter(|(_, r)| r.stale_since.is_none());
+        let refused = self.catalog.topics_named(name).filter(|(_, r)| r.stale_since.is_none());
         let refused: Vec<_> = refused
             .filter(|(key, r)| r.is_usable() && !cx.peers.is_given_up(key.peer))
             .map(|(key, _)| key)
@@ -144,10 +144,10 @@ impl Imports {
             }
         }
         for topic in topics {
-            for key in self.publications.offering(&self.catalog, &topic) {
+            for key in self.publications.feeding_channels(&self.catalog, &topic) {
                 cx.endpoint.peer_mut(key.peer).want(now, key.channel, false);
             }
-            for key in self.catalog.named(&topic).map(|(key, _)| key).collect::<Vec<_>>() {
+            for key in self.catalog.topics_named(&topic).map(|(key, _)| key).collect::<Vec<_>>() {
                 if let Some(remote) = self.catalog.get_mut(key) {
                     remote.kept = Default::default();
                 }
@@ -168,7 +168,9 @@ impl Imports {
         for (key, remote) in self.catalog.of_peer(peer) {
             let name = &remote.topic.name;
             let publication = self.publications.get_mut(name).filter(|it| !it.wanted);
-            let Some(publication) = publication.filter(|_| !self.watchdogs.holds(name)) else {
+            let Some(publication) =
+                publication.filter(|_| !self.watchdogs.must_stay_published(name))
+            else {
                 continue;
             };
             if publication.from.remove(&key) {

@@ -21,7 +21,7 @@ use tautline_gateway::{Command, MAX_SOURCES, Origin, Source, Topic};
 use tautline_proto::{Duration, Instant};
 
 /// The source of safe messages.
-const SOURCE: Source = Source::here(MAX_SOURCES + 1);
+const SOURCE: Source = Source::local(MAX_SOURCES + 1);
 /// Time for which a topic that no peer advertises stays published after its safe message, which is
 /// still in transit to subscribers.
 const LINGER: Duration = Duration::from_secs(5);
@@ -100,7 +100,7 @@ impl Watchdog {
         }
     }
 
-    fn due(&self) -> Option<Instant> {
+    fn next_due(&self) -> Option<Instant> {
         match self.state {
             State::Armed(due) => Some(due),
             State::Silent(_, again) => again,
@@ -120,12 +120,12 @@ impl Watchdogs {
     }
 
     /// Whether a topic must stay published although no peer advertises it.
-    pub(super) fn holds(&self, topic: &str) -> bool {
+    pub(super) fn must_stay_published(&self, topic: &str) -> bool {
         self.0.get(topic).is_some_and(|watchdog| watchdog.state != State::Asleep)
     }
 
     pub(super) fn poll_timeout(&self) -> Option<Instant> {
-        self.0.values().filter_map(Watchdog::due).min()
+        self.0.values().filter_map(Watchdog::next_due).min()
     }
 
     pub(crate) fn reports(&self) -> impl Iterator<Item = WatchdogReport> {
@@ -179,7 +179,7 @@ impl Watchdogs {
     }
 
     /// Takes a safe message that was requested.
-    pub(super) fn composed(
+    pub(super) fn on_composed(
         &mut self,
         cx: &mut Context<'_>,
         publications: &Publications,
@@ -231,7 +231,7 @@ impl Watchdogs {
 
     pub(super) fn run(&mut self, cx: &mut Context<'_>, publications: &Publications) {
         let now = cx.now;
-        let is_due = |watchdog: &Watchdog| watchdog.due().is_some_and(|due| due <= now);
+        let is_due = |watchdog: &Watchdog| watchdog.next_due().is_some_and(|due| due <= now);
         let due = self.0.iter().filter(|(_, watchdog)| is_due(watchdog));
         let due: Vec<_> = due.map(|(topic, _)| topic.clone()).collect();
         for topic in due {

@@ -18,7 +18,7 @@ use tautline_proto::{Instant, PeerId, SendError};
 
 impl RemoteServices {
     /// Handles a call of a local client to a peer's service.
-    pub(crate) fn called(
+    pub(crate) fn on_call(
         &mut self,
         cx: &mut Context<'_>,
         service: String,
@@ -71,7 +71,7 @@ impl RemoteServices {
 
     /// Handles a call that a local client made before a restart of this node. Its goal, if it starts
     /// one, is refused after the time in which the peer may start it.
-    pub(crate) fn interrupted(
+    pub(crate) fn on_interrupted(
         &mut self,
         cx: &mut Context<'_>,
         service: String,
@@ -81,7 +81,7 @@ impl RemoteServices {
         let now = cx.now;
         let about = about(&service, request);
         if let Some(About::Goal(_)) = about {
-            return self.called(cx, service, call, request);
+            return self.on_call(cx, service, call, request);
         }
         let restarted = || format!("'{}' has restarted", cx.endpoint.name());
         let goal = about.filter(|it| matches!(it, About::NewGoal(_))).ok_or_else(restarted);
@@ -141,7 +141,7 @@ impl RemoteServices {
     }
 
     /// Handles the peer's response to a call.
-    fn responded(
+    fn on_response(
         &mut self,
         cx: &mut Context<'_>,
         call: CallId,
@@ -326,7 +326,7 @@ impl RemoteServices {
             && let Some(pending) = self.calls.pending.remove(&call)
         {
             let outcome = self.checked_outcome(cx, key, wire::outcome(&rest));
-            self.responded(cx, call, pending, outcome);
+            self.on_response(cx, call, pending, outcome);
         }
     }
 }

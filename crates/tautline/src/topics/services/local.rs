@@ -136,7 +136,7 @@ impl LocalServices {
     }
 
     /// Advertises a service of this robot to the peers that its rule and their rights allow.
-    pub(crate) fn offered(&mut self, cx: &mut Context<'_>, service: Service) {
+    pub(crate) fn on_offered(&mut self, cx: &mut Context<'_>, service: Service) {
         let Some(treatment) = self.treatment_of(cx, &service) else { return };
         let name = service.name.clone();
         let known = self.services.remove(&name);
@@ -187,7 +187,7 @@ impl LocalServices {
     }
 
     /// A service is no longer served; it is withdrawn once its callers have the last responses.
-    pub(crate) fn withdrawn(&mut self, cx: &mut Context<'_>, name: &str) {
+    pub(crate) fn on_withdrawn(&mut self, cx: &mut Context<'_>, name: &str) {
         if self.services.contains_key(name) {
             self.departures.insert(name.to_owned());
         }
@@ -270,13 +270,13 @@ impl LocalServices {
                 self.serving.remove(&call);
                 return;
             }
-            return self.answered(cx, call, &Err(reason));
+            return self.on_answer(cx, call, &Err(reason));
         }
         cx.gateway(Command::Call { service, call, request, patience, peer: peer.0 });
     }
 
     /// Returns the outcome of a call from the local server to the peer.
-    pub(crate) fn answered(&mut self, cx: &mut Context<'_>, call: CallId, outcome: &Outcome) {
+    pub(crate) fn on_answer(&mut self, cx: &mut Context<'_>, call: CallId, outcome: &Outcome) {
         let now = cx.now;
         let Some(Serving { service, peer, theirs, .. }) = self.serving.remove(&call) else {
             return;
@@ -340,7 +340,7 @@ impl LocalServices {
         for service in services {
             let name = service.name.clone();
             match self.treatment_of(cx, &service) {
-                None => self.withdrawn(cx, &name),
+                None => self.on_withdrawn(cx, &name),
                 Some(treatment) => self.follow_rule(cx, &name, treatment),
             }
         }

@@ -48,7 +48,7 @@ impl Services {
 
     /// Handles a peer's advertisement of a service, or of calls to ours. The definitions of its
     /// topics have `definition_bytes`.
-    pub(super) fn offered(
+    pub(super) fn on_offered(
         &mut self,
         cx: &mut Context<'_>,
         key: ChannelKey,
@@ -58,12 +58,12 @@ impl Services {
     ) {
         match offered.role {
             Role::Calls => self.local.calls_offered(cx, key, &offered.name),
-            _ => self.remote.offered(cx, key, offered, definition, definition_bytes),
+            _ => self.remote.on_offered(cx, key, offered, definition, definition_bytes),
         }
     }
 
     /// Removes a channel of a service; returns whether it belonged to one.
-    pub(super) fn withdrawn(&mut self, cx: &mut Context<'_>, key: ChannelKey) -> bool {
+    pub(super) fn on_withdrawn(&mut self, cx: &mut Context<'_>, key: ChannelKey) -> bool {
         self.local.caller_gone(key) || self.remote.remove(cx, key)
     }
 

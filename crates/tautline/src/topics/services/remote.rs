@@ -12,7 +12,7 @@ use crate::topics::peers::REOFFER_GRACE;
 use crate::topics::rights::{Right, TypeOf};
 use crate::topics::told::Told;
 use crate::topics::translation::Translation;
-use crate::topics::unchecked::{Unchecked, doubt};
+use crate::topics::unchecked::{Unchecked, missing_definition};
 use crate::topics::waiting::Act;
 use crate::treatment::services::{RESULT_TIMEOUT, SERVICE_TIMEOUT, ServiceRule, service_treatment};
 use std::collections::BTreeMap;
@@ -93,7 +93,7 @@ impl RemoteServices {
 
     /// Handles a peer's advertisement of a service. The definitions of its topics have
     /// `definition_bytes`.
-    pub(super) fn offered(
+    pub(super) fn on_offered(
         &mut self,
         cx: &mut Context<'_>,
         key: ChannelKey,
@@ -151,7 +151,7 @@ impl RemoteServices {
     }
 
     /// Takes the local form of a peer's service, requested as `foreign`.
-    pub(crate) fn localized(
+    pub(crate) fn on_localized(
         &mut self,
         cx: &mut Context<'_>,
         key: ChannelKey,
@@ -347,7 +347,7 @@ impl RemoteServices {
         served.filter_map(|(key, it)| {
             let (peer, service) = (Some(key.peer), &it.service);
             let (name, type_name) = (service.name.as_str(), service.type_name.as_str());
-            Some(Unchecked { peer, name, type_name, doubt: doubt(&it.check)? })
+            Some(Unchecked { peer, name, type_name, doubt: missing_definition(&it.check)? })
         })
     }
 }

@@ -24,7 +24,7 @@ fn records(world: World, recorded: Arc<Lines>) -> Vec<Value> {
 const BASE: &str = "peers: { robot: 10.0.0.1 }\ntopics: { \"/**\": {} }";
 
 #[test]
-fn changes_are_recorded_with_who_made_them() {
+fn changes_are_recorded_with_their_user() {
     let mut world = World::pair("peers: { base: 10.0.0.2 }\ntopics: { \"/**\": {} }", BASE);
     let recorded = record(&mut world, 0);
     for name in ["/scan", "/scan2", "/odom"] {

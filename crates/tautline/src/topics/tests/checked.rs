@@ -12,7 +12,7 @@ fn text_topic() -> Topic {
     defined("/text", STRING, "string data\n")
 }
 
-fn published(count: usize) -> Vec<String> {
+fn published_commands(count: usize) -> Vec<String> {
     vec![format!("publish /text 0 {GOOD}"); count]
 }
 
@@ -29,22 +29,22 @@ fn reading(robot: &str, base: &str, offered: Topic) -> World {
     let mut world = World::pair(robot, base);
     world.says(0, Event::Offered(offered));
     world.wants(1, "/text", true);
-    world.told(1);
+    world.take_commands(1);
     world
 }
 
 #[test]
-fn a_message_that_is_not_of_its_type_is_dropped_counted_and_told_once_in_a_while() {
+fn a_malformed_message_is_dropped_counted_and_rarely_logged() {
     let mut world = reading(ROBOT, BASE, text_topic());
     for _ in 0..5 {
         world.publishes(0, "/text", 0, BAD);
         world.publishes(0, "/text", 0, "x");
         world.publishes(0, "/text", 0, GOOD);
     }
-    assert_eq!(world.told(1), published(5));
+    assert_eq!(world.take_commands(1), published_commands(5));
     assert_eq!(malformed(&world, 1), 10);
     let words = ["/text: a message of 'robot' is dropped", "std_msgs/String: data: 9 bytes wanted"];
-    assert!(world.noticed(1, &words), "{:?}", world.notices(1));
+    assert!(world.has_notice(1, &words), "{:?}", world.notices(1));
     assert_eq!(world.notices(1).len(), 1);
     world.run(30 * SECOND);
     world.publishes(0, "/text", 0, "x");
@@ -53,7 +53,7 @@ fn a_message_that_is_not_of_its_type_is_dropped_counted_and_told_once_in_a_while
 }
 
 #[test]
-fn a_peer_that_lies_takes_nothing_from_another_on_the_same_topic() {
+fn malformed_messages_of_one_peer_do_not_affect_another() {
     let peer = |name: &str| {
         format!("name: {name}\npeers: {{ base: 10.0.0.3 }}\ntopics: {{ \"/**\": {{}} }}\n")
     };
@@ -64,11 +64,11 @@ fn a_peer_that_lies_takes_nothing_from_another_on_the_same_topic() {
     world.says(0, Event::Offered(lie));
     world.says(1, Event::Offered(text_topic()));
     world.wants(2, "/text", true);
-    world.told(2);
+    world.take_commands(2);
     world.publishes(0, "/text", 0, "x");
     world.publishes(1, "/text", 0, GOOD);
     world.publishes(1, "/text", 0, BAD);
-    let told = world.told(2);
+    let told = world.take_commands(2);
     let of_robot: Vec<_> = told.iter().filter(|it| it.starts_with("publish /text 1:")).collect();
     assert_eq!(of_robot, [&format!("publish /text 1:0 {GOOD}")], "{told:?}");
     let unchecked = world.sides[2].topics.unchecked().map(|it| it.peer).collect::<Vec<_>>();
@@ -81,10 +81,10 @@ fn a_peer_that_lies_takes_nothing_from_another_on_the_same_topic() {
     world.installed = Installed::new(vec![place.path().into()]);
     world.says(0, Event::Withdrawn { topic: "/text".into() });
     world.says(0, Event::Offered(Topic { definition: "uint8 data\n".into(), ..text_topic() }));
-    world.told(2);
+    world.take_commands(2);
     world.publishes(0, "/text", 0, "x");
     world.publishes(0, "/text", 0, GOOD);
-    assert_eq!(world.told(2), published(1));
+    assert_eq!(world.take_commands(2), published_commands(1));
 }
 
 #[test]
@@ -94,24 +94,25 @@ fn compressed_messages_are_checked_too() {
     world.publishes(0, "/text", 0, &"\0".repeat(5000));
     world.publishes(0, "/text", 0, GOOD);
     world.publishes(0, "/text", 0, BAD);
-    assert_eq!(world.told(1), published(1));
+    assert_eq!(world.take_commands(1), published_commands(1));
     assert_eq!(malformed(&world, 1), 2);
     assert!(
-        world.noticed(1, &["/text: a message of 'robot' is dropped", "4996 bytes are left over"])
+        world
+            .has_notice(1, &["/text: a message of 'robot' is dropped", "4996 bytes are left over"])
     );
 }
 
 #[test]
-fn translated_messages_count_as_well() {
+fn translated_messages_are_checked() {
     let mut world = reading(ROBOT, &format!("ros2: true\n{BASE}"), text_topic());
     world.publishes(0, "/text", 0, BAD);
     world.publishes(0, "/text", 0, GOOD);
-    assert_eq!(world.told(1), ["publish /text 0 \0\u{1}\0\0\u{3}\0\0\0hi\0"]);
+    assert_eq!(world.take_commands(1), ["publish /text 0 \0\u{1}\0\0\u{3}\0\0\0hi\0"]);
     assert_eq!(malformed(&world, 1), 1);
 }
 
 #[test]
-fn another_advertisement_leaves_no_gap_in_the_check() {
+fn a_new_advertisement_does_not_interrupt_the_check() {
     let mut world = reading(ROBOT, BASE, text_topic());
     let side = &mut world.sides[1];
     let key = ChannelKey {
@@ -137,12 +138,12 @@ fn another_advertisement_leaves_no_gap_in_the_check() {
     // The thread that reads definitions has not answered yet.
     side.on_remote(world.now, message(BAD));
     side.on_remote(world.now, message(GOOD));
-    assert_eq!(world.told(1), published(1));
+    assert_eq!(world.take_commands(1), published_commands(1));
     assert_eq!(malformed(&world, 1), 1);
 }
 
 #[test]
-fn malformed_messages_are_silence_to_a_watchdog() {
+fn malformed_messages_do_not_feed_a_watchdog() {
     let base = format!("{BASE}\nwatchdogs: {{ /text: 1s }}");
     let mut world = reading(ROBOT, &base, text_topic());
     world.publishes(0, "/text", 0, GOOD);
@@ -150,16 +151,16 @@ fn malformed_messages_are_silence_to_a_watchdog() {
         world.publishes(0, "/text", 0, BAD);
     }
     assert_eq!(
-        world.told(1),
-        [published(1), vec!["publish /text here:65 \0\0\0\0".into()]].concat()
+        world.take_commands(1),
+        [published_commands(1), vec!["publish /text here:65 \0\0\0\0".into()]].concat()
     );
 }
 
 #[test]
-fn a_topic_without_a_definition_is_passed_and_listed() {
+fn a_topic_without_a_definition_is_published_and_listed() {
     let mut world = reading(ROBOT, BASE, Topic { definition: "".into(), ..text_topic() });
     world.publishes(0, "/text", 0, BAD);
-    assert_eq!(world.told(1), [format!("publish /text 0 {BAD}")]);
+    assert_eq!(world.take_commands(1), [format!("publish /text 0 {BAD}")]);
     let all: Vec<_> = world.sides[1].topics.unchecked().collect();
     assert_eq!((all.len(), all[0].name, all[0].type_name), (1, "/text", STRING));
     assert!(all[0].doubt.contains("no definition"), "{all:?}");

@@ -39,31 +39,31 @@ fn read(message: &[u8]) -> (String, usize) {
     (frame, bytes)
 }
 
-fn named(frame: &str, bytes: usize) -> (String, usize) {
+fn frame_and_size(frame: &str, bytes: usize) -> (String, usize) {
     (frame.into(), bytes)
 }
 
 /// A robot that advertises topics, to which a base subscribes.
-fn offering(offered: &[Topic], lines: &str) -> World {
+fn world_with_topics(offered: &[Topic], lines: &str) -> World {
     let robot = format!("peers: {{ base: 10.0.0.2 }}\n{lines}");
     let mut world = World::pair(&robot, BASE);
     for topic in offered {
         world.says(0, Event::Offered(topic.clone()));
         world.wants(1, &topic.name, true);
     }
-    world.told(1);
+    world.take_commands(1);
     world
 }
 
 /// Publishes a message, and returns those that the base publishes.
-fn passed(world: &mut World, topic: &str, payload: &[u8]) -> Vec<(String, usize)> {
+fn publish_and_receive(world: &mut World, topic: &str, payload: &[u8]) -> Vec<(String, usize)> {
     let message = world.message(0, topic, 0, payload);
     world.sides[0].on_local(world.now, message);
     world.run(SECOND);
-    arrived(world)
+    arrived_frames(world)
 }
 
-fn arrived(world: &mut World) -> Vec<(String, usize)> {
+fn arrived_frames(world: &mut World) -> Vec<(String, usize)> {
     world.settle();
     let commands = std::mem::take(&mut world.sides[1].commands);
     let payload = |command| match command {
@@ -74,19 +74,31 @@ fn arrived(world: &mut World) -> Vec<(String, usize)> {
 }
 
 #[test]
-fn names_get_the_prefix_unless_the_topic_or_the_file_says_otherwise() {
+fn frame_names_get_the_prefix_by_default() {
     let topics = ["/scan", "/raw"].map(scans);
     let lines = format!("topics: {{ /scan: {{}}, /raw: {{ tf_prefix: false }} }}\n{PREFIX}");
-    let mut world = offering(&topics, &lines);
+    let mut world = world_with_topics(&topics, &lines);
     for (before, after) in [("laser", "r1/laser"), ("/laser", "r1/laser"), ("/map", "map")] {
-        assert_eq!(passed(&mut world, "/scan", &scan(before, 3)), [named(after, 3)]);
-        assert_eq!(passed(&mut world, "/raw", &scan(before, 3)), [named(before, 3)]);
+        assert_eq!(
+            publish_and_receive(&mut world, "/scan", &scan(before, 3)),
+            [frame_and_size(after, 3)]
+        );
+        assert_eq!(
+            publish_and_receive(&mut world, "/raw", &scan(before, 3)),
+            [frame_and_size(before, 3)]
+        );
     }
     for same in ["map", "", "r1/laser"] {
-        assert_eq!(passed(&mut world, "/scan", &scan(same, 3)), [named(same, 3)]);
+        assert_eq!(
+            publish_and_receive(&mut world, "/scan", &scan(same, 3)),
+            [frame_and_size(same, 3)]
+        );
     }
-    let mut plain = offering(&topics[..1], "topics: { /scan: {} }");
-    assert_eq!(passed(&mut plain, "/scan", &scan("/laser", 3)), [named("/laser", 3)]);
+    let mut plain = world_with_topics(&topics[..1], "topics: { /scan: {} }");
+    assert_eq!(
+        publish_and_receive(&mut plain, "/scan", &scan("/laser", 3)),
+        [frame_and_size("/laser", 3)]
+    );
     assert!(world.notices(0).is_empty() && plain.notices(0).is_empty());
 }
 
@@ -101,17 +113,17 @@ fn a_robot_knows_its_frames_without_the_prefix() {
             world.says(0, Event::Offered(topic.clone()));
             world.wants(1, &topic.name, true);
         }
-        world.told(1);
+        world.take_commands(1);
         let frames =
             [("r1/map", "map"), ("/r1/map", "map"), ("r2/map", "r2/map"), ("/map", "/map")];
         for (sent, known) in frames {
             for bytes in [3, 70_000, 3] {
-                let found = passed(&mut world, "/scan", &scan(sent, bytes));
-                assert_eq!(found, [named(known, bytes)], "{compression}");
+                let found = publish_and_receive(&mut world, "/scan", &scan(sent, bytes));
+                assert_eq!(found, [frame_and_size(known, bytes)], "{compression}");
             }
         }
-        let found = passed(&mut world, "/old", &scan("r1/map", 3));
-        assert_eq!(found, [named("r1/map", 3)], "without a definition");
+        let found = publish_and_receive(&mut world, "/old", &scan("r1/map", 3));
+        assert_eq!(found, [frame_and_size("r1/map", 3)], "without a definition");
     }
 }
 
@@ -119,55 +131,70 @@ fn a_robot_knows_its_frames_without_the_prefix() {
 fn topics_of_actions_keep_their_names() {
     let feedback = "/drive/_action/feedback";
     let lines = format!("topics: {{ \"/**\": {{}} }}\n{PREFIX}");
-    let mut world = offering(&[scans(feedback)], &lines);
-    assert_eq!(passed(&mut world, feedback, &scan("laser", 3)), [named("laser", 3)]);
+    let mut world = world_with_topics(&[scans(feedback)], &lines);
+    assert_eq!(
+        publish_and_receive(&mut world, feedback, &scan("laser", 3)),
+        [frame_and_size("laser", 3)]
+    );
 }
 
 #[test]
 fn a_compressed_message_has_the_new_names() {
     let lines = format!("topics: {{ /scan: {{ compression: zstd }} }}\n{PREFIX}");
-    let mut world = offering(&[scans("/scan")], &lines);
+    let mut world = world_with_topics(&[scans("/scan")], &lines);
     for bytes in [3, 1000] {
-        assert_eq!(passed(&mut world, "/scan", &scan("laser", bytes)), [named("r1/laser", bytes)]);
+        assert_eq!(
+            publish_and_receive(&mut world, "/scan", &scan("laser", bytes)),
+            [frame_and_size("r1/laser", bytes)]
+        );
     }
 }
 
 #[test]
-fn without_a_usable_definition_messages_stay_and_a_notice_says_so() {
+fn messages_without_a_definition_are_unchanged_with_a_notice() {
     let unknown = topic("/scan", SCAN);
     let lines = format!("topics: {{ \"/**\": {{}} }}\n{PREFIX}");
-    let mut world = offering(std::slice::from_ref(&unknown), &lines);
+    let mut world = world_with_topics(std::slice::from_ref(&unknown), &lines);
     for _ in 0..2 {
-        assert_eq!(passed(&mut world, "/scan", &scan("laser", 3)), [named("laser", 3)]);
+        assert_eq!(
+            publish_and_receive(&mut world, "/scan", &scan("laser", 3)),
+            [frame_and_size("laser", 3)]
+        );
     }
     let words = ["/scan of 'robot'", "without the prefix of tf", "no definition of a/Scan"];
-    assert!(world.noticed(0, &words), "{:?}", world.notices(0));
+    assert!(world.has_notice(0, &words), "{:?}", world.notices(0));
     assert_eq!(world.notices(0).len(), 1);
     // The gateway finds the definition later.
     let found = Topic { type_hash: unknown.type_hash, ..scans("/scan") };
     world.says(0, Event::Offered(found.clone()));
-    assert_eq!(passed(&mut world, "/scan", &scan("laser", 3)), [named("laser", 3)]);
-    assert!(world.noticed(0, &["has the hash", "hash-of-a/Scan"]), "{:?}", world.notices(0));
+    assert_eq!(
+        publish_and_receive(&mut world, "/scan", &scan("laser", 3)),
+        [frame_and_size("laser", 3)]
+    );
+    assert!(world.has_notice(0, &["has the hash", "hash-of-a/Scan"]), "{:?}", world.notices(0));
     assert_eq!(world.notices(0).len(), 1, "the former notice is no longer true");
 }
 
 #[test]
-fn a_message_that_cannot_be_read_stays_and_a_notice_says_why() {
+fn an_unreadable_message_is_unchanged_with_a_notice() {
     let lines = format!("topics: {{ /scan: {{}} }}\n{PREFIX}");
-    let mut world = offering(&[scans("/scan")], &lines);
+    let mut world = world_with_topics(&[scans("/scan")], &lines);
     world.sides[0].on_local(world.now, message("/scan", 0, &[0; 13]));
     world.settle();
     let words = ["/scan of 'robot'", "without the prefix of tf", "header.frame_id: 4 bytes wanted"];
-    assert!(world.noticed(0, &words), "{:?}", world.notices(0));
-    assert!(world.noticed(1, &["/scan", "malformed"]), "the peer drops it");
-    assert_eq!(passed(&mut world, "/scan", &scan("laser", 3)), [named("r1/laser", 3)]);
+    assert!(world.has_notice(0, &words), "{:?}", world.notices(0));
+    assert!(world.has_notice(1, &["/scan", "malformed"]), "the peer drops it");
+    assert_eq!(
+        publish_and_receive(&mut world, "/scan", &scan("laser", 3)),
+        [frame_and_size("r1/laser", 3)]
+    );
 }
 
 #[test]
-fn large_messages_are_for_the_codec_and_later_ones_follow_them() {
+fn the_codec_renames_large_and_all_later_messages() {
     let lines = format!("topics: {{ \"/**\": {{}} }}\n{PREFIX}");
     let strings = defined("/text", STRING, "string data\n");
-    let mut world = offering(&[scans("/scan"), strings], &lines);
+    let mut world = world_with_topics(&[scans("/scan"), strings], &lines);
     let mut jobs = |topic: &str, payload: &[u8]| {
         let side = &mut world.sides[0];
         side.on_local(world.now, message(topic, 0, payload));
@@ -180,8 +207,11 @@ fn large_messages_are_for_the_codec_and_later_ones_follow_them() {
     let text = [&70_000_u32.to_le_bytes()[..], &[b'a'; 70_000]].concat();
     assert_eq!(jobs("/text", &text), 0, "a type without frames");
     world.run(SECOND);
-    world.told(1);
-    assert_eq!(passed(&mut world, "/scan", &scan("laser", 80_000)), [named("r1/laser", 80_000)]);
+    world.take_commands(1);
+    assert_eq!(
+        publish_and_receive(&mut world, "/scan", &scan("laser", 80_000)),
+        [frame_and_size("r1/laser", 80_000)]
+    );
 }
 
 #[test]
@@ -190,7 +220,7 @@ fn a_kept_message_is_sent_once_under_each_name() {
         format!("peers: {{ base: 10.0.0.2 }}\ntopics: {{ /scan: {{}} }}\ntf: {{ {prefix} }}")
     };
     let mut world =
-        offering(&[latched_scans("/scan")], "topics: { /scan: {} }\ntf: { prefix: r1/ }");
+        world_with_topics(&[latched_scans("/scan")], "topics: { /scan: {} }\ntf: { prefix: r1/ }");
     let again = |world: &mut World| {
         let Event::Message { origin, .. } = world.message(0, "/scan", 0, &scan("laser", 3)) else {
             panic!("no message")
@@ -209,26 +239,26 @@ fn a_kept_message_is_sent_once_under_each_name() {
     let first = again(&mut world);
     assert_eq!(first.iter().map(|it| &*it.0).collect::<Vec<_>>(), ["r1/laser"]);
     assert_eq!(again(&mut world), [], "it is a repetition");
-    world.told(0);
+    world.take_commands(0);
 
     world.reload(0, &lines("prefix: r2/"));
-    assert_eq!(world.told(0), ["unsubscribe /scan", "subscribe /scan"]);
+    assert_eq!(world.take_commands(0), ["unsubscribe /scan", "subscribe /scan"]);
     let second = again(&mut world);
     assert_eq!(second.iter().map(|it| &*it.0).collect::<Vec<_>>(), ["r2/laser"]);
     assert_ne!(first[0].1.identity, second[0].1.identity, "subscribers get it again");
 
     world.reload(0, &lines("prefix: r2/, frames: [odom]"));
-    assert!(world.told(0).is_empty(), "the names are the same");
+    assert!(world.take_commands(0).is_empty(), "the names are the same");
     let off = lines("prefix: r2/").replace("/scan: {}", "/scan: { tf_prefix: false }");
     world.reload(0, &off);
-    assert_eq!(world.told(0), ["unsubscribe /scan", "subscribe /scan"]);
+    assert_eq!(world.take_commands(0), ["unsubscribe /scan", "subscribe /scan"]);
     assert_eq!(again(&mut world)[0].0, "laser");
 }
 
 #[test]
 fn a_kept_message_that_returns_from_the_codec_with_former_names_is_dropped() {
     let mut world =
-        offering(&[latched_scans("/scan")], "topics: { /scan: {} }\ntf: { prefix: r1/ }");
+        world_with_topics(&[latched_scans("/scan")], "topics: { /scan: {} }\ntf: { prefix: r1/ }");
     let large = scan("laser", 70_000);
     let message = world.message(0, "/scan", 0, &large);
     world.sides[0].on_local(world.now, message);
@@ -241,6 +271,9 @@ fn a_kept_message_that_returns_from_the_codec_with_former_names_is_dropped() {
             world.sides[0].on_codec(world.now, done);
         }
     }
-    assert!(arrived(&mut world).is_empty());
-    assert_eq!(passed(&mut world, "/scan", &large), [named("r2/laser", 70_000)]);
+    assert!(arrived_frames(&mut world).is_empty());
+    assert_eq!(
+        publish_and_receive(&mut world, "/scan", &large),
+        [frame_and_size("r2/laser", 70_000)]
+    );
 }

@@ -21,12 +21,12 @@ fn request(goal: &[u8; 16], rest: &[u8]) -> Bytes {
 
 const ONE: &[u8; 16] = b"goal-number-one!";
 
-fn called(world: &mut World, service: &str, call: u64, request: Bytes) {
+fn call_service(world: &mut World, service: &str, call: u64, request: Bytes) {
     world.says(1, Event::Called { service: service.into(), call, request });
 }
 
 fn cancels(world: &mut World, goal: &[u8; 16], call: u64) {
-    called(world, CANCEL, call, request(goal, &[0; 8]));
+    call_service(world, CANCEL, call, request(goal, &[0; 8]));
 }
 
 fn answers(world: &mut World, service: &str, call: u64, response: &'static str) {
@@ -53,7 +53,7 @@ fn offers(world: &mut World) {
     }
 }
 
-fn acting() -> World {
+fn world_with_action() -> World {
     let mut world = World::pair(SERVER, CLIENT);
     offers(&mut world);
     world.run(SECOND);
@@ -61,7 +61,7 @@ fn acting() -> World {
     world
 }
 
-fn cut(world: &mut World, is_cut: bool) {
+fn cut_link(world: &mut World, is_cut: bool) {
     world.sides.iter_mut().for_each(|side| side.deaf = is_cut);
 }
 
@@ -72,14 +72,14 @@ fn calls(world: &mut World, side: usize) -> Vec<String> {
 }
 
 #[test]
-fn a_cancellation_waits_for_the_end_of_an_outage() {
-    let mut world = acting();
-    cut(&mut world, true);
+fn a_cancellation_is_kept_during_an_outage() {
+    let mut world = world_with_action();
+    cut_link(&mut world, true);
     world.run(SECOND);
     cancels(&mut world, ONE, 7);
     world.run(20 * SECOND);
     assert!(dealings(&mut world, 1).is_empty(), "it is not given up");
-    cut(&mut world, false);
+    cut_link(&mut world, false);
     world.run(3 * SECOND);
     assert_eq!(calls(&mut world, 0), [format!("call {CANCEL} 1 goal-number-one! 86400s")]);
     answers(&mut world, CANCEL, 1, "cancelling");
@@ -88,13 +88,13 @@ fn a_cancellation_waits_for_the_end_of_an_outage() {
 
 #[test]
 fn a_goal_that_is_refused_after_an_outage_never_starts() {
-    let mut world = acting();
-    cut(&mut world, true);
-    called(&mut world, GOAL, 7, request(ONE, b"far"));
+    let mut world = world_with_action();
+    cut_link(&mut world, true);
+    call_service(&mut world, GOAL, 7, request(ONE, b"far"));
     world.run(8 * SECOND);
     let failed = dealings(&mut world, 1);
     assert_eq!(failed, [format!("fail {GOAL} 7 no response of {GOAL} from 'robot' within 5 s")]);
-    cut(&mut world, false);
+    cut_link(&mut world, false);
     world.run(3 * SECOND);
     // Its server may have it, for all that the client's robot knows.
     assert_eq!(calls(&mut world, 0), [format!("call {CANCEL} 1 goal-number-one! 86400s")]);
@@ -105,8 +105,8 @@ fn a_goal_that_is_refused_after_an_outage_never_starts() {
 
 #[test]
 fn a_goal_whose_response_is_late_is_cancelled() {
-    let mut world = acting();
-    called(&mut world, GOAL, 7, request(ONE, b"far"));
+    let mut world = world_with_action();
+    call_service(&mut world, GOAL, 7, request(ONE, b"far"));
     assert_eq!(calls(&mut world, 0), [format!("call {GOAL} 1 goal-number-one!far 5s")]);
     world.run(6 * SECOND);
     assert!(dealings(&mut world, 1)[0].starts_with(&format!("fail {GOAL} 7")));
@@ -116,12 +116,12 @@ fn a_goal_whose_response_is_late_is_cancelled() {
 }
 
 #[test]
-fn after_a_restart_of_the_robot_results_and_cancellations_are_asked_for_again() {
-    let mut world = acting();
-    called(&mut world, RESULT, 1, request(ONE, b""));
+fn after_a_restart_of_the_robot_pending_goal_calls_are_repeated() {
+    let mut world = world_with_action();
+    call_service(&mut world, RESULT, 1, request(ONE, b""));
     cancels(&mut world, ONE, 2);
     cancels(&mut world, &[0; 16], 3);
-    called(&mut world, GOAL, 4, request(b"goal-number-two!", b"far"));
+    call_service(&mut world, GOAL, 4, request(b"goal-number-two!", b"far"));
     assert_eq!(calls(&mut world, 0).len(), 4);
     world.restart(0);
     world.run(SECOND);
@@ -148,9 +148,9 @@ fn after_a_restart_of_the_robot_results_and_cancellations_are_asked_for_again() 
 }
 
 #[test]
-fn a_result_is_asked_for_again_when_its_server_returns() {
-    let mut world = acting();
-    called(&mut world, RESULT, 1, request(ONE, b""));
+fn a_result_request_is_repeated_when_its_server_returns() {
+    let mut world = world_with_action();
+    call_service(&mut world, RESULT, 1, request(ONE, b""));
     assert_eq!(calls(&mut world, 0).len(), 1);
     for name in [GOAL, CANCEL, RESULT] {
         world.says(0, Event::ServiceWithdrawn { service: name.into() });
@@ -165,15 +165,15 @@ fn a_result_is_asked_for_again_when_its_server_returns() {
     assert_eq!(dealings(&mut world, 1).last().unwrap(), &format!("answer {RESULT} 1 there"));
 }
 
-fn interrupted(world: &mut World, service: &str, call: u64, request: Bytes) {
+fn interrupt_call(world: &mut World, service: &str, call: u64, request: Bytes) {
     world.says(1, Event::Interrupted { service: service.into(), call, request });
 }
 
 #[test]
 fn after_a_restart_of_the_client_s_robot_its_calls_about_goals_are_answered() {
-    let mut world = acting();
-    interrupted(&mut world, RESULT, 1, request(ONE, b""));
-    interrupted(&mut world, CANCEL, 2, request(ONE, &[0; 8]));
+    let mut world = world_with_action();
+    interrupt_call(&mut world, RESULT, 1, request(ONE, b""));
+    interrupt_call(&mut world, CANCEL, 2, request(ONE, &[0; 8]));
     let first = |service, id| format!("call {service} {id} goal-number-one! 86400s");
     assert_eq!(calls(&mut world, 0), [first(RESULT, 1), first(CANCEL, 2)]);
     answers(&mut world, RESULT, 1, "there");
@@ -182,11 +182,11 @@ fn after_a_restart_of_the_client_s_robot_its_calls_about_goals_are_answered() {
     assert_eq!(dealings(&mut world, 1), answered);
 
     // Several goals: this may have been done.
-    interrupted(&mut world, CANCEL, 3, request(&[0; 16], &[0; 8]));
+    interrupt_call(&mut world, CANCEL, 3, request(&[0; 16], &[0; 8]));
     assert_eq!(dealings(&mut world, 1), [format!("fail {CANCEL} 3 'base' has restarted")]);
 
     // A goal is refused and cancelled when the server's robot no longer has its call.
-    interrupted(&mut world, GOAL, 4, request(ONE, b""));
+    interrupt_call(&mut world, GOAL, 4, request(ONE, b""));
     world.run(4 * SECOND);
     assert!(dealings(&mut world, 1).is_empty() && calls(&mut world, 0).is_empty());
     world.run(2 * SECOND);
@@ -196,12 +196,12 @@ fn after_a_restart_of_the_client_s_robot_its_calls_about_goals_are_answered() {
 }
 
 #[test]
-fn a_result_is_asked_for_again_after_an_error() {
-    let mut world = acting();
-    called(&mut world, RESULT, 1, request(ONE, b""));
+fn a_result_request_is_repeated_after_an_error() {
+    let mut world = world_with_action();
+    call_service(&mut world, RESULT, 1, request(ONE, b""));
     let outcome = Err("the server left before it answered".into());
     world.says(0, Event::Answered { service: RESULT.into(), call: 1, outcome });
-    assert!(world.noticed(1, &[RESULT, "'robot'", "again", "the server left"]));
+    assert!(world.has_notice(1, &[RESULT, "'robot'", "again", "the server left"]));
     world.sweep(1);
     world.run(SECOND);
     let again = [1, 2].map(|call| format!("call {RESULT} {call} goal-number-one! 86400s"));
@@ -211,17 +211,17 @@ fn a_result_is_asked_for_again_after_an_error() {
 }
 
 #[test]
-fn a_cancellation_precedes_other_calls_and_is_not_kept_out_by_them() {
-    let mut world = acting();
+fn a_cancellation_precedes_other_calls() {
+    let mut world = world_with_action();
     for call in 1..MAX_PENDING_PER_PEER as u64 {
         let service = if call % 2 == 0 { "/slow" } else { RESULT };
-        called(&mut world, service, call, request(ONE, b""));
+        call_service(&mut world, service, call, request(ONE, b""));
     }
     assert_eq!(calls(&mut world, 0).len(), MAX_PENDING_PER_PEER - 1);
-    cut(&mut world, true);
-    called(&mut world, "/slow", 100, Bytes::new());
+    cut_link(&mut world, true);
+    call_service(&mut world, "/slow", 100, Bytes::new());
     cancels(&mut world, ONE, 101);
-    cut(&mut world, false);
+    cut_link(&mut world, false);
     world.run(2 * SECOND);
     let calls = calls(&mut world, 0);
     assert!(calls[0].starts_with(&format!("call {CANCEL} ")), "{calls:?}");

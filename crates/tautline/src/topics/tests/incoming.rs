@@ -21,7 +21,7 @@ fn plain_team() -> World {
 }
 
 #[test]
-fn names_are_mapped_and_only_those_accepted_are_taken() {
+fn names_are_mapped_and_only_accepted_topics_are_published() {
     let base = "peers:\n  robot:\n    address: 10.0.0.1\n    prefix: /robot\n    \
                 remap: { /scan: /front/scan }\n    accept: [/scan, \"/camera/**\"]";
     let mut world = World::pair(ROBOT, base);
@@ -29,11 +29,11 @@ fn names_are_mapped_and_only_those_accepted_are_taken() {
         world.says(0, Event::Offered(topic(name, STRING)));
     }
     let expected = ["/robot/front/scan", "/robot/camera/image"];
-    assert_eq!(world.told(1), expected.map(|name| format!("advertise {name} {STRING}")));
+    assert_eq!(world.take_commands(1), expected.map(|name| format!("advertise {name} {STRING}")));
     world.wants(1, "/robot/front/scan", true);
-    assert_eq!(world.told(0), ["subscribe /scan"]);
+    assert_eq!(world.take_commands(0), ["subscribe /scan"]);
     world.publishes(0, "/scan", 0, "hello");
-    assert_eq!(world.told(1), ["publish /robot/front/scan 0 hello"]);
+    assert_eq!(world.take_commands(1), ["publish /robot/front/scan 0 hello"]);
 }
 
 #[test]
@@ -51,23 +51,23 @@ fn no_topic_is_published_under_the_prefix_of_another_peer() {
     }
     // `accept` names /other, which the file itself renames, and /b/named.
     let taken = ["/a/b/y", "/a/b/named"].map(|name| format!("advertise {name} {STRING}"));
-    assert_eq!(world.told(2), taken);
+    assert_eq!(world.take_commands(2), taken);
     let words = ["/b/x", "would be /a/b/x", "under the prefix /a/b of 'robot2'"];
-    assert!(world.noticed(2, &words), "{:?}", world.notices(2));
-    assert!(world.noticed(0, &words), "{:?}", world.notices(0));
+    assert!(world.has_notice(2, &words), "{:?}", world.notices(2));
+    assert!(world.has_notice(0, &words), "{:?}", world.notices(0));
     world.says(1, Event::Offered(topic("/x", STRING)));
-    assert_eq!(world.told(2), [format!("advertise /a/b/x {STRING}")]);
+    assert_eq!(world.take_commands(2), [format!("advertise /a/b/x {STRING}")]);
     // The other peer gets another prefix, and the first one again.
     world.says(1, Event::Withdrawn { topic: "/x".into() });
-    world.told(2);
+    world.take_commands(2);
     world.reload(2, &base(", remap: { /other: /b/y }", "/c"));
-    assert_eq!(world.told(2), [format!("advertise /a/b/x {STRING}")]);
-    assert!(!world.noticed(2, &["/b/x"]), "{:?}", world.notices(2));
+    assert_eq!(world.take_commands(2), [format!("advertise /a/b/x {STRING}")]);
+    assert!(!world.has_notice(2, &["/b/x"]), "{:?}", world.notices(2));
     world.wants(2, "/a/b/x", true);
-    assert!(!world.noticed(0, &["/b/x"]), "{:?}", world.notices(0));
+    assert!(!world.has_notice(0, &["/b/x"]), "{:?}", world.notices(0));
     world.wants(2, "/a/b/x", false);
     world.reload(2, &base(", remap: { /other: /b/y }", "/a/b"));
-    assert_eq!(world.told(2), ["unadvertise /a/b/x"]);
+    assert_eq!(world.take_commands(2), ["unadvertise /a/b/x"]);
 }
 
 #[test]
@@ -84,7 +84,7 @@ fn a_publication_is_alive_while_a_publisher_and_its_peer_are() {
     };
     world.says(0, Event::Offered(leased(false)));
     assert_eq!((last(&world).lost, last(&world).lease), (false, Some(crate::limits::MIN_LEASE)));
-    assert!(world.noticed(1, &["/state", "lease of 1ms", "100ms"]), "{:?}", world.notices(1));
+    assert!(world.has_notice(1, &["/state", "lease of 1ms", "100ms"]), "{:?}", world.notices(1));
     for lost in [true, false] {
         world.says(0, Event::Offered(leased(lost)));
         assert_eq!(last(&world).lost, lost);
@@ -124,27 +124,31 @@ fn a_definition_of_another_hash_is_not_used_and_is_reported_once() {
     };
     assert_eq!(*topic, Topic { definition: "".into(), ..honest.clone() });
     let words = ["/map of 'robot'", STRING, &honest.type_hash, "it is not used"];
-    assert!(world.noticed(1, &words), "{:?}", world.notices(1));
+    assert!(world.has_notice(1, &words), "{:?}", world.notices(1));
     world.wants(1, "/map", true);
-    world.told(0);
+    world.take_commands(0);
     world.publishes(0, "/map", 0, "hello");
-    assert_eq!(world.told(1).last().unwrap(), "publish /map 0 hello", "bytes pass as they are");
+    assert_eq!(
+        world.take_commands(1).last().unwrap(),
+        "publish /map 0 hello",
+        "bytes pass as they are"
+    );
     assert_eq!(world.notices(1).len(), 1);
 }
 
 #[test]
-fn no_peer_takes_away_what_is_known_of_a_type() {
+fn no_peer_can_remove_a_definition() {
     let mut world = plain_team();
     let honest = defined("/tf", STRING, "string data\n");
     world.says(0, Event::Offered(honest.clone()));
-    world.told(2);
+    world.take_commands(2);
     // Another text with the same md5, no text, or no hash.
     let commented = Topic { definition: "string data # x\n".into(), ..honest.clone() };
     let bare = Topic { definition: "".into(), ..honest.clone() };
     let nameless = Topic { type_hash: String::new(), ..bare.clone() };
     for other in [commented, bare, nameless] {
         world.says(1, Event::Offered(other));
-        assert!(world.told(2).is_empty());
+        assert!(world.take_commands(2).is_empty());
         assert_eq!(world.sides[2].topics.imports.publications.get("/tf").unwrap().topic, honest);
     }
 }
@@ -165,8 +169,8 @@ fn the_definitions_of_one_peer_take_a_bounded_memory() {
         world.sides[1].topics.imports.catalog.iter().map(|(_, it)| it.topic.definition.len());
     let kept: usize = kept.sum();
     assert!((3 << 20..=4 << 20).contains(&kept), "{kept}");
-    assert_eq!(world.told(1).len(), 6, "all are published");
-    assert!(world.noticed(1, &["/x4", "is ignored", "4194304"]), "{:?}", world.notices(1));
+    assert_eq!(world.take_commands(1).len(), 6, "all are published");
+    assert!(world.has_notice(1, &["/x4", "is ignored", "4194304"]), "{:?}", world.notices(1));
 }
 
 #[test]
@@ -174,21 +178,21 @@ fn two_peers_may_publish_one_topic_of_one_type() {
     let mut world = plain_team();
     world.says(0, Event::Offered(topic("/tf", STRING)));
     world.says(1, Event::Offered(topic("/tf", STRING)));
-    assert_eq!(world.told(2), [format!("advertise /tf {STRING}")], "once");
+    assert_eq!(world.take_commands(2), [format!("advertise /tf {STRING}")], "once");
     world.wants(2, "/tf", true);
     assert_eq!(
-        (world.told(0), world.told(1)),
+        (world.take_commands(0), world.take_commands(1)),
         (vec!["subscribe /tf".into()], vec!["subscribe /tf".into()])
     );
     world.publishes(0, "/tf", 5, "one");
     world.publishes(1, "/tf", 5, "two");
-    let told = world.told(2);
+    let told = world.take_commands(2);
     assert_eq!(told.len(), 2);
     assert_ne!(told[0].replace("one", ""), told[1].replace("two", ""), "publishers are told apart");
     world.says(0, Event::Withdrawn { topic: "/tf".into() });
-    assert!(world.told(2).is_empty(), "one is left");
+    assert!(world.take_commands(2).is_empty(), "one is left");
     world.says(1, Event::Withdrawn { topic: "/tf".into() });
-    assert_eq!(world.told(2), ["unadvertise /tf"]);
+    assert_eq!(world.take_commands(2), ["unadvertise /tf"]);
 }
 
 #[test]
@@ -204,40 +208,40 @@ fn one_latched_publisher_of_several_peers_makes_the_topic_latched() {
 }
 
 #[test]
-fn another_type_under_a_taken_name_is_refused_at_both_ends_with_both_names() {
+fn a_conflicting_type_is_refused_at_both_ends_with_both_names() {
     let mut world = plain_team();
     world.says(0, Event::Offered(topic("/tf", STRING)));
     world.wants(2, "/tf", true);
     world.says(1, Event::Offered(topic("/tf", "std_msgs/Header")));
     let words = ["/tf", "'base'", "'robot1'", "'robot2'", STRING, "std_msgs/Header", "hash-of-"];
-    assert!(world.noticed(2, &words), "{:?}", world.notices(2));
-    assert!(world.noticed(1, &words), "{:?}", world.notices(1));
+    assert!(world.has_notice(2, &words), "{:?}", world.notices(2));
+    assert!(world.has_notice(1, &words), "{:?}", world.notices(1));
     assert!(world.notices(0).is_empty(), "{:?}", world.notices(0));
-    assert_eq!(world.told(2), [format!("advertise /tf {STRING}")]);
-    assert!(world.told(1).is_empty(), "not read");
+    assert_eq!(world.take_commands(2), [format!("advertise /tf {STRING}")]);
+    assert!(world.take_commands(1).is_empty(), "not read");
     world.publishes(0, "/tf", 0, "one");
-    assert_eq!(world.told(2), ["publish /tf 0 one"]);
+    assert_eq!(world.take_commands(2), ["publish /tf 0 one"]);
     // The name is free once the first gives it up.
     world.says(0, Event::Withdrawn { topic: "/tf".into() });
-    assert_eq!(world.told(2), ["unadvertise /tf", "advertise /tf std_msgs/Header"]);
+    assert_eq!(world.take_commands(2), ["unadvertise /tf", "advertise /tf std_msgs/Header"]);
     world.wants(2, "/tf", true);
-    assert_eq!(world.told(1), ["subscribe /tf"]);
+    assert_eq!(world.take_commands(1), ["subscribe /tf"]);
 }
 
 #[test]
-fn a_peer_that_changes_its_type_is_refused_while_another_has_the_name() {
+fn a_peer_with_a_changed_type_is_refused_while_another_publishes() {
     let mut world = plain_team();
     world.says(0, Event::Offered(topic("/tf", STRING)));
     world.says(1, Event::Offered(topic("/tf", STRING)));
     world.wants(2, "/tf", true);
-    world.told(1);
+    world.take_commands(1);
     world.says(1, Event::Offered(topic("/tf", "std_msgs/Header")));
-    assert_eq!(world.told(1), ["unsubscribe /tf"]);
-    world.told(2);
+    assert_eq!(world.take_commands(1), ["unsubscribe /tf"]);
+    world.take_commands(2);
     world.publishes(1, "/tf", 0, "of another type");
-    assert!(world.told(2).is_empty());
+    assert!(world.take_commands(2).is_empty());
     world.publishes(0, "/tf", 0, "one");
-    assert_eq!(world.told(2), ["publish /tf 0 one"]);
+    assert_eq!(world.take_commands(2), ["publish /tf 0 one"]);
 }
 
 #[test]
@@ -246,8 +250,12 @@ fn two_topics_of_one_peer_that_get_one_name_are_not_mixed() {
     let mut world = World::pair(ROBOT, base);
     world.says(0, Event::Offered(topic("/scan", STRING)));
     world.says(0, Event::Offered(topic("/laser", "std_msgs/Header")));
-    assert_eq!(world.told(1), [format!("advertise /laser {STRING}")]);
-    assert!(world.noticed(0, &["/laser", "'base'", "std_msgs/Header"]), "{:?}", world.notices(0));
+    assert_eq!(world.take_commands(1), [format!("advertise /laser {STRING}")]);
+    assert!(
+        world.has_notice(0, &["/laser", "'base'", "std_msgs/Header"]),
+        "{:?}",
+        world.notices(0)
+    );
 }
 
 #[test]
@@ -257,8 +265,8 @@ fn a_refusal_of_the_local_middleware_reaches_the_offering_peer() {
     let reason = "a local node has it as std_msgs/Header";
     world.says(2, Event::Refused { topic: "/tf".into(), reason: reason.into() });
     let words = ["/tf", "'base'", reason];
-    assert!(world.noticed(0, &words), "{:?}", world.notices(0));
-    assert!(world.noticed(2, &words), "{:?}", world.notices(2));
+    assert!(world.has_notice(0, &words), "{:?}", world.notices(0));
+    assert!(world.has_notice(2, &words), "{:?}", world.notices(2));
     assert!(world.notices(1).is_empty());
 }
 
@@ -268,19 +276,19 @@ fn listening() -> World {
     world.says(0, Event::Offered(topic("/odom", STRING)));
     world.says(0, Event::Offered(topic("/scan", STRING)));
     world.wants(1, "/scan", true);
-    world.told(0);
-    world.told(1);
+    world.take_commands(0);
+    world.take_commands(1);
     world
 }
 
 #[test]
-fn a_peer_that_restarts_without_a_topic_loses_it_after_a_while() {
+fn a_topic_that_a_restarted_peer_lacks_is_removed_later() {
     let mut world = listening();
     world.restart(0);
     world.run(2 * SECOND);
-    assert!(world.told(1).is_empty(), "it may offer it again");
+    assert!(world.take_commands(1).is_empty(), "it may offer it again");
     world.run(REOFFER_GRACE + 2 * SECOND);
-    let mut told = world.told(1);
+    let mut told = world.take_commands(1);
     told.sort();
     assert_eq!(told, ["unadvertise /odom", "unadvertise /scan"]);
 }
@@ -292,18 +300,18 @@ fn a_peer_that_restarts_continues_under_other_numbers_without_a_gap_in_the_adver
     world.run(2 * SECOND);
     // In another order, so that each number belongs to another topic.
     world.says(0, Event::Offered(topic("/scan", STRING)));
-    assert_eq!(world.told(0), ["subscribe /scan"], "it is still wanted");
+    assert_eq!(world.take_commands(0), ["subscribe /scan"], "it is still wanted");
     world.publishes(0, "/scan", 0, "hello");
-    assert_eq!(world.told(1), ["publish /scan 0 hello"]);
+    assert_eq!(world.take_commands(1), ["publish /scan 0 hello"]);
     world.says(0, Event::Offered(topic("/odom", STRING)));
     world.run(REOFFER_GRACE + 2 * SECOND);
-    assert!(world.told(1).is_empty(), "neither has left");
+    assert!(world.take_commands(1).is_empty(), "neither has left");
     // A topic that is not advertised again leaves, although its number is in use.
     world.restart(0);
     world.run(2 * SECOND);
     world.says(0, Event::Offered(topic("/odom", STRING)));
     world.run(REOFFER_GRACE + 2 * SECOND);
-    assert_eq!(world.told(1), ["unadvertise /scan"]);
+    assert_eq!(world.take_commands(1), ["unadvertise /scan"]);
 }
 
 #[test]
@@ -314,8 +322,8 @@ fn a_peer_that_restarts_and_offers_the_same_is_not_noticed_locally() {
     world.says(0, Event::Offered(topic("/odom", STRING)));
     world.says(0, Event::Offered(topic("/scan", STRING)));
     world.run(REOFFER_GRACE + 2 * SECOND);
-    assert!(world.told(1).is_empty());
-    assert_eq!(world.told(0), ["subscribe /scan"]);
+    assert!(world.take_commands(1).is_empty());
+    assert_eq!(world.take_commands(0), ["subscribe /scan"]);
 }
 
 #[test]
@@ -323,7 +331,7 @@ fn a_number_of_an_earlier_session_is_not_used_for_its_new_topic() {
     let base = "peers: { robot: { address: 10.0.0.1, accept: [/odom, /scan] } }";
     let mut world = World::pair(ROBOT, base);
     world.says(0, Event::Offered(topic("/scan", STRING)));
-    world.told(1);
+    world.take_commands(1);
     world.restart(0);
     world.run(2 * SECOND);
     // The number of /scan now belongs to /secret, which the base does not accept. Until its
@@ -333,10 +341,10 @@ fn a_number_of_an_earlier_session_is_not_used_for_its_new_topic() {
     world.wants(1, "/scan", true);
     world.sides[0].deaf = false;
     world.run(SECOND);
-    assert!(world.told(0).is_empty(), "nobody wants /secret");
+    assert!(world.take_commands(0).is_empty(), "nobody wants /secret");
     world.wants(1, "/scan", false);
     world.wants(1, "/scan", true);
-    assert!(world.told(0).is_empty(), "nobody wants /secret");
+    assert!(world.take_commands(0).is_empty(), "nobody wants /secret");
     world.says(0, Event::Offered(topic("/scan", STRING)));
     assert!(world.notices(0).is_empty() && world.notices(1).is_empty());
 }
@@ -346,24 +354,24 @@ fn when_the_receiver_restarts_the_source_stops_reading_until_it_wants_again() {
     let mut world = listening();
     world.restart(1);
     world.run(LINGERED);
-    assert_eq!(world.told(0), ["unsubscribe /scan"], "/odom was not read");
-    let mut told = world.told(1);
+    assert_eq!(world.take_commands(0), ["unsubscribe /scan"], "/odom was not read");
+    let mut told = world.take_commands(1);
     told.sort();
     assert_eq!(told, ["/odom", "/scan"].map(|name| format!("advertise {name} {STRING}")));
     world.wants(1, "/scan", true);
-    assert_eq!(world.told(0), ["subscribe /scan"]);
+    assert_eq!(world.take_commands(0), ["subscribe /scan"]);
 }
 
 #[test]
-fn a_receiver_that_restarts_and_wants_the_same_is_no_news_to_the_sources_ros() {
+fn a_restarted_receiver_causes_no_change_at_the_source() {
     let mut world = listening();
     world.restart(1);
     world.run(2 * SECOND);
     world.wants(1, "/scan", true);
     world.publishes(0, "/scan", 0, "on");
-    assert_eq!(world.told(1).last().map(String::as_str), Some("publish /scan 0 on"));
+    assert_eq!(world.take_commands(1).last().map(String::as_str), Some("publish /scan 0 on"));
     world.run(LINGERED);
-    assert!(world.told(0).is_empty());
+    assert!(world.take_commands(0).is_empty());
 }
 
 #[test]
@@ -374,11 +382,11 @@ fn a_peer_that_was_out_of_reach_continues_as_before() {
     world.sides[0].deaf = false;
     world.run(5 * SECOND);
     world.publishes(0, "/scan", 0, "hello");
-    assert_eq!(world.told(1), ["publish /scan 0 hello"]);
-    assert!(world.told(0).is_empty());
+    assert_eq!(world.take_commands(1), ["publish /scan 0 hello"]);
+    assert!(world.take_commands(0).is_empty());
 }
 
-fn offered(peer: u32, channel: u64, name: &str) -> tautline_proto::Event {
+fn offer_event(peer: u32, channel: u64, name: &str) -> tautline_proto::Event {
     tautline_proto::Event::Offered {
         peer: PeerId(peer),
         channel: ChannelId(channel),
@@ -398,10 +406,10 @@ fn offered(peer: u32, channel: u64, name: &str) -> tautline_proto::Event {
 }
 
 /// The topic to be examined next.
-fn asked(side: &mut Side) -> Option<(PeerId, Topic)> {
+fn examined_topic(side: &mut Side) -> Option<(PeerId, Topic)> {
     match side.shared.poll_order()? {
         Order::Codec(Job::Localize { key, topic }) => Some((key.peer, topic)),
-        _ => asked(side),
+        _ => examined_topic(side),
     }
 }
 
@@ -413,23 +421,23 @@ fn topics_are_examined_one_per_peer_at_a_time() {
     for channel in 1..4 {
         for peer in 0..2 {
             let name = format!("/of{peer}/{channel}");
-            side.on_remote(now, offered(peer, channel, &name));
+            side.on_remote(now, offer_event(peer, channel, &name));
         }
     }
-    let mut first = [asked(side).unwrap(), asked(side).unwrap()];
+    let mut first = [examined_topic(side).unwrap(), examined_topic(side).unwrap()];
     first.sort_by_key(|(peer, _)| *peer);
     assert_eq!(first.each_ref().map(|(_, topic)| &*topic.name), ["/of0/1", "/of1/1"]);
-    assert!(asked(side).is_none());
+    assert!(examined_topic(side).is_none());
     // The next topic follows when one is done; all are requested again if a request was lost.
     let [(_, done), _] = first;
     let found = localize(&done, None, &Installed::default());
     let key = ChannelKey { peer: PeerId(0), channel: ChannelId(1) };
     let found = Box::new(found);
     side.on_codec(now, Done::Localized { key, foreign: done, found });
-    assert_eq!(asked(side).unwrap().1.name, "/of0/2");
-    assert!(asked(side).is_none());
+    assert_eq!(examined_topic(side).unwrap().1.name, "/of0/2");
+    assert!(examined_topic(side).is_none());
     side.sweep(now);
-    let again = [asked(side).unwrap().1.name, asked(side).unwrap().1.name];
+    let again = [examined_topic(side).unwrap().1.name, examined_topic(side).unwrap().1.name];
     assert_eq!(again, ["/of0/2", "/of1/1"]);
 }
 
@@ -440,17 +448,17 @@ fn unread_messages_of_an_absent_peer_wait_until_the_peer_returns() {
         world.says(0, Event::Offered(topic(name, STRING)));
     }
     world.wants(1, "/read", true);
-    world.told(1);
+    world.take_commands(1);
     world.sides[1].deaf = true;
     world.run(5 * SECOND);
-    assert!(world.told(1).is_empty(), "outages may be short");
+    assert!(world.take_commands(1).is_empty(), "outages may be short");
     world.run(15 * SECOND);
-    assert_eq!(world.told(1), ["unadvertise /unread"]);
+    assert_eq!(world.take_commands(1), ["unadvertise /unread"]);
     world.sides[1].deaf = false;
     world.run(5 * SECOND);
-    assert_eq!(world.told(1), [format!("advertise /unread {STRING}")]);
+    assert_eq!(world.take_commands(1), [format!("advertise /unread {STRING}")]);
     world.publishes(0, "/read", 0, "on");
-    assert_eq!(world.told(1), ["publish /read 0 on"]);
+    assert_eq!(world.take_commands(1), ["publish /read 0 on"]);
 }
 
 #[test]
@@ -460,14 +468,14 @@ fn memory_for_latched_topics_of_one_peer_is_bounded() {
     maps.qos.depth = u32::MAX;
     world.says(0, Event::Offered(maps));
     world.wants(1, "/map", true);
-    world.told(1);
+    world.take_commands(1);
     for _ in 0..10 {
         world.publishes(0, "/map", 0, &"x".repeat(5_000_000));
         world.run(10 * SECOND);
     }
-    assert_eq!(world.told(1).len(), 6, "of 5 MB each");
+    assert_eq!(world.take_commands(1).len(), 6, "of 5 MB each");
     assert!(
-        world.noticed(1, &["/map", "'robot'", "latched", "33554432"]),
+        world.has_notice(1, &["/map", "'robot'", "latched", "33554432"]),
         "{:?}",
         world.notices(1)
     );
@@ -478,7 +486,7 @@ fn memory_for_latched_topics_of_one_peer_is_bounded() {
 }
 
 #[test]
-fn names_of_one_peer_are_bounded_as_long_as_the_daemon_runs() {
+fn names_of_one_peer_are_bounded() {
     let mut world = World::pair(ROBOT, "peers: { robot: 10.0.0.1 }");
     let most = crate::limits::PUBLISHED_NAMES;
     for number in 0..most + 10 {
@@ -487,11 +495,15 @@ fn names_of_one_peer_are_bounded_as_long_as_the_daemon_runs() {
         world.says(0, Event::Withdrawn { topic: name });
     }
     world.run(60 * SECOND);
-    let advertised = world.told(1).iter().filter(|it| it.starts_with("advertise")).count();
+    let advertised = world.take_commands(1).iter().filter(|it| it.starts_with("advertise")).count();
     assert_eq!(advertised, most);
-    assert!(world.noticed(1, &["names of this peer were published already"]));
+    assert!(world.has_notice(1, &["names of this peer were published already"]));
     world.says(0, Event::Offered(topic("/n7", STRING)));
-    assert_eq!(world.told(1), [format!("advertise /n7 {STRING}")], "a name that was there is");
+    assert_eq!(
+        world.take_commands(1),
+        [format!("advertise /n7 {STRING}")],
+        "a name that was there is"
+    );
 }
 
 #[test]
@@ -501,19 +513,19 @@ fn queues_for_slow_subscribers_are_bounded_and_other_topics_of_the_peer_continue
         world.says(0, Event::Offered(topic(name, STRING)));
         world.wants(1, name, true);
     }
-    world.told(1);
+    world.take_commands(1);
     // The recorded commands hold the messages until the test takes the commands.
     for _ in 0..20 {
         world.publishes(0, "/image", 0, &"x".repeat(5_000_000));
         world.run(10 * SECOND);
     }
     world.publishes(0, "/stop", 0, "now");
-    let told = world.told(1);
+    let told = world.take_commands(1);
     assert_eq!(told.len(), 13 + 1, "13 of 5 MB each");
     assert!(told[13].starts_with("publish /stop"), "{}", told[13]);
-    assert!(world.noticed(1, &["/image", "'robot'", "slow"]), "{:?}", world.notices(1));
+    assert!(world.has_notice(1, &["/image", "'robot'", "slow"]), "{:?}", world.notices(1));
     world.publishes(0, "/image", 0, "x");
-    assert_eq!(world.told(1).len(), 1);
+    assert_eq!(world.take_commands(1).len(), 1);
 }
 
 /// A thousand topics of a peer that goes down and returns.
@@ -525,19 +537,19 @@ fn unread_messages_of_a_returning_peer_are_published_a_few_at_a_time() {
     }
     world.run(20 * SECOND);
     world.wants(1, "/n7", true);
-    world.told(1);
+    world.take_commands(1);
     world.sides.iter_mut().for_each(|side| side.deaf = true);
     world.run(30 * SECOND);
     let count = |told: &[String], word| told.iter().filter(|it| it.starts_with(word)).count();
-    assert_eq!(count(&world.told(1), "unadvertise"), 999, "/n7 is read");
+    assert_eq!(count(&world.take_commands(1), "unadvertise"), 999, "/n7 is read");
     world.sides.iter_mut().for_each(|side| side.deaf = false);
     let mut each = Vec::new();
     while each.iter().sum::<usize>() < 999 {
         world.run(SECOND);
-        each.push(count(&world.told(1), "advertise"));
+        each.push(count(&world.take_commands(1), "advertise"));
         assert!(each.len() < 60, "{each:?}");
     }
     assert!(each.iter().all(|it| *it <= 512) && each.iter().filter(|it| **it > 0).count() >= 3);
     world.publishes(0, "/n7", 0, "on");
-    assert_eq!(world.told(1), ["publish /n7 0 on"]);
+    assert_eq!(world.take_commands(1), ["publish /n7 0 on"]);
 }

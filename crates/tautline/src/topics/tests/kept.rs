@@ -13,8 +13,8 @@ fn reading(rule: &str) -> World {
     let mut world = World::pair(&robot, "peers: { robot: 10.0.0.1 }");
     world.says(0, Event::Offered(latched("/map")));
     world.wants(1, "/map", true);
-    world.told(0);
-    world.told(1);
+    world.take_commands(0);
+    world.take_commands(1);
     world
 }
 
@@ -31,8 +31,8 @@ fn repeated(source: u32, text: &str, age: Duration) -> Event {
     message_of("/map", source, text.as_bytes(), origin)
 }
 
-fn published(world: &mut World) -> Vec<String> {
-    let told = world.told(1).into_iter();
+fn published_commands(world: &mut World) -> Vec<String> {
+    let told = world.take_commands(1).into_iter();
     told.filter_map(|it| it.strip_prefix("publish /map ").map(str::to_owned)).collect()
 }
 
@@ -44,22 +44,22 @@ fn rejoin(world: &mut World) {
 }
 
 #[test]
-fn an_outage_repeats_no_message_and_a_new_session_repeats_all_with_their_identity() {
+fn only_a_new_session_repeats_kept_messages() {
     let mut world = reading("");
     world.says(0, repeated(3, "one", Duration::ZERO));
-    assert_eq!(published(&mut world), ["3 one"]);
+    assert_eq!(published_commands(&mut world), ["3 one"]);
     world.sides.iter_mut().for_each(|side| side.deaf = true);
     world.run(13 * SECOND);
     world.sides.iter_mut().for_each(|side| side.deaf = false);
     world.run(OUTAGE);
-    assert_eq!(world.told(1), [] as [&str; 0]);
+    assert_eq!(world.take_commands(1), [] as [&str; 0]);
     // Crashed: what it kept may be outdated, and its publishers have other numbers when it is back.
     world.restart(0);
     world.run(2 * SECOND);
-    assert_eq!(world.told(1), ["forget /map 3"]);
+    assert_eq!(world.take_commands(1), ["forget /map 3"]);
     world.says(0, Event::Offered(latched("/map")));
     world.run(2 * SECOND);
-    world.told(1);
+    world.take_commands(1);
     world.says(0, repeated(0, "one", Duration::from_secs(40)));
     let repeated = world.sides[1].commands.iter().find_map(|command| match command {
         Command::Publish { origin, .. } => origin.kept,
@@ -71,8 +71,8 @@ fn an_outage_repeats_no_message_and_a_new_session_repeats_all_with_their_identit
 }
 
 /// Messages that were accepted for the base on the topic of [`reading`].
-fn accepted(world: &World) -> u64 {
-    let channel = world.sides[0].topics.exported()["/map"].channels[&ONLY_PEER];
+fn accepted_count(world: &World) -> u64 {
+    let channel = world.sides[0].topics.exported_topics()["/map"].channels[&ONLY_PEER];
     let endpoint = &world.sides[0].endpoint;
     endpoint.peer(ONLY_PEER).channel_out(channel).unwrap().2.accepted
 }
@@ -90,19 +90,19 @@ fn a_message_that_an_outage_interrupts_is_not_queued_again_after_it() {
             (kept.is_history, kept.is_repeatable) = (false, false);
         }
         world.says(0, live);
-        let before = accepted(&world);
+        let before = accepted_count(&world);
         world.run(outage);
         world.sides.iter_mut().for_each(|side| side.deaf = false);
         while !world.sides[0].endpoint.peer(ONLY_PEER).up {
             world.run(Duration::from_millis(1));
         }
         if outage > 30 * SECOND {
-            assert!(world.told(0).contains(&"subscribe /map".into()));
+            assert!(world.take_commands(0).contains(&"subscribe /map".into()));
             world.says(0, repeated(0, "one", outage));
         }
         world.run(SECOND);
-        assert_eq!(published(&mut world), ["0 one"]);
-        assert_eq!(accepted(&world), before + 1, "a presence message alone");
+        assert_eq!(published_commands(&mut world), ["0 one"]);
+        assert_eq!(accepted_count(&world), before + 1, "a presence message alone");
     }
 }
 
@@ -110,17 +110,17 @@ fn a_message_that_an_outage_interrupts_is_not_queued_again_after_it() {
 fn the_next_subscriber_gets_messages_from_here_or_from_the_peer_but_not_from_both() {
     let mut world = reading("");
     world.says(0, repeated(0, "one", Duration::ZERO));
-    assert_eq!(published(&mut world), ["0 one"]);
+    assert_eq!(published_commands(&mut world), ["0 one"]);
     world.wants(1, "/map", false);
     world.run(3 * SECOND);
     world.wants(1, "/map", true);
     world.run(SECOND);
-    assert_eq!(world.told(1), [] as [&str; 0], "ROS here has it");
+    assert_eq!(world.take_commands(1), [] as [&str; 0], "ROS here has it");
     world.wants(1, "/map", false);
     world.run(LINGERED);
-    assert_eq!(world.told(1), ["forget /map all"], "it may become outdated from now on");
+    assert_eq!(world.take_commands(1), ["forget /map all"], "it may become outdated from now on");
     world.wants(1, "/map", true);
-    assert_eq!(published(&mut world), ["0 one"]);
+    assert_eq!(published_commands(&mut world), ["0 one"]);
 }
 
 /// A message of a publisher that keeps `depth` messages, as far as is known.
@@ -133,7 +133,7 @@ fn kept_message(source: u32, text: &str, depth: u32) -> Event {
 }
 
 fn depth(source: u32, successor: u32, depth: u32) -> Event {
-    let (source, successor) = (Source::here(source), Source::here(successor));
+    let (source, successor) = (Source::local(source), Source::local(successor));
     Event::Depth { topic: "/map".into(), source, successor, depth }
 }
 
@@ -155,18 +155,21 @@ fn when_a_publisher_turns_out_to_keep_more_later_subscribers_get_more() {
     for text in ["one", "two", "three"] {
         world.says(0, kept_message(0, text, 1));
     }
-    assert_eq!(published(&mut world), ["0 one", "0 two", "0 three"]);
+    assert_eq!(published_commands(&mut world), ["0 one", "0 two", "0 three"]);
     world.says(0, depth(0, 1, 2));
     let later = [(1, Bytes::from_static(b"two")), (1, Bytes::from_static(b"three"))];
     assert_eq!(for_later_ones(&world), later);
-    assert_eq!(world.told(1), ["publish /map 1 two", "publish /map 1 three", "forget /map 0"]);
+    assert_eq!(
+        world.take_commands(1),
+        ["publish /map 1 two", "publish /map 1 three", "forget /map 0"]
+    );
     world.says(0, kept_message(1, "four", 2));
     assert!(for_later_ones(&world).is_empty());
-    assert_eq!(published(&mut world), ["1 four"]);
+    assert_eq!(published_commands(&mut world), ["1 four"]);
     // Large messages are not worth it.
     let large = "large".repeat(20_000);
     world.says(0, kept_message(1, &large, 2));
-    published(&mut world);
+    published_commands(&mut world);
     world.says(0, depth(1, 0, 3));
     assert_eq!(for_later_ones(&world).len(), 1);
 }
@@ -185,14 +188,14 @@ fn a_message_in_compression_is_kept_when_its_publisher_starts_to_keep_more() {
         world.says(0, kept_message(0, "one", 1));
         let text = |source, text| kept_message(source, text, 1 + source);
         at_once(&mut world, [text(0, "two"), text(0, "three"), depth(0, 1, 2), text(1, "four")]);
-        assert_eq!(published(&mut world)[..3], ["0 one", "0 two", "0 three"]);
+        assert_eq!(published_commands(&mut world)[..3], ["0 one", "0 two", "0 three"]);
         rejoin(&mut world);
-        assert_eq!(published(&mut world), ["1 three", "1 four"]);
+        assert_eq!(published_commands(&mut world), ["1 three", "1 four"]);
         // The number belongs to another publisher from now on.
         at_once(&mut world, [text(0, "other")]);
-        published(&mut world);
+        published_commands(&mut world);
         rejoin(&mut world);
-        let mut kept = published(&mut world);
+        let mut kept = published_commands(&mut world);
         kept.sort();
         assert_eq!(kept, ["0 other", "1 four", "1 three"]);
     }
@@ -200,23 +203,23 @@ fn a_message_in_compression_is_kept_when_its_publisher_starts_to_keep_more() {
 
 #[test]
 fn a_message_in_compression_is_not_kept_when_its_publisher_leaves() {
-    let gone = || Event::SourceGone { topic: "/map".into(), source: Source::here(0) };
+    let gone = || Event::SourceGone { topic: "/map".into(), source: Source::local(0) };
     for rule in ["", "compression: zstd"] {
         let mut world = reading(rule);
         at_once(&mut world, [kept_message(0, "one", 1), gone()]);
-        assert_eq!(world.told(1), ["publish /map 0 one", "forget /map 0"]);
+        assert_eq!(world.take_commands(1), ["publish /map 0 one", "forget /map 0"]);
         rejoin(&mut world);
-        assert_eq!(published(&mut world), [""; 0]);
+        assert_eq!(published_commands(&mut world), [""; 0]);
         // It is connected again.
         at_once(&mut world, [kept_message(0, "two", 1), gone(), kept_message(0, "two", 1)]);
-        published(&mut world);
+        published_commands(&mut world);
         rejoin(&mut world);
-        assert_eq!(published(&mut world), ["0 two"]);
+        assert_eq!(published_commands(&mut world), ["0 two"]);
     }
 }
 
 /// A message that was published before, and is known to be kept only now.
-fn missed(text: &str, age: Duration) -> Event {
+fn late_kept_message(text: &str, age: Duration) -> Event {
     let mut missed = repeated(0, text, age);
     if let Event::Message { origin, .. } = &mut missed
         && let Some(kept) = &mut origin.kept
@@ -227,33 +230,33 @@ fn missed(text: &str, age: Duration) -> Event {
 }
 
 #[test]
-fn a_message_that_was_not_known_to_be_kept_is_for_later_subscribers() {
+fn a_message_later_recognised_as_kept_is_for_later_subscribers() {
     let mut world = reading("");
     world.says(0, message_of("/map", 0, b"one", Origin::default()));
-    assert_eq!(published(&mut world), ["0 one"]);
-    world.says(0, missed("one", Duration::from_millis(1)));
+    assert_eq!(published_commands(&mut world), ["0 one"]);
+    world.says(0, late_kept_message("one", Duration::from_millis(1)));
     assert_eq!(for_later_ones(&world), [(0, Bytes::from_static(b"one"))]);
-    assert_eq!(published(&mut world), ["0 one"]);
+    assert_eq!(published_commands(&mut world), ["0 one"]);
     rejoin(&mut world);
     assert!(for_later_ones(&world).is_empty());
-    assert_eq!(published(&mut world), ["0 one"]);
+    assert_eq!(published_commands(&mut world), ["0 one"]);
 }
 
 #[test]
-fn peers_that_did_not_get_a_message_get_it_once_it_is_known_to_be_kept() {
+fn peers_without_a_message_get_it_when_it_is_recognised_as_kept() {
     let mut late = reading("");
-    late.says(0, missed("one", Duration::from_secs(3600)));
+    late.says(0, late_kept_message("one", Duration::from_secs(3600)));
     assert!(for_later_ones(&late).is_empty(), "published before it subscribed");
-    assert_eq!(published(&mut late), ["0 one"]);
+    assert_eq!(published_commands(&mut late), ["0 one"]);
     let mut limited = reading("rate: 2Hz");
     for text in ["one", "two"] {
         limited.says(0, message_of("/map", 0, text.as_bytes(), Origin::default()));
     }
-    assert_eq!(published(&mut limited), ["0 one"]);
-    limited.says(0, missed("two", Duration::ZERO));
+    assert_eq!(published_commands(&mut limited), ["0 one"]);
+    limited.says(0, late_kept_message("two", Duration::ZERO));
     limited.run(SECOND);
     assert!(for_later_ones(&limited).is_empty(), "left out by the rate");
-    assert_eq!(published(&mut limited), ["0 two"]);
+    assert_eq!(published_commands(&mut limited), ["0 two"]);
 }
 
 #[test]
@@ -263,9 +266,9 @@ fn under_a_rate_only_the_last_message_of_a_publisher_is_kept() {
         world.says(0, kept_message(0, text, 5));
         world.run(SECOND);
     }
-    assert_eq!(published(&mut world), ["0 one", "0 two"]);
+    assert_eq!(published_commands(&mut world), ["0 one", "0 two"]);
     rejoin(&mut world);
-    assert_eq!(published(&mut world), ["0 two"]);
+    assert_eq!(published_commands(&mut world), ["0 two"]);
 }
 
 #[test]
@@ -279,11 +282,11 @@ fn under_a_rate_only_the_newest_of_repeated_messages_passes() {
         world.sides[0].on_local(world.now, message);
     }
     world.run(Duration::from_millis(200));
-    assert_eq!(published(&mut world), ["0 three"]);
+    assert_eq!(published_commands(&mut world), ["0 three"]);
 }
 
 #[test]
-fn the_lifespan_of_a_publisher_counts_where_its_topic_has_none() {
+fn the_lifespan_of_a_publisher_applies_without_one_of_its_topic() {
     let mut world = reading("");
     let lasting = |text: &str, lifespan| {
         let mut origin = kept_origin(1, 0, text.as_bytes());
@@ -292,13 +295,13 @@ fn the_lifespan_of_a_publisher_counts_where_its_topic_has_none() {
     };
     world.says(0, lasting("short", 2 * SECOND));
     world.says(0, repeated(1, "long", Duration::ZERO));
-    assert_eq!(published(&mut world), ["0 short", "1 long"]);
+    assert_eq!(published_commands(&mut world), ["0 short", "1 long"]);
     rejoin(&mut world);
-    assert_eq!(published(&mut world), ["1 long"]);
+    assert_eq!(published_commands(&mut world), ["1 long"]);
 }
 
 #[test]
-fn the_lifespan_of_a_publisher_counts_for_its_own_messages_alone() {
+fn the_lifespan_of_a_publisher_applies_only_to_its_messages() {
     // Of volatile publishers and of those that keep theirs; with a rule that ends no message earlier,
     // and one that ends all.
     let mut left = Vec::new();
@@ -319,7 +322,7 @@ fn the_lifespan_of_a_publisher_counts_for_its_own_messages_alone() {
         world.run(10 * SECOND);
         world.sides.iter_mut().for_each(|side| side.deaf = false);
         world.run(OUTAGE);
-        left.push(published(&mut world).join(", "));
+        left.push(published_commands(&mut world).join(", "));
     }
     assert_eq!(left, ["1 1, 3 3", "1 1, 3 3", "", "1 1, 3 3"]);
 }
@@ -328,16 +331,16 @@ fn the_lifespan_of_a_publisher_counts_for_its_own_messages_alone() {
 fn a_message_past_its_lifespan_reaches_nobody() {
     let mut world = reading("lifespan: 2s");
     world.says(0, repeated(0, "fresh", SECOND));
-    assert_eq!(published(&mut world), ["0 fresh"]);
+    assert_eq!(published_commands(&mut world), ["0 fresh"]);
     world.says(0, repeated(1, "old", 3 * SECOND));
     world.run(SECOND);
-    assert!(published(&mut world).is_empty());
+    assert!(published_commands(&mut world).is_empty());
     // A late joiner within and after the lifespan.
     world.says(0, repeated(0, "next", Duration::ZERO));
-    assert_eq!(published(&mut world), ["0 next"]);
+    assert_eq!(published_commands(&mut world), ["0 next"]);
     rejoin(&mut world);
     world.run(SECOND);
-    assert!(published(&mut world).is_empty());
+    assert!(published_commands(&mut world).is_empty());
 }
 
 #[test]
@@ -347,21 +350,21 @@ fn messages_of_a_publisher_that_left_are_forgotten_also_during_an_outage() {
         world.says(0, repeated(source, &source.to_string(), Duration::ZERO));
     }
     world.run(LINGERED);
-    world.told(1);
-    let gone = |source| Event::SourceGone { topic: "/map".into(), source: Source::here(source) };
+    world.take_commands(1);
+    let gone = |source| Event::SourceGone { topic: "/map".into(), source: Source::local(source) };
     world.says(0, gone(1));
-    assert_eq!(world.told(1), ["forget /map 1"]);
+    assert_eq!(world.take_commands(1), ["forget /map 1"]);
     // The peer is given up, but the topic is still read for it.
     world.sides.iter_mut().for_each(|side| side.deaf = true);
     world.run(13 * SECOND);
     world.says(0, gone(0));
     world.sides.iter_mut().for_each(|side| side.deaf = false);
     world.run(OUTAGE);
-    assert_eq!(world.told(1), ["forget /map 0"]);
+    assert_eq!(world.take_commands(1), ["forget /map 0"]);
 }
 
 #[test]
-fn each_publisher_is_kept_by_its_own_policy() {
+fn each_publisher_has_its_own_depth() {
     let mut world = reading("");
     world.says(0, repeated(0, "kept", Duration::ZERO));
     world.says(0, message("/map", 1, b"not kept"));
@@ -373,9 +376,9 @@ fn each_publisher_is_kept_by_its_own_policy() {
         sent.collect::<Vec<_>>()
     };
     assert_eq!(kept_of(&world), [true, false]);
-    published(&mut world);
+    published_commands(&mut world);
     rejoin(&mut world);
-    assert_eq!(published(&mut world), ["0 kept"]);
+    assert_eq!(published_commands(&mut world), ["0 kept"]);
 }
 
 #[test]

@@ -350,14 +350,14 @@ impl World {
 
     /// A message of a publisher with exactly the QoS of its topic.
     fn message(&self, side: usize, topic: &str, source: u32, payload: &[u8]) -> Event {
-        let local = self.sides[side].topics.exported().get(topic);
+        let local = self.sides[side].topics.exported_topics().get(topic);
         let qos = local.map(|local| local.topic.qos).filter(|qos| qos.transient_local);
         let origin = qos.map(|qos| kept_origin(qos.depth, source, payload)).unwrap_or_default();
         message_of(topic, source, payload, origin)
     }
 
     /// Returns the commands to a node's gateway since the last call.
-    fn told(&mut self, side: usize) -> Vec<String> {
+    fn take_commands(&mut self, side: usize) -> Vec<String> {
         self.settle();
         std::mem::take(&mut self.sides[side].commands).iter().map(short).collect()
     }
@@ -372,7 +372,7 @@ impl World {
     }
 
     /// Whether a notice of a node has all of `words` in it.
-    fn noticed(&self, side: usize, words: &[&str]) -> bool {
+    fn has_notice(&self, side: usize, words: &[&str]) -> bool {
         self.notices(side).iter().any(|n| words.iter().all(|word| n.contains(word)))
     }
 }
@@ -391,7 +391,7 @@ fn kept_origin(depth: u32, source: u32, payload: &[u8]) -> Origin {
 fn message_of(topic: &str, source: u32, payload: &[u8], origin: Origin) -> Event {
     Event::Message {
         topic: topic.into(),
-        source: Source::here(source),
+        source: Source::local(source),
         payload: Bytes::copy_from_slice(payload),
         origin,
         received: std::time::Instant::now(),

@@ -9,7 +9,7 @@ const ROBOT: &str = "peers: { base: 10.0.0.2 }\ntopics: { \"/**\": {} }";
 const BASE: &str = "peers: { robot: 10.0.0.1 }";
 
 /// A robot that advertises `/scan` to a base.
-fn offered(topics: &str) -> World {
+fn world_with_scan(topics: &str) -> World {
     let mut world = World::pair(&format!("peers: {{ base: 10.0.0.2 }}\ntopics: {topics}"), BASE);
     world.says(0, Event::Offered(topic("/scan", STRING)));
     world
@@ -26,51 +26,51 @@ fn three(topics: &str) -> World {
 
 #[test]
 fn a_topic_is_read_only_while_a_peer_wants_it() {
-    let mut world = offered("{ /scan: {} }");
-    assert!(world.told(0).is_empty(), "nobody wants it yet");
-    assert_eq!(world.told(1), [format!("advertise /scan {STRING}")]);
+    let mut world = world_with_scan("{ /scan: {} }");
+    assert!(world.take_commands(0).is_empty(), "nobody wants it yet");
+    assert_eq!(world.take_commands(1), [format!("advertise /scan {STRING}")]);
     world.wants(1, "/scan", true);
-    assert_eq!(world.told(0), ["subscribe /scan"]);
+    assert_eq!(world.take_commands(0), ["subscribe /scan"]);
     world.publishes(0, "/scan", 3, "hello");
-    assert_eq!(world.told(1), ["publish /scan 3 hello"]);
+    assert_eq!(world.take_commands(1), ["publish /scan 3 hello"]);
     world.wants(1, "/scan", false);
     world.publishes(0, "/scan", 3, "unheard");
     world.run(LINGERED);
-    assert_eq!(world.told(0), ["unsubscribe /scan"]);
+    assert_eq!(world.take_commands(0), ["unsubscribe /scan"]);
     world.publishes(0, "/scan", 3, "unheard");
-    assert!(world.told(1).is_empty());
+    assert!(world.take_commands(1).is_empty());
 }
 
 #[test]
-fn wishes_that_come_and_go_are_no_work_for_the_ros_master() {
-    let mut world = offered("{ /scan: {} }");
+fn short_interests_cause_no_calls_of_the_master() {
+    let mut world = world_with_scan("{ /scan: {} }");
     for round in 0..20 {
         world.wants(1, "/scan", true);
         world.publishes(0, "/scan", 3, &format!("{round}"));
         world.wants(1, "/scan", false);
         world.run(SECOND);
     }
-    assert_eq!(world.told(0), ["subscribe /scan"]);
-    let heard = world.told(1).iter().filter(|it| it.starts_with("publish")).count();
+    assert_eq!(world.take_commands(0), ["subscribe /scan"]);
+    let heard = world.take_commands(1).iter().filter(|it| it.starts_with("publish")).count();
     assert_eq!(heard, 20);
 }
 
 #[test]
-fn topics_of_no_rule_stay_at_home() {
-    let mut world = offered("{ /scan: {} }");
-    world.told(1);
+fn topics_without_a_rule_are_not_sent() {
+    let mut world = world_with_scan("{ /scan: {} }");
+    world.take_commands(1);
     world.says(0, Event::Offered(topic("/secret", STRING)));
-    assert!(world.told(1).is_empty());
+    assert!(world.take_commands(1).is_empty());
 }
 
 #[test]
-fn a_topic_goes_only_to_the_peers_named() {
+fn a_topic_is_sent_only_to_named_peers() {
     let mut world = three("{ /scan: { to: [tower] }, /odom: {} }");
     world.says(0, Event::Offered(topic("/scan", STRING)));
     world.says(0, Event::Offered(topic("/odom", STRING)));
-    assert_eq!(world.told(1), [format!("advertise /odom {STRING}")]);
+    assert_eq!(world.take_commands(1), [format!("advertise /odom {STRING}")]);
     let both = [format!("advertise /scan {STRING}"), format!("advertise /odom {STRING}")];
-    assert_eq!(world.told(2), both);
+    assert_eq!(world.take_commands(2), both);
 }
 
 #[test]
@@ -79,24 +79,24 @@ fn a_topic_is_read_until_no_peer_wants_it() {
     world.says(0, Event::Offered(topic("/scan", STRING)));
     world.wants(1, "/scan", true);
     world.wants(2, "/scan", true);
-    assert_eq!(world.told(0), ["subscribe /scan"]);
-    world.told(1);
-    world.told(2);
+    assert_eq!(world.take_commands(0), ["subscribe /scan"]);
+    world.take_commands(1);
+    world.take_commands(2);
     world.publishes(0, "/scan", 0, "hello");
     let hello = vec!["publish /scan 0 hello".to_owned()];
-    assert_eq!((world.told(1), world.told(2)), (hello.clone(), hello));
+    assert_eq!((world.take_commands(1), world.take_commands(2)), (hello.clone(), hello));
     world.wants(1, "/scan", false);
-    assert!(world.told(0).is_empty());
+    assert!(world.take_commands(0).is_empty());
     world.wants(2, "/scan", false);
     world.run(LINGERED);
-    assert_eq!(world.told(0), ["unsubscribe /scan"]);
+    assert_eq!(world.take_commands(0), ["unsubscribe /scan"]);
 }
 
 /// Number of messages that arrive in `span` under `rule` for `/scan`, published at `period`.
-fn carried(rule: &str, period: Duration, jitter: Duration, span: Duration) -> usize {
-    let mut world = offered(&format!("{{ /scan: {rule} }}"));
+fn count_arrivals(rule: &str, period: Duration, jitter: Duration, span: Duration) -> usize {
+    let mut world = world_with_scan(&format!("{{ /scan: {rule} }}"));
     world.wants(1, "/scan", true);
-    world.told(1);
+    world.take_commands(1);
     let start = world.now;
     let count = span.as_micros() / period.as_micros();
     for n in 0..count as u32 {
@@ -108,8 +108,8 @@ fn carried(rule: &str, period: Duration, jitter: Duration, span: Duration) -> us
         side.on_local(at, message("/scan", 0, b"x"));
     }
     world.run(SECOND);
-    let left_out = world.sides[0].topics.exported()["/scan"].rate_limited as usize;
-    let carried = world.told(1).len();
+    let left_out = world.sides[0].topics.exported_topics()["/scan"].rate_limited as usize;
+    let carried = world.take_commands(1).len();
     assert_eq!(carried + left_out, count as usize, "what is left out is counted");
     carried
 }
@@ -119,7 +119,7 @@ fn the_rate_limit_holds_on_average_whatever_the_publisher_does() {
     let ms = Duration::from_millis;
     // 10 Hz allowed, for 20 s: 200 messages.
     for (period, jitter) in [(1, 0), (3, 0), (7, 3), (15, 0), (66, 0), (95, 0)] {
-        let carried = carried("{ rate: 10Hz }", ms(period), ms(jitter), ms(20_000));
+        let carried = count_arrivals("{ rate: 10Hz }", ms(period), ms(jitter), ms(20_000));
         assert!((180..=201).contains(&carried), "{carried} at a period of {period} ms");
     }
 }
@@ -127,27 +127,27 @@ fn the_rate_limit_holds_on_average_whatever_the_publisher_does() {
 #[test]
 fn a_publisher_at_just_the_allowed_rate_is_not_halved_by_jitter() {
     let ms = Duration::from_millis;
-    assert_eq!(carried("{ rate: 10Hz }", ms(100), ms(0), ms(20_000)), 200);
+    assert_eq!(count_arrivals("{ rate: 10Hz }", ms(100), ms(0), ms(20_000)), 200);
     for jitter in [1, 9, 40] {
-        let carried = carried("{ rate: 10Hz }", ms(100), ms(jitter), ms(20_000));
+        let carried = count_arrivals("{ rate: 10Hz }", ms(100), ms(jitter), ms(20_000));
         assert!(carried >= 199, "{carried} with {jitter} ms of jitter: the first may be early");
     }
-    assert_eq!(carried("{ rate: 10Hz }", ms(150), ms(0), ms(15_000)), 100, "a slower one");
+    assert_eq!(count_arrivals("{ rate: 10Hz }", ms(150), ms(0), ms(15_000)), 100, "a slower one");
 }
 
 #[test]
-fn a_pause_is_not_made_up_for_by_a_burst() {
-    let mut world = offered("{ /scan: { rate: 10Hz } }");
+fn a_burst_does_not_compensate_a_pause() {
+    let mut world = world_with_scan("{ /scan: { rate: 10Hz } }");
     world.wants(1, "/scan", true);
     world.publishes(0, "/scan", 0, "first");
     world.run(10 * SECOND);
-    world.told(1);
+    world.take_commands(1);
     for _ in 0..20 {
         let side = &mut world.sides[0];
         side.on_local(world.now, message("/scan", 0, b"x"));
     }
     world.run(SECOND);
-    assert_eq!(world.told(1).len(), 1);
+    assert_eq!(world.take_commands(1).len(), 1);
 }
 
 #[test]
@@ -159,16 +159,16 @@ fn the_last_message_of_each_latched_publisher_reaches_a_peer_that_comes_late() {
     world.publishes(0, "/map", 1, "one");
     world.publishes(0, "/map", 2, "two");
     world.publishes(0, "/map", 3, "three");
-    world.says(0, Event::SourceGone { topic: "/map".into(), source: Source::here(2) });
+    world.says(0, Event::SourceGone { topic: "/map".into(), source: Source::local(2) });
     // Another publisher, which is not latched: the topic is advertised again.
     world.says(0, Event::Offered(latched("/map")));
-    world.told(2);
+    world.take_commands(2);
     world.wants(2, "/map", true);
-    assert_eq!(world.told(2), ["publish /map 1 one", "publish /map 3 three"]);
+    assert_eq!(world.take_commands(2), ["publish /map 1 one", "publish /map 3 three"]);
 }
 
 #[test]
-fn as_many_messages_as_a_publisher_keeps_reach_a_peer_that_comes_late() {
+fn a_late_peer_gets_all_kept_messages_of_a_publisher() {
     let mut world = three("{ /log: { keep_last: 1 } }");
     let qos = Qos { transient_local: true, depth: 3, ..Qos::default() };
     world.says(0, Event::Offered(Topic { qos, ..topic("/log", STRING) }));
@@ -176,13 +176,16 @@ fn as_many_messages_as_a_publisher_keeps_reach_a_peer_that_comes_late() {
     for text in ["a", "b", "c", "d"] {
         world.publishes(0, "/log", 1, text);
     }
-    world.told(2);
+    world.take_commands(2);
     world.wants(2, "/log", true);
-    assert_eq!(world.told(2), ["b", "c", "d"].map(|text| format!("publish /log 1 {text}")));
+    assert_eq!(
+        world.take_commands(2),
+        ["b", "c", "d"].map(|text| format!("publish /log 1 {text}"))
+    );
 }
 
 #[test]
-fn a_topic_gives_way_as_the_file_says_and_else_by_its_kind() {
+fn when_slow_follows_the_file_or_the_type() {
     let file = "{ /thin: { when_slow: thin }, /queue: { when_slow: queue }, /few: { keep_last: 3 }, \
                 \"/**\": {} }";
     let mut world = three(file);
@@ -191,7 +194,8 @@ fn a_topic_gives_way_as_the_file_says_and_else_by_its_kind() {
         let name = topic.name.clone();
         world.says(0, Event::Offered(topic));
         let side = &world.sides[0];
-        let (peer, channel) = side.topics.exported()[&name].channels.first_key_value().unwrap();
+        let (peer, channel) =
+            side.topics.exported_topics()[&name].channels.first_key_value().unwrap();
         let (config, ..) = side.endpoint.peer(*peer).channel_out(*channel).unwrap();
         (config.topic.keep_last, config.thin)
     };
@@ -206,7 +210,7 @@ fn a_topic_gives_way_as_the_file_says_and_else_by_its_kind() {
 }
 
 #[test]
-fn the_order_of_the_file_is_offered_unless_messages_are_kept_or_all_count() {
+fn the_configured_order_is_offered_where_applicable() {
     let file = "{ /sent: { order: sent, order_wait: 50ms }, /newest: { order: newest }, \
                 \"/**\": {} }";
     let mut world = three(file);
@@ -214,7 +218,8 @@ fn the_order_of_the_file_is_offered_unless_messages_are_kept_or_all_count() {
         let name = topic.name.clone();
         world.says(0, Event::Offered(topic));
         let side = &world.sides[0];
-        let (peer, channel) = side.topics.exported()[&name].channels.first_key_value().unwrap();
+        let (peer, channel) =
+            side.topics.exported_topics()[&name].channels.first_key_value().unwrap();
         side.endpoint.peer(*peer).channel_out(*channel).unwrap().0.topic.order
     };
     let wait = std::time::Duration::from_millis(50);
@@ -244,56 +249,56 @@ fn latched_messages_are_dropped_when_nobody_reads_the_topic() {
     world.publishes(0, "/map", 1, "one");
     world.wants(1, "/map", false);
     world.run(2 * LINGERED);
-    world.told(2);
+    world.take_commands(2);
     world.wants(1, "/map", true);
     world.wants(2, "/map", true);
-    assert!(world.told(2).is_empty(), "its publisher says it again, if it still lives");
+    assert!(world.take_commands(2).is_empty(), "its publisher says it again, if it still lives");
     world.publishes(0, "/map", 1, "two");
-    assert_eq!(world.told(2), ["publish /map 1 two"]);
+    assert_eq!(world.take_commands(2), ["publish /map 1 two"]);
     // The same when the peers restart.
     world.restart(1);
     world.restart(2);
     world.run(LINGERED);
     world.wants(1, "/map", true);
     world.wants(2, "/map", true);
-    assert!(!world.told(2).contains(&"publish /map 1 two".into()));
+    assert!(!world.take_commands(2).contains(&"publish /map 1 two".into()));
 }
 
 #[test]
 fn a_topic_withdrawn_and_offered_again_continues() {
-    let mut world = offered("{ /scan: {} }");
+    let mut world = world_with_scan("{ /scan: {} }");
     world.wants(1, "/scan", true);
-    world.told(0);
-    world.told(1);
+    world.take_commands(0);
+    world.take_commands(1);
     world.says(0, Event::Withdrawn { topic: "/scan".into() });
-    assert_eq!(world.told(0), ["unsubscribe /scan"]);
-    assert_eq!(world.told(1), ["unadvertise /scan"]);
+    assert_eq!(world.take_commands(0), ["unsubscribe /scan"]);
+    assert_eq!(world.take_commands(1), ["unadvertise /scan"]);
     world.says(0, Event::Withdrawn { topic: "/scan".into() });
     world.publishes(0, "/scan", 0, "unheard");
-    assert!(world.told(0).is_empty() && world.told(1).is_empty());
+    assert!(world.take_commands(0).is_empty() && world.take_commands(1).is_empty());
     world.says(0, Event::Offered(topic("/scan", STRING)));
-    assert_eq!(world.told(1), [format!("advertise /scan {STRING}")]);
+    assert_eq!(world.take_commands(1), [format!("advertise /scan {STRING}")]);
     world.wants(1, "/scan", true);
-    assert_eq!(world.told(0), ["subscribe /scan"]);
+    assert_eq!(world.take_commands(0), ["subscribe /scan"]);
 }
 
 #[test]
 fn a_topic_of_another_type_is_another_topic() {
-    let mut world = offered("{ /scan: {} }");
+    let mut world = world_with_scan("{ /scan: {} }");
     world.wants(1, "/scan", true);
-    world.told(0);
-    world.told(1);
+    world.take_commands(0);
+    world.take_commands(1);
     // The message is queued while the base is deaf, and must not arrive as the new type.
     world.sides[1].deaf = true;
     world.publishes(0, "/scan", 0, "of the old type");
     world.sides[1].deaf = false;
     world.says(0, Event::Offered(topic("/scan", "std_msgs/Header")));
     world.run(SECOND);
-    assert_eq!(world.told(0), ["unsubscribe /scan"]);
-    assert_eq!(world.told(1), ["unadvertise /scan", "advertise /scan std_msgs/Header"]);
+    assert_eq!(world.take_commands(0), ["unsubscribe /scan"]);
+    assert_eq!(world.take_commands(1), ["unadvertise /scan", "advertise /scan std_msgs/Header"]);
     world.wants(1, "/scan", true);
     world.publishes(0, "/scan", 0, "of the new type");
-    assert_eq!(world.told(1), ["publish /scan 0 of the new type"]);
+    assert_eq!(world.take_commands(1), ["publish /scan 0 of the new type"]);
 }
 
 #[test]
@@ -302,11 +307,11 @@ fn a_message_above_the_maximum_is_named_with_both_ends() {
     let mut world = World::pair(limits, BASE);
     world.says(0, Event::Offered(topic("/scan", STRING)));
     world.wants(1, "/scan", true);
-    world.told(1);
+    world.take_commands(1);
     world.says(0, message("/scan", 0, &[0; 1500]));
-    assert!(world.told(1).is_empty());
+    assert!(world.take_commands(1).is_empty());
     let words = ["/scan", "'robot'", "'base'", "1500", "1000", "limits.max_message"];
-    assert!(world.noticed(0, &words), "{:?}", world.notices(0));
+    assert!(world.has_notice(0, &words), "{:?}", world.notices(0));
 }
 
 #[test]
@@ -315,11 +320,11 @@ fn a_message_above_the_receivers_maximum_is_named_there_with_both_ends() {
     let mut world = World::pair(ROBOT, &limits);
     world.says(0, Event::Offered(topic("/scan", STRING)));
     world.wants(1, "/scan", true);
-    world.told(1);
+    world.take_commands(1);
     world.says(0, message("/scan", 0, &[0; 1500]));
-    assert!(world.told(1).is_empty());
+    assert!(world.take_commands(1).is_empty());
     let words = ["/scan", "'robot'", "'base'", "1500", "1000", "limits.max_message"];
-    assert!(world.noticed(1, &words), "{:?}", world.notices(1));
+    assert!(world.has_notice(1, &words), "{:?}", world.notices(1));
 }
 
 fn change(
@@ -337,7 +342,7 @@ fn change(
 
 /// Priority of a topic at the sender and at the receiver, and its rate.
 fn treatment(world: &World, name: &str) -> (u8, u8, Option<f64>) {
-    let local = &world.sides[0].topics.exported()[name];
+    let local = &world.sides[0].topics.exported_topics()[name];
     let channel = local.channels[&ONLY_PEER];
     let (config, _, _) = world.sides[0].endpoint.peer(ONLY_PEER).channel_out(channel).unwrap();
     let (known, _, _) = world.sides[1].endpoint.peer(ONLY_PEER).channel_in(channel).unwrap();
@@ -365,7 +370,7 @@ fn priority_and_rate_change_by_pattern_on_the_running_node() {
 }
 
 #[test]
-fn a_change_of_what_is_not_there_or_not_allowed_says_what_is() {
+fn an_impossible_change_is_refused_with_the_allowed_values() {
     let mut world = World::pair(ROBOT, BASE);
     let error = change(&mut world, "/scan", Some(7), None).unwrap_err();
     assert_eq!(error, "this node sends no topics");
@@ -382,7 +387,7 @@ fn a_change_of_what_is_not_there_or_not_allowed_says_what_is() {
 }
 
 #[test]
-fn changes_that_are_replaced_are_forgotten_and_the_rest_are_bounded() {
+fn replaced_changes_are_removed_and_others_bounded() {
     let mut world = World::pair(ROBOT, BASE);
     world.says(0, Event::Offered(topic("/scan", STRING)));
     let side = &mut world.sides[0];
@@ -406,40 +411,43 @@ fn pattern_of_scan(n: usize) -> String {
 
 #[test]
 fn nothing_is_read_for_a_peer_that_stays_away_until_it_is_back() {
-    let mut world = offered("{ /scan: {} }");
+    let mut world = world_with_scan("{ /scan: {} }");
     world.wants(1, "/scan", true);
-    world.told(0);
+    world.take_commands(0);
     world.sides.iter_mut().for_each(|side| side.deaf = true);
     world.run(8 * SECOND);
-    assert_eq!(world.told(0), [""; 0], "a short outage changes nothing");
+    assert_eq!(world.take_commands(0), [""; 0], "a short outage changes nothing");
     world.run(3 * SECOND + LINGERED);
-    assert_eq!(world.told(0), ["unsubscribe /scan"]);
+    assert_eq!(world.take_commands(0), ["unsubscribe /scan"]);
     world.sides.iter_mut().for_each(|side| side.deaf = false);
     world.run(4 * SECOND);
-    assert_eq!(world.told(0), ["subscribe /scan"]);
+    assert_eq!(world.take_commands(0), ["subscribe /scan"]);
     world.publishes(0, "/scan", 0, "still wanted");
     world.run(SECOND);
-    assert_eq!(world.told(1).last().map(String::as_str), Some("publish /scan 0 still wanted"));
+    assert_eq!(
+        world.take_commands(1).last().map(String::as_str),
+        Some("publish /scan 0 still wanted")
+    );
 }
 
 #[test]
-fn a_rate_limit_delays_the_last_message_of_a_latched_publisher_and_loses_none_such() {
+fn a_rate_limit_delays_but_never_drops_the_last_latched_message() {
     let mut world = World::pair(
         "peers: { base: \"127.0.0.1\" }\ntopics: { /map: { rate: 1Hz } }",
         "peers: { robot: \"127.0.0.1\" }",
     );
     world.says(0, Event::Offered(latched("/map")));
     world.wants(1, "/map", true);
-    world.told(1);
+    world.take_commands(1);
     for number in 0..30 {
         world.publishes(0, "/map", number % 2, &number.to_string());
     }
-    let at_rate = world.told(1);
+    let at_rate = world.take_commands(1);
     assert_eq!(at_rate.len(), 4, "one per second: {at_rate:?}");
     world.run(5 * SECOND);
-    let last = [at_rate, world.told(1)].concat().split_off(3);
+    let last = [at_rate, world.take_commands(1)].concat().split_off(3);
     assert_eq!(last, ["publish /map 1 29", "publish /map 0 28"]);
-    assert_eq!(world.sides[0].topics.exported()["/map"].rate_limited, 25);
+    assert_eq!(world.sides[0].topics.exported_topics()["/map"].rate_limited, 25);
 }
 
 #[test]
@@ -454,6 +462,6 @@ fn a_topic_that_names_its_links_is_not_sent_to_a_peer_without_them() {
         world.sides[0].shared.peers.set_links(PeerId(peer), vec![(link.into(), 0)]);
     }
     world.says(0, Event::Offered(topic("/scan", STRING)));
-    assert_eq!(world.told(1), [format!("advertise /scan {STRING}")]);
-    assert!(world.told(2).is_empty());
+    assert_eq!(world.take_commands(1), [format!("advertise /scan {STRING}")]);
+    assert!(world.take_commands(2).is_empty());
 }

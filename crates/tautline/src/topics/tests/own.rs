@@ -7,11 +7,11 @@ const ROBOT: &str = "peers: { base: 10.0.0.2 }\ntopics: { /diagnostics: {} }";
 const BASE: &str = "peers: { robot: 10.0.0.1 }";
 const NAME: &str = "/diagnostics";
 
-fn own() -> Topic {
+fn own_topic() -> Topic {
     topic(NAME, "diagnostic_msgs/DiagnosticArray")
 }
 
-fn advertised() -> [String; 1] {
+fn advertise_command() -> [String; 1] {
     [format!("advertise {NAME} diagnostic_msgs/DiagnosticArray")]
 }
 
@@ -19,7 +19,7 @@ impl World {
     /// Publishes once, as a node does each second; returns whether there are subscribers.
     fn tells(&mut self, side: usize, text: &str) -> bool {
         let side = &mut self.sides[side];
-        side.with(self.now, |topics, cx| topics.publish_own(cx, &own()));
+        side.with(self.now, |topics, cx| topics.publish_own(cx, &own_topic()));
         let wanted = side.topics.own_is_wanted(NAME);
         let payload = Bytes::copy_from_slice(text.as_bytes());
         side.with(self.now, |topics, cx| topics.send_own(cx, NAME, payload));
@@ -32,45 +32,47 @@ impl World {
 fn the_nodes_own_topic_is_published_for_local_subscribers_and_not_sent_without_a_rule() {
     let mut world = World::pair("peers: { base: 10.0.0.2 }\ntopics: { /scan: {} }", BASE);
     assert!(!world.tells(0, "1"));
-    assert_eq!(world.told(0), advertised());
+    assert_eq!(world.take_commands(0), advertise_command());
     world.wants(0, NAME, true);
     assert!(world.tells(0, "2"));
-    assert_eq!(world.told(0), [format!("publish {NAME} here:64 2")]);
+    assert_eq!(world.take_commands(0), [format!("publish {NAME} here:64 2")]);
     world.wants(0, NAME, false);
     assert!(!world.tells(0, "3"));
-    assert!(world.told(0).is_empty() && world.told(1).is_empty());
+    assert!(world.take_commands(0).is_empty() && world.take_commands(1).is_empty());
 }
 
 #[test]
-fn topics_for_local_use_stay_local_whatever_the_rules_say() {
+fn local_topics_are_never_sent() {
     let mut world = World::pair("peers: { base: 10.0.0.2 }\ntopics: { \"/**\": {} }", BASE);
     let side = &mut world.sides[0];
-    side.with(world.now, |topics, cx| topics.publish_own_here(cx, &own()));
-    assert_eq!(world.told(0), advertised());
+    side.with(world.now, |topics, cx| topics.publish_own_here(cx, &own_topic()));
+    assert_eq!(world.take_commands(0), advertise_command());
     world.wants(0, NAME, true);
     let side = &mut world.sides[0];
     side.with(world.now, |topics, cx| topics.send_own(cx, NAME, Bytes::from_static(b"1")));
     world.run(SECOND);
-    assert_eq!(world.told(0), [format!("publish {NAME} here:64 1")]);
-    assert!(world.sides[0].topics.exported().is_empty() && world.told(1).is_empty());
+    assert_eq!(world.take_commands(0), [format!("publish {NAME} here:64 1")]);
+    assert!(
+        world.sides[0].topics.exported_topics().is_empty() && world.take_commands(1).is_empty()
+    );
 }
 
 #[test]
 fn a_rule_sends_the_nodes_own_topic_along_with_local_ones() {
     let mut world = World::pair(ROBOT, BASE);
     assert!(!world.tells(0, "1"));
-    assert_eq!(world.told(1), advertised());
+    assert_eq!(world.take_commands(1), advertise_command());
     world.wants(1, NAME, true);
     assert!(world.tells(0, "2"));
-    assert_eq!(world.told(1), [format!("publish {NAME} 64 2")]);
-    world.says(0, Event::Offered(own()));
+    assert_eq!(world.take_commands(1), [format!("publish {NAME} 64 2")]);
+    world.says(0, Event::Offered(own_topic()));
     world.publishes(0, NAME, 0, "a local node's");
     assert!(world.tells(0, "3"));
     let both = [format!("publish {NAME} 0 a local node's"), format!("publish {NAME} 64 3")];
-    assert_eq!(world.told(1), both);
+    assert_eq!(world.take_commands(1), both);
     world.says(0, Event::Withdrawn { topic: NAME.into() });
     assert!(world.tells(0, "4"));
-    assert_eq!(world.told(1), [format!("publish {NAME} 64 4")], "it continues alone");
+    assert_eq!(world.take_commands(1), [format!("publish {NAME} 64 4")], "it continues alone");
     assert!(world.notices(0).is_empty() && world.notices(1).is_empty());
 }
 
@@ -78,26 +80,29 @@ fn a_rule_sends_the_nodes_own_topic_along_with_local_ones() {
 fn a_base_station_reports_itself_and_its_robots() {
     let mut world = World::pair(ROBOT, BASE);
     world.tells(1, "base 1");
-    assert_eq!(world.told(1), advertised());
+    assert_eq!(world.take_commands(1), advertise_command());
     world.wants(1, NAME, true);
     world.tells(0, "robot 1");
-    assert!(world.told(1).iter().all(|line| line.starts_with("advertise")), "it was not asked yet");
+    assert!(
+        world.take_commands(1).iter().all(|line| line.starts_with("advertise")),
+        "it was not asked yet"
+    );
     assert!(world.tells(0, "robot 2") && world.tells(1, "base 2"));
     let both = [format!("publish {NAME} 64 robot 2"), format!("publish {NAME} here:64 base 2")];
-    assert_eq!(world.told(1), both);
+    assert_eq!(world.take_commands(1), both);
     // The robot restarts without the topic.
     world.sides[0].config.topics.clear();
     world.restart(0);
     world.run(10 * SECOND);
-    assert!(world.told(1).is_empty(), "it is published on");
+    assert!(world.take_commands(1).is_empty(), "it is published on");
     assert!(world.tells(1, "base 3"));
-    assert_eq!(world.told(1), [format!("publish {NAME} here:64 base 3")]);
+    assert_eq!(world.take_commands(1), [format!("publish {NAME} here:64 base 3")]);
 }
 
 #[test]
 fn the_nodes_own_topic_is_reliable_even_if_that_of_a_peer_is_not() {
     let mut world = World::pair(ROBOT, BASE);
-    let lossy = Topic { qos: Qos { reliable: false, ..Qos::default() }, ..own() };
+    let lossy = Topic { qos: Qos { reliable: false, ..Qos::default() }, ..own_topic() };
     world.says(0, Event::Offered(lossy.clone()));
     world.tells(1, "base 1");
     world.says(0, Event::Withdrawn { topic: NAME.into() });
@@ -114,30 +119,33 @@ fn the_nodes_own_topic_is_reliable_even_if_that_of_a_peer_is_not() {
 fn a_peer_with_another_type_is_refused_with_both_names() {
     let mut world = World::pair(ROBOT, BASE);
     world.tells(1, "base 1");
-    world.told(1);
+    world.take_commands(1);
     world.says(0, Event::Offered(topic(NAME, STRING)));
     world.run(SECOND);
-    assert!(world.told(1).is_empty());
+    assert!(world.take_commands(1).is_empty());
     for side in 0..2 {
-        assert!(world.noticed(side, &["'robot'", "'base'", STRING, "DiagnosticArray"]), "{side}");
+        assert!(
+            world.has_notice(side, &["'robot'", "'base'", STRING, "DiagnosticArray"]),
+            "{side}"
+        );
     }
 }
 
 #[test]
-fn local_nodes_and_peers_that_have_the_name_with_another_type_keep_it() {
+fn local_nodes_and_peers_keep_a_name_with_another_type() {
     let mut world = World::pair(ROBOT, BASE);
     world.says(0, Event::Offered(topic(NAME, STRING)));
     world.wants(1, NAME, true);
-    world.told(1);
+    world.take_commands(1);
     assert!(!world.tells(0, "1"), "neither to peers of that type");
     assert!(!world.tells(1, "1"), "nor where they publish it");
-    assert!(world.told(1).is_empty());
+    assert!(world.take_commands(1).is_empty());
     world.says(0, Event::Withdrawn { topic: NAME.into() });
-    assert_eq!(world.told(1), [format!("unadvertise {NAME}")]);
+    assert_eq!(world.take_commands(1), [format!("unadvertise {NAME}")]);
     world.tells(0, "2");
     world.tells(1, "2");
     world.wants(1, NAME, true);
-    world.told(1);
+    world.take_commands(1);
     assert!(world.tells(0, "3"), "once they are gone, ours is there");
-    assert_eq!(world.told(1), [format!("publish {NAME} 64 3")]);
+    assert_eq!(world.take_commands(1), [format!("publish {NAME} 64 3")]);
 }

@@ -19,8 +19,8 @@ impl World {
 
     fn given_up(&self, recent: &Recent) -> Option<GivenUpReport> {
         let side = &self.sides[0];
-        let key = side.topics.exported()["/image"].keys().next().unwrap();
-        recent.until(self.now + SECOND, side.exchange()).given_up(Stream::Out(key))
+        let key = side.topics.exported_topics()["/image"].keys().next().unwrap();
+        recent.counters_until(self.now + SECOND, side.exchange()).given_up(Stream::Out(key))
     }
 }
 

@@ -15,47 +15,47 @@ fn read_by_base() -> World {
         world.says(0, Event::Offered(topic(name, STRING)));
         world.wants(1, name, true);
     }
-    assert_eq!(world.told(0), ["subscribe /scan", "subscribe /odom"]);
-    assert_eq!(world.told(1).len(), 2);
+    assert_eq!(world.take_commands(0), ["subscribe /scan", "subscribe /odom"]);
+    assert_eq!(world.take_commands(1).len(), 2);
     world
 }
 
 fn priority(world: &World, topic: &str) -> Option<u8> {
     let Side { topics, endpoint, .. } = &world.sides[0];
-    let channel = topics.exported().get(topic)?.channels.get(&ONLY_PEER)?;
+    let channel = topics.exported_topics().get(topic)?.channels.get(&ONLY_PEER)?;
     Some(endpoint.peer(ONLY_PEER).channel_out(*channel)?.0.topic.priority)
 }
 
 #[test]
-fn a_file_that_means_the_same_disturbs_nothing() {
+fn an_equivalent_file_disturbs_nothing() {
     let mut world = read_by_base();
     let before = world.now;
     world.reload(0, ROBOT);
     world.reload(1, BASE);
-    assert!(world.told(0).is_empty() && world.told(1).is_empty());
+    assert!(world.take_commands(0).is_empty() && world.take_commands(1).is_empty());
     world.publishes(0, "/scan", 0, "on");
-    assert_eq!(world.told(1), ["publish /scan 0 on"]);
+    assert_eq!(world.take_commands(1), ["publish /scan 0 on"]);
     assert!(world.now > before);
 }
 
 #[test]
-fn rules_are_followed_for_the_topics_that_they_change() {
+fn changed_rules_apply_to_their_topics() {
     let mut world = read_by_base();
     world.reload(0, &ROBOT.replace("200", "90").replace(", /odom: {}", ""));
     assert_eq!(priority(&world, "/scan"), Some(90));
     assert_eq!(priority(&world, "/odom"), None);
-    assert_eq!(world.told(0), ["unsubscribe /odom"]);
-    assert_eq!(world.told(1), ["unadvertise /odom"], "/scan continues");
+    assert_eq!(world.take_commands(0), ["unsubscribe /odom"]);
+    assert_eq!(world.take_commands(1), ["unadvertise /odom"], "/scan continues");
     // The gateway repeats the event once the topic may be sent again.
     world.reload(0, ROBOT);
     world.says(0, Event::Offered(topic("/odom", STRING)));
     world.wants(1, "/odom", true);
     world.publishes(0, "/odom", 0, "again");
-    assert!(world.told(1).contains(&"publish /odom 0 again".into()));
+    assert!(world.take_commands(1).contains(&"publish /odom 0 again".into()));
 }
 
 #[test]
-fn a_topic_is_taken_from_the_peers_that_may_not_have_it_any_more() {
+fn a_topic_is_withdrawn_from_peers_without_the_right() {
     let mut world = read_by_base();
     let other =
         "peers: { base: 10.0.0.2, other: {} }\ntopics: { /scan: { to: [other] }, /odom: {} }";
@@ -66,14 +66,14 @@ fn a_topic_is_taken_from_the_peers_that_may_not_have_it_any_more() {
     world.sides.push(absent);
     world.reload(0, other);
     world.run(LINGERED);
-    assert_eq!(world.told(0), ["unsubscribe /scan"]);
-    assert_eq!(world.told(1), ["unadvertise /scan"]);
+    assert_eq!(world.take_commands(0), ["unsubscribe /scan"]);
+    assert_eq!(world.take_commands(1), ["unadvertise /scan"]);
     world.publishes(0, "/odom", 0, "on");
-    assert_eq!(world.told(1), ["publish /odom 0 on"]);
+    assert_eq!(world.take_commands(1), ["publish /odom 0 on"]);
 }
 
 #[test]
-fn a_peer_that_is_shut_out_leaves_nothing_here_and_the_other_one_all() {
+fn removing_a_peer_removes_only_its_topics() {
     let files = [
         "name: base\npeers: { robot: 10.0.0.2, thief: 10.0.0.3 }\ntopics: { /cmd: {} }",
         "name: robot\npeers: { base: 10.0.0.1 }\ntopics: { \"/**\": {} }",
@@ -95,85 +95,88 @@ fn a_peer_that_is_shut_out_leaves_nothing_here_and_the_other_one_all() {
         world.wants(0, topic, true);
     }
     world.wants(2, "/cmd", true);
-    world.told(0);
+    world.take_commands(0);
     world.reload(0, "peers: { robot: 10.0.0.2 }\ntopics: { /cmd: {} }");
-    let mut told = world.told(0);
+    let mut told = world.take_commands(0);
     told.sort();
     assert_eq!(told, ["Unserve { service: \"/open\" }", "unadvertise /stolen"]);
     let topics = &world.sides[0].topics;
     assert_eq!(topics.imports.catalog.len(), 1, "the robot's");
-    assert!(topics.exported()["/cmd"].channels.keys().all(|peer| *peer == PeerId(0)));
+    assert!(topics.exported_topics()["/cmd"].channels.keys().all(|peer| *peer == PeerId(0)));
     world.publishes(1, "/scan", 0, "on");
     world.publishes(2, "/scan", 0, "false");
-    assert_eq!(world.told(0), ["publish /scan 0 on"]);
+    assert_eq!(world.take_commands(0), ["publish /scan 0 on"]);
     world.run(LINGERED);
-    assert_eq!(world.told(0), ["unsubscribe /cmd"]);
+    assert_eq!(world.take_commands(0), ["unsubscribe /cmd"]);
     // A new peer takes its place.
     world.reload(0, "peers: { robot: 10.0.0.2, thief: 10.0.0.3 }\ntopics: { /cmd: {} }");
     world.run(10 * SECOND);
-    assert!(world.told(0).contains(&format!("advertise /stolen {STRING}")));
+    assert!(world.take_commands(0).contains(&format!("advertise /stolen {STRING}")));
     world.publishes(1, "/scan", 0, "still");
-    assert!(world.told(0).contains(&"publish /scan 0 still".into()));
+    assert!(world.take_commands(0).contains(&"publish /scan 0 still".into()));
 }
 
 #[test]
-fn names_of_a_peer_change_and_what_keeps_its_name_continues() {
+fn topics_with_unchanged_names_continue_after_a_reload() {
     let mut world = read_by_base();
     let renamed = BASE.replace("10.0.0.1", "{ address: 10.0.0.1, remap: { /odom: /where } }");
     world.reload(1, &renamed);
-    assert_eq!(world.told(1), ["unadvertise /odom", &format!("advertise /where {STRING}")]);
+    assert_eq!(
+        world.take_commands(1),
+        ["unadvertise /odom", &format!("advertise /where {STRING}")]
+    );
     world.wants(1, "/where", true);
     world.publishes(0, "/odom", 0, "here");
     world.publishes(0, "/scan", 0, "on");
-    assert_eq!(world.told(1), ["publish /where 0 here", "publish /scan 0 on"]);
-    world.told(0);
+    assert_eq!(world.take_commands(1), ["publish /where 0 here", "publish /scan 0 on"]);
+    world.take_commands(0);
     let only_scan = BASE.replace("10.0.0.1", "{ address: 10.0.0.1, accept: /scan }");
     world.reload(1, &only_scan);
-    assert_eq!(world.told(1), ["unadvertise /where"]);
+    assert_eq!(world.take_commands(1), ["unadvertise /where"]);
     world.publishes(0, "/scan", 0, "on");
-    assert_eq!(world.told(1), ["publish /scan 0 on"]);
+    assert_eq!(world.take_commands(1), ["publish /scan 0 on"]);
     world.run(LINGERED);
-    assert_eq!(world.told(0), ["unsubscribe /odom"], "and is not even sent");
+    assert_eq!(world.take_commands(0), ["unsubscribe /odom"], "and is not even sent");
 }
 
 #[test]
-fn the_right_to_command_is_given_and_taken() {
+fn the_right_to_command_is_granted_and_revoked() {
     let plain = "peers: { base: 10.0.0.2 }";
     let mut world = World::as_written(plain, BASE);
     world.says(1, Event::Offered(topic("/cmd_vel", TWIST)));
-    assert!(world.told(0).is_empty());
-    assert!(world.noticed(0, &["/cmd_vel", "add to this file"]), "{:?}", world.notices(0));
+    assert!(world.take_commands(0).is_empty());
+    assert!(world.has_notice(0, &["/cmd_vel", "add to this file"]), "{:?}", world.notices(0));
     world.sweep(0);
-    assert!(world.noticed(0, &["/cmd_vel", "add to this file"]), "{:?}", world.notices(0));
-    assert!(world.noticed(1, &["'robot' refuses /cmd_vel"]), "{:?}", world.notices(1));
+    assert!(world.has_notice(0, &["/cmd_vel", "add to this file"]), "{:?}", world.notices(0));
+    assert!(world.has_notice(1, &["'robot' refuses /cmd_vel"]), "{:?}", world.notices(1));
     world.reload(0, "peers: { base: { address: 10.0.0.2, accept: /cmd_vel } }");
-    assert_eq!(world.told(0), [format!("advertise /cmd_vel {TWIST}")]);
+    assert_eq!(world.take_commands(0), [format!("advertise /cmd_vel {TWIST}")]);
     world.wants(0, "/cmd_vel", true);
     world.sweep(0);
     assert!(world.notices(0).is_empty() && world.notices(1).is_empty(), "untrue notices");
     world.publishes(1, "/cmd_vel", 0, "go");
-    assert_eq!(world.told(0), ["publish /cmd_vel 0 go"]);
+    assert_eq!(world.take_commands(0), ["publish /cmd_vel 0 go"]);
     world.reload(0, plain);
     world.publishes(1, "/cmd_vel", 0, "go on");
-    assert_eq!(world.told(0), ["unadvertise /cmd_vel"]);
-    assert!(world.noticed(1, &["'robot' refuses /cmd_vel"]));
+    assert_eq!(world.take_commands(0), ["unadvertise /cmd_vel"]);
+    assert!(world.has_notice(1, &["'robot' refuses /cmd_vel"]));
 }
 
 #[test]
-fn a_rate_that_a_peer_may_send_at_holds_at_once() {
+fn a_changed_rate_limit_applies_at_once() {
     let mut world = read_by_base();
     world.reload(1, &BASE.replace("10.0.0.1", "{ address: 10.0.0.1, max_rate: 1kbps }"));
     for _ in 0..5 {
         world.publishes(0, "/scan", 0, &"x".repeat(100));
     }
-    assert_eq!(world.told(1).len(), 1);
+    assert_eq!(world.take_commands(1).len(), 1);
     world.reload(1, BASE);
     world.publishes(0, "/scan", 0, "y");
-    assert_eq!(world.told(1), ["publish /scan 0 y"]);
+    assert_eq!(world.take_commands(1), ["publish /scan 0 y"]);
 }
 
 #[test]
-fn watchdogs_come_change_and_go_while_they_watch() {
+fn a_reload_adds_changes_and_removes_watchdogs() {
     let robot =
         |watchdogs: &str| format!("peers: {{ base: 10.0.0.2 }}\nwatchdogs: {{ {watchdogs} }}");
     let mut world = World::pair(&robot(""), BASE);
@@ -183,21 +186,21 @@ fn watchdogs_come_change_and_go_while_they_watch() {
     world.wants(0, "/x", true);
     world.reload(0, &robot("/x: 10s"));
     world.publishes(1, "/x", 0, go);
-    world.told(0);
+    world.take_commands(0);
     // The shorter time applies to a message that has already arrived.
     world.reload(0, &robot("/x: { after: 1s, message: { b: 7 } }"));
     world.run(2 * SECOND);
     let safe = "publish /x here:65 \0\0\0\0\u{7}";
-    assert_eq!(world.told(0), [safe]);
+    assert_eq!(world.take_commands(0), [safe]);
     world.publishes(1, "/x", 0, go);
     world.reload(0, &robot(""));
     world.run(5 * SECOND);
-    assert_eq!(world.told(0), [format!("publish /x 0 {go}")], "nobody watches any more");
+    assert_eq!(world.take_commands(0), [format!("publish /x 0 {go}")], "nobody watches any more");
     assert_eq!(world.sides[0].topics.watchdog_reports().count(), 0);
 }
 
 #[test]
-fn services_are_opened_and_closed_to_peers() {
+fn a_reload_offers_and_withdraws_services() {
     let robot = |services: &str| format!("peers: {{ base: 10.0.0.2 }}\nservices: {{ {services} }}");
     let mut world = World::pair(&robot("/switch: {}"), "peers: { robot: 10.0.0.1 }");
     let service = Service {
@@ -207,17 +210,17 @@ fn services_are_opened_and_closed_to_peers() {
         definition: "bool data\n---\nbool success\nstring message\n".into(),
     };
     world.says(0, Event::ServiceOffered(service.clone()));
-    assert_eq!(world.told(1).len(), 1);
+    assert_eq!(world.take_commands(1).len(), 1);
     world.reload(0, &robot("/switch: { timeout: 1s }"));
     world.says(1, Event::Called { service: "/switch".into(), call: 1, request: "x".into() });
-    let call = world.told(0);
+    let call = world.take_commands(0);
     assert!(call.len() == 1 && call[0].contains("patience: 1s"), "{call:?}");
     world.reload(0, &robot(""));
-    let told = world.told(1);
+    let told = world.take_commands(1);
     assert!(told.contains(&"Unserve { service: \"/switch\" }".into()), "{told:?}");
     world.reload(0, &robot("/switch: {}"));
     world.says(0, Event::ServiceOffered(service));
-    assert!(world.told(1).iter().any(|it| it.starts_with("Serve ")));
+    assert!(world.take_commands(1).iter().any(|it| it.starts_with("Serve ")));
 }
 
 #[test]
@@ -229,7 +232,7 @@ fn outgoing_frames_are_read_again_when_their_rules_change() {
     for name in ["/tf", "/scan"] {
         world.wants(1, name, true);
     }
-    world.told(0);
+    world.take_commands(0);
     world.reload(0, &format!("{robot}\ntf: {{ prefix: r1 }}"));
-    assert_eq!(world.told(0), ["unsubscribe /tf", "subscribe /tf"]);
+    assert_eq!(world.take_commands(0), ["unsubscribe /tf", "subscribe /tf"]);
 }

@@ -9,7 +9,7 @@ const TWIST_MD5: &str = "9f195f881246fdfa2798d1d3eebca84a";
 const SCAN: &str = "sensor_msgs/LaserScan";
 const SCAN_MD5: &str = "90c7ef2dc6895d81024acba2ac42f369";
 
-fn advertised(name: &str, type_name: &str) -> String {
+fn advertise_command(name: &str, type_name: &str) -> String {
     format!("advertise {name} {type_name}")
 }
 
@@ -34,20 +34,24 @@ fn lines(world: &World, side: usize) -> Vec<String> {
 
 /// Asserts that nothing of a topic is taken, and that both ends report the line to add.
 fn assert_waits(world: &mut World, name: &str, line: &str) {
-    assert!(world.told(0).is_empty(), "{name}");
+    assert!(world.take_commands(0).is_empty(), "{name}");
     world.wants(0, name, true);
-    assert!(world.told(1).is_empty(), "nothing of {name} is read");
+    assert!(world.take_commands(1).is_empty(), "nothing of {name} is read");
     let words = [name, "'robot' publishes it only if its file allows it", "peers.base", line];
-    assert!(world.noticed(0, &words), "{:?}", world.notices(0));
-    assert!(world.noticed(0, &["add to this file, under peers.base: "]), "{:?}", world.notices(0));
-    assert!(world.noticed(1, &words), "{:?}", world.notices(1));
+    assert!(world.has_notice(0, &words), "{:?}", world.notices(0));
+    assert!(
+        world.has_notice(0, &["add to this file, under peers.base: "]),
+        "{:?}",
+        world.notices(0)
+    );
+    assert!(world.has_notice(1, &words), "{:?}", world.notices(1));
     let there = [&format!("'robot' refuses {name}"), "add there, under peers.base: "];
-    assert!(world.noticed(1, &there), "{:?}", world.notices(1));
+    assert!(world.has_notice(1, &there), "{:?}", world.notices(1));
     assert!(lines(world, 0).iter().any(|it| it == line), "{:?}", lines(world, 0));
 }
 
 #[test]
-fn without_a_line_nothing_is_taken_that_could_act() {
+fn commands_are_not_accepted_without_a_line() {
     // All topics that a review found accepted, and those that it expected to be accepted.
     let acting = [
         ("/move_base/goal", "move_base_msgs/MoveBaseActionGoal"),
@@ -75,14 +79,14 @@ fn without_a_line_nothing_is_taken_that_could_act() {
 }
 
 #[test]
-fn under_a_prefix_what_a_peer_senses_is_taken() {
+fn observations_are_accepted_under_a_prefix() {
     let mut world = robot(", prefix: /base");
     world.says(1, Event::Offered(scan("/scan")));
-    assert_eq!(world.told(0), [advertised("/base/scan", SCAN)]);
+    assert_eq!(world.take_commands(0), [advertise_command("/base/scan", SCAN)]);
     assert!(world.notices(0).is_empty() && lines(&world, 0).is_empty());
     world.wants(0, "/base/scan", true);
     world.publishes(1, "/scan", 0, "points");
-    assert_eq!(world.told(0), ["publish /base/scan 0 points"]);
+    assert_eq!(world.take_commands(0), ["publish /base/scan 0 points"]);
 }
 
 #[test]
@@ -124,8 +128,8 @@ fn a_name_cannot_leave_the_prefix() {
     let now = world.now;
     world.sides[1].endpoint.peer_mut(ONLY_PEER).offer(now, config).unwrap();
     world.run(SECOND);
-    assert!(world.told(0).is_empty(), "neither /base2/scan nor any other");
-    assert!(world.noticed(0, &["2/scan", "does not start with '/'"]), "{:?}", world.notices(0));
+    assert!(world.take_commands(0).is_empty(), "neither /base2/scan nor any other");
+    assert!(world.has_notice(0, &["2/scan", "does not start with '/'"]), "{:?}", world.notices(0));
 }
 
 #[test]
@@ -141,23 +145,23 @@ fn topics_in_the_file_are_accepted_with_any_type_or_with_the_given_one() {
     ] {
         let mut world = robot(&format!(", accept: {accept}"));
         world.says(1, Event::Offered(with_hash("/cmd_vel", TWIST, TWIST_MD5)));
-        assert_eq!(world.told(0), [advertised("/cmd_vel", TWIST)], "{accept}");
+        assert_eq!(world.take_commands(0), [advertise_command("/cmd_vel", TWIST)], "{accept}");
         world.wants(0, "/cmd_vel", true);
         world.publishes(1, "/cmd_vel", 0, "go");
-        assert_eq!(world.told(0), ["publish /cmd_vel 0 go"]);
+        assert_eq!(world.take_commands(0), ["publish /cmd_vel 0 go"]);
         assert!(world.notices(0).is_empty() && world.notices(1).is_empty());
     }
 }
 
 #[test]
-fn a_type_other_than_the_one_given_is_refused() {
+fn a_type_other_than_the_configured_one_is_refused() {
     let mut world = robot(", accept: { /cmd_vel: geometry_msgs/Twist }");
     world.says(1, Event::Offered(topic("/cmd_vel", STRING)));
     assert_waits(&mut world, "/cmd_vel", &format!("accept: {{ /cmd_vel: {STRING} }}"));
 }
 
 #[test]
-fn a_type_that_is_installed_here_has_to_be_of_the_same_version() {
+fn an_installed_type_must_have_the_same_version() {
     let folder = tempfile::tempdir().unwrap();
     let messages = folder.path().join("share/geometry_msgs/msg");
     std::fs::create_dir_all(&messages).unwrap();
@@ -170,28 +174,28 @@ fn a_type_that_is_installed_here_has_to_be_of_the_same_version() {
     );
     let mut world = World::as_written(&file, BASE);
     world.says(1, Event::Offered(with_hash("/cmd_vel", TWIST, TWIST_MD5)));
-    assert_eq!(world.told(0), [advertised("/cmd_vel", TWIST)]);
+    assert_eq!(world.take_commands(0), [advertise_command("/cmd_vel", TWIST)]);
     let mut world = World::as_written(&file, BASE);
     world.says(1, Event::Offered(with_hash("/cmd_vel", TWIST, SCAN_MD5)));
     assert_waits(&mut world, "/cmd_vel", "accept: { /cmd_vel: any }");
 }
 
 #[test]
-fn unaccepted_topics_are_listed_silently_and_observations_pass() {
+fn unaccepted_topics_are_listed_without_a_warning() {
     let mut world = robot(", accept: /plan, prefix: /base");
     world.says(1, Event::Offered(topic("/cmd_vel", TWIST)));
-    assert!(world.told(0).is_empty());
+    assert!(world.take_commands(0).is_empty());
     assert_eq!(lines(&world, 0), ["accept: { /cmd_vel: geometry_msgs/Twist }"]);
     assert!(world.notices(0).is_empty() && world.notices(1).is_empty());
     world.says(1, Event::Offered(scan("/scan")));
-    assert_eq!(world.told(0), ["advertise /base/scan sensor_msgs/LaserScan"]);
+    assert_eq!(world.take_commands(0), ["advertise /base/scan sensor_msgs/LaserScan"]);
     let mut world = robot(", accept: /plan");
     world.says(1, Event::Offered(scan("/scan")));
-    assert!(world.told(0).is_empty(), "there is no prefix");
+    assert!(world.take_commands(0).is_empty(), "there is no prefix");
 }
 
 #[test]
-fn a_topic_of_the_other_ros_is_judged_by_what_it_is_there_and_here() {
+fn acceptance_of_the_other_ros_checks_both_type_names() {
     let base = format!("ros2: true\n{BASE}");
     let keys = "address: 10.0.0.2, prefix: /base, accept: { /other: geometry_msgs/Twist }";
     let mut world = World::as_written(&format!("peers: {{ base: {{ {keys} }} }}"), &base);
@@ -202,23 +206,23 @@ fn a_topic_of_the_other_ros_is_judged_by_what_it_is_there_and_here() {
     );
     let twist = |name: &str| defined(name, "geometry_msgs/msg/Twist", &text);
     world.says(1, Event::Offered(twist("/cmd_vel")));
-    assert!(world.told(0).is_empty());
+    assert!(world.take_commands(0).is_empty());
     world.says(1, Event::Offered(twist("/other")));
-    assert_eq!(world.told(0), [advertised("/base/other", TWIST)]);
+    assert_eq!(world.take_commands(0), [advertise_command("/base/other", TWIST)]);
     world.says(1, Event::Offered(topic("/other", "std_msgs/msg/Bool")));
-    assert_eq!(world.told(0), ["unadvertise /base/other"]);
+    assert_eq!(world.take_commands(0), ["unadvertise /base/other"]);
 }
 
 #[test]
-fn a_topic_that_gets_another_type_is_given_up() {
+fn a_topic_with_a_changed_type_is_withdrawn() {
     let mut world = robot(", prefix: /base");
     world.says(1, Event::Offered(scan("/scan")));
     world.wants(0, "/base/scan", true);
-    assert_eq!(world.told(1), ["subscribe /scan"]);
-    world.told(0);
+    assert_eq!(world.take_commands(1), ["subscribe /scan"]);
+    world.take_commands(0);
     world.says(1, Event::Offered(topic("/scan", TWIST)));
-    assert_eq!(world.told(0), ["unadvertise /base/scan"]);
-    assert_eq!(world.told(1), ["unsubscribe /scan"]);
+    assert_eq!(world.take_commands(0), ["unadvertise /base/scan"]);
+    assert_eq!(world.take_commands(1), ["unsubscribe /scan"]);
     world.publishes(1, "/scan", 0, "go");
     assert_waits(&mut world, "/scan", &format!("accept: {{ /scan: {TWIST} }}"));
     world.says(1, Event::Offered(scan("/scan")));
@@ -240,7 +244,7 @@ fn queues_are_bounded_and_dropped_with_their_topic_and_session() {
 }
 
 #[test]
-fn a_type_that_cannot_stand_in_a_file_is_shown_and_not_suggested() {
+fn a_type_with_invalid_characters_is_not_suggested() {
     let mut world = robot("");
     world.says(1, Event::Offered(topic("/x", "evil/T }, relay: true\u{1b}[2J")));
     assert_eq!(lines(&world, 0), ["accept: { /x: any }"]);
@@ -249,7 +253,7 @@ fn a_type_that_cannot_stand_in_a_file_is_shown_and_not_suggested() {
 }
 
 #[test]
-fn a_peer_is_offered_what_its_line_names_and_no_more() {
+fn a_peer_is_offered_only_the_configured_lists() {
     let base = "peers: { robot: { address: 10.0.0.1, offer: [/scan, \"/map*\"] } }\n\
                 topics: { \"/**\": {} }\nservices: { \"/**\": {} }";
     let mut world =
@@ -257,7 +261,10 @@ fn a_peer_is_offered_what_its_line_names_and_no_more() {
     for name in ["/scan", "/odom", "/map_updates"] {
         world.says(1, Event::Offered(topic(name, STRING)));
     }
-    assert_eq!(world.told(0), [advertised("/scan", STRING), advertised("/map_updates", STRING)]);
+    assert_eq!(
+        world.take_commands(0),
+        [advertise_command("/scan", STRING), advertise_command("/map_updates", STRING)]
+    );
 }
 
 /// A robot that takes 8 kbps from the base, and reads two topics of it.
@@ -270,7 +277,7 @@ fn limited() -> World {
         world.says(1, Event::Offered(topic(name, STRING)));
         world.wants(0, name, true);
     }
-    world.told(0);
+    world.take_commands(0);
     world
 }
 
@@ -291,31 +298,31 @@ fn messages_above_the_rate_are_dropped_counted_by_topic_and_reported_once() {
         // A tenth of a second passes, which refills 100 bytes.
         world.publishes(1, "/image", 0, &text);
     }
-    assert_eq!(world.told(0).len(), 2);
+    assert_eq!(world.take_commands(0).len(), 2);
     world.publishes(1, "/scan", 0, &text);
     assert_eq!((over_rate(&world, "/image"), over_rate(&world, "/scan")), (2, 1));
     let words = ["/image", "'base'", "8 kbps", "'robot'", "peers.base.max_rate"];
-    assert!(world.noticed(0, &words), "{:?}", world.notices(0));
-    assert!(world.noticed(1, &words), "{:?}", world.notices(1));
+    assert!(world.has_notice(0, &words), "{:?}", world.notices(0));
+    assert!(world.has_notice(1, &words), "{:?}", world.notices(1));
     assert_eq!((world.notices(0).len(), world.notices(1).len()), (1, 1), "while it lasts");
 
     world.run(SECOND);
     world.publishes(1, "/scan", 0, &text);
-    assert_eq!(world.told(0).len(), 1, "it continues when there is room again");
+    assert_eq!(world.take_commands(0).len(), 1, "it continues when there is room again");
     world.run(30 * SECOND);
     for _ in 0..4 {
         world.publishes(1, "/scan", 0, &text);
     }
     let again = ["/scan", "8 kbps"];
-    assert!(world.noticed(0, &again) && world.noticed(1, &again), "{:?}", world.notices(0));
+    assert!(world.has_notice(0, &again) && world.has_notice(1, &again), "{:?}", world.notices(0));
 }
 
 #[test]
-fn a_compressed_message_counts_as_what_it_becomes() {
+fn a_compressed_message_counts_with_its_decompressed_size() {
     let mut world = limited();
     world.says(1, Event::Offered(topic("/packed", STRING)));
     world.wants(0, "/packed", true);
-    world.told(0);
+    world.take_commands(0);
     for _ in 0..10 {
         // 40 to 50 bytes on the radio.
         let text = zstd::bulk::compress(&[0; 900], 1).unwrap();
@@ -323,7 +330,7 @@ fn a_compressed_message_counts_as_what_it_becomes() {
         let (now, side) = (world.now, &mut world.sides[1]);
         let message = super::super::Outgoing {
             topic: "/packed".into(),
-            source: Source::here(0),
+            source: Source::local(0),
             origin: Default::default(),
             payload: text.into(),
             encoded: true,
@@ -361,12 +368,12 @@ fn an_offer_above_a_peers_highest_priority_is_reported() {
     world.says(1, Event::Offered(topic("/b", STRING)));
     let words =
         ["/b", "'base'", "priority 151", "'robot' allows at most 150", "peers.base.max_priority"];
-    assert!(world.noticed(0, &words), "{:?}", world.notices(0));
-    assert_eq!(world.told(0).len(), 2, "both are taken");
+    assert!(world.has_notice(0, &words), "{:?}", world.notices(0));
+    assert_eq!(world.take_commands(0).len(), 2, "both are taken");
 }
 
 #[test]
-fn texts_that_would_choke_the_ros_master_are_refused() {
+fn texts_with_control_characters_are_refused() {
     let mut world = robot(", prefix: /base, accept: \"/**\"");
     let long = format!("a/{}", "b".repeat(300));
     for type_name in ["a/\u{1}B", "a/&B", &long] {
@@ -374,14 +381,14 @@ fn texts_that_would_choke_the_ros_master_are_refused() {
         world.says(1, Event::Withdrawn { topic: "/x".into() });
     }
     world.says(1, Event::Offered(topic(&format!("/{}", "n".repeat(300)), STRING)));
-    assert!(world.told(0).is_empty());
-    assert!(world.noticed(0, &["/x", "its type has the character"]), "{:?}", world.notices(0));
-    assert!(world.noticed(0, &["its name has 301 bytes"]), "{:?}", world.notices(0));
+    assert!(world.take_commands(0).is_empty());
+    assert!(world.has_notice(0, &["/x", "its type has the character"]), "{:?}", world.notices(0));
+    assert!(world.has_notice(0, &["its name has 301 bytes"]), "{:?}", world.notices(0));
 }
 
 #[test]
-fn only_topics_of_an_actions_own_types_come_with_it() {
+fn an_action_includes_only_topics_of_its_types() {
     let mut world = robot(", prefix: /base");
     world.says(1, Event::Offered(topic("/a/_action/feedback", TWIST)));
-    assert!(world.told(0).is_empty());
+    assert!(world.take_commands(0).is_empty());
 }

@@ -24,11 +24,11 @@ fn defined_service(name: &str) -> Service {
     Service { definition, ..service(name) }
 }
 
-fn called(call: u64, request: &'static str) -> Event {
+fn call_event(call: u64, request: &'static str) -> Event {
     Event::Called { service: "/switch".into(), call, request: request.into() }
 }
 
-fn answered(call: u64, outcome: Result<&'static str, &str>) -> Event {
+fn answer_event(call: u64, outcome: Result<&'static str, &str>) -> Event {
     let outcome = outcome.map(Into::into).map_err(Into::into);
     Event::Answered { service: "/switch".into(), call, outcome }
 }
@@ -61,15 +61,15 @@ fn serving() -> World {
 }
 
 #[test]
-fn calls_are_handed_on_once_and_answered_in_any_order() {
+fn calls_are_forwarded_once_and_answered_in_any_order() {
     let mut world = serving();
-    world.says(1, called(7, "first"));
-    world.says(1, called(8, "second"));
+    world.says(1, call_event(7, "first"));
+    world.says(1, call_event(8, "second"));
     let calls = dealings(&mut world, 0);
     assert_eq!(calls, ["call /switch 1 first 2s", "call /switch 2 second 2s"]);
-    world.says(0, answered(2, Ok("to second")));
-    world.says(0, answered(1, Err("no such arm")));
-    world.says(0, answered(1, Ok("twice")));
+    world.says(0, answer_event(2, Ok("to second")));
+    world.says(0, answer_event(1, Err("no such arm")));
+    world.says(0, answer_event(1, Ok("twice")));
     let answers = dealings(&mut world, 1);
     assert_eq!(answers, ["answer /switch 8 to second", "fail /switch 7 no such arm"]);
     world.run(5 * SECOND);
@@ -79,14 +79,14 @@ fn calls_are_handed_on_once_and_answered_in_any_order() {
 #[test]
 fn unanswered_calls_fail_with_a_reason() {
     let mut world = serving();
-    world.says(1, called(7, "x"));
+    world.says(1, call_event(7, "x"));
     world.run(SECOND);
     assert!(dealings(&mut world, 1).is_empty());
     world.run(2 * SECOND);
     let failed = dealings(&mut world, 1);
     assert_eq!(failed, ["fail /switch 7 no response of /switch from 'robot' within 2 s"]);
     // The response is too late.
-    world.says(0, answered(1, Ok("done")));
+    world.says(0, answer_event(1, Ok("done")));
     assert!(dealings(&mut world, 1).is_empty());
     world.says(1, Event::Called { service: "/other".into(), call: 9, request: "".into() });
     assert_eq!(dealings(&mut world, 1), ["fail /other 9 no peer serves /other"]);
@@ -95,7 +95,7 @@ fn unanswered_calls_fail_with_a_reason() {
 #[test]
 fn a_server_that_leaves_fails_its_calls_and_is_found_again() {
     let mut world = serving();
-    world.says(1, called(7, "x"));
+    world.says(1, call_event(7, "x"));
     world.says(0, Event::ServiceWithdrawn { service: "/switch".into() });
     assert_eq!(
         dealings(&mut world, 1),
@@ -104,12 +104,12 @@ fn a_server_that_leaves_fails_its_calls_and_is_found_again() {
     world.says(0, Event::ServiceOffered(service("/switch")));
     assert_eq!(dealings(&mut world, 1), ["serve /switch std_srvs/SetBool"]);
     dealings(&mut world, 0);
-    world.says(1, called(8, "y"));
+    world.says(1, call_event(8, "y"));
     assert_eq!(dealings(&mut world, 0), ["call /switch 2 y 2s"]);
 }
 
 #[test]
-fn only_services_that_the_file_names_are_offered_and_an_action_is_three() {
+fn only_configured_services_and_actions_are_offered() {
     let mut world = World::pair(SERVER, &format!("{CLIENT}\nros1: false"));
     for name in ["/secret", "/arm/lift", "/go/_action/send_goal", "/go/_action/get_result"] {
         world.says(0, Event::ServiceOffered(service(name)));
@@ -118,7 +118,7 @@ fn only_services_that_the_file_names_are_offered_and_an_action_is_three() {
     let expected = ["/arm/lift", "/go/_action/send_goal", "/go/_action/get_result"];
     assert_eq!(served, expected.map(|name| format!("serve {name} std_srvs/SetBool")));
     world.says(0, Event::Offered(topic("/go/_action/feedback", STRING)));
-    assert_eq!(world.told(1), [format!("advertise /go/_action/feedback {STRING}")]);
+    assert_eq!(world.take_commands(1), [format!("advertise /go/_action/feedback {STRING}")]);
     // The result has no short timeout.
     let request = Event::Called { service: expected[2].into(), call: 1, request: "".into() };
     world.says(1, request);
@@ -130,9 +130,9 @@ fn only_services_that_the_file_names_are_offered_and_an_action_is_three() {
 }
 
 #[test]
-fn after_a_restart_old_calls_fail_and_new_ones_pass() {
+fn after_a_restart_old_calls_fail_and_new_calls_work() {
     let mut world = serving();
-    world.says(1, called(7, "x"));
+    world.says(1, call_event(7, "x"));
     dealings(&mut world, 0);
     world.restart(0);
     world.says(0, Event::ServiceOffered(service("/switch")));
@@ -141,14 +141,14 @@ fn after_a_restart_old_calls_fail_and_new_ones_pass() {
         dealings(&mut world, 1),
         ["fail /switch 7 'robot' has restarted", "serve /switch std_srvs/SetBool"]
     );
-    world.says(1, called(8, "y"));
+    world.says(1, call_event(8, "y"));
     assert_eq!(dealings(&mut world, 0), ["call /switch 1 y 2s"]);
-    world.says(0, answered(1, Ok("done")));
+    world.says(0, answer_event(1, Ok("done")));
     assert_eq!(dealings(&mut world, 1), ["answer /switch 8 done"]);
 }
 
 #[test]
-fn names_are_mapped_and_of_two_servers_the_second_steps_in() {
+fn a_second_server_replaces_the_first() {
     let robot = |name: &str| {
         format!("name: {name}\npeers: {{ base: 10.0.0.3 }}\nservices: {{ \"/**\": {{}} }}\n")
     };
@@ -180,20 +180,20 @@ fn a_call_or_response_that_is_not_of_its_type_is_an_error_at_the_caller() {
     let mut world = World::pair(SERVER, CLIENT);
     world.says(0, Event::ServiceOffered(defined_service("/switch")));
     assert_eq!(dealings(&mut world, 1), ["serve /switch std_srvs/SetBool"]);
-    world.says(1, called(7, "\u{1}"));
-    world.says(1, called(8, "two"));
+    world.says(1, call_event(7, "\u{1}"));
+    world.says(1, call_event(8, "two"));
     assert_eq!(dealings(&mut world, 0), ["call /switch 1 \u{1} 2s"]);
     let reason = "the request does not match std_srvs/SetBool: 2 bytes are left over at the end";
     assert_eq!(dealings(&mut world, 1), [format!("fail /switch 8 /switch: {reason}")]);
-    assert!(world.noticed(0, &["'base' sent a malformed message: /switch", reason]));
-    world.says(0, answered(1, Ok("\u{1}\u{9}\0\0\0ok")));
+    assert!(world.has_notice(0, &["'base' sent a malformed message: /switch", reason]));
+    world.says(0, answer_event(1, Ok("\u{1}\u{9}\0\0\0ok")));
     let told = dealings(&mut world, 1);
     let reason =
         "the response does not match std_srvs/SetBool: message: 9 bytes wanted, 2 are left";
     assert_eq!(told, [format!("fail /switch 7 /switch: {reason}")]);
-    assert!(world.noticed(1, &["'robot' sent a malformed message: /switch", reason]));
-    world.says(1, called(9, "\u{1}"));
-    world.says(0, answered(3, Ok("\u{1}\u{2}\0\0\0ok")));
+    assert!(world.has_notice(1, &["'robot' sent a malformed message: /switch", reason]));
+    world.says(1, call_event(9, "\u{1}"));
+    world.says(0, answer_event(3, Ok("\u{1}\u{2}\0\0\0ok")));
     assert_eq!(dealings(&mut world, 1), ["answer /switch 9 \u{1}\u{2}\0\0\0ok"]);
     let malformed = [0, 1].map(|side| world.sides[side].topics.calls_malformed());
     assert_eq!(malformed, [1, 1]);
@@ -216,7 +216,7 @@ fn a_services_definition_of_another_hash_is_not_used() {
     let definition = "float64 data\n---\nbool success\nstring message\n".into();
     world.says(0, Event::ServiceOffered(Service { definition, ..of_ros2() }));
     assert!(dealings(&mut world, 1).is_empty());
-    assert!(world.noticed(1, &["/switch", "std_srvs/srv/SetBool has the hash"]));
+    assert!(world.has_notice(1, &["/switch", "std_srvs/srv/SetBool has the hash"]));
 }
 
 #[test]
@@ -225,12 +225,12 @@ fn a_service_of_ros_2_is_called_from_ros_1() {
     let theirs = of_ros2();
     world.says(0, Event::ServiceOffered(theirs));
     assert_eq!(dealings(&mut world, 1), ["serve /switch std_srvs/SetBool"]);
-    world.says(1, called(7, "\u{1}"));
+    world.says(1, call_event(7, "\u{1}"));
     assert_eq!(dealings(&mut world, 0), ["call /switch 1 \0\u{1}\0\0\u{1} 2s"]);
-    world.says(0, answered(1, Ok("\0\u{1}\0\0\u{1}\0\0\0\u{3}\0\0\0ok\0")));
+    world.says(0, answer_event(1, Ok("\0\u{1}\0\0\u{1}\0\0\0\u{3}\0\0\0ok\0")));
     assert_eq!(dealings(&mut world, 1), ["answer /switch 7 \u{1}\u{2}\0\0\0ok"]);
     // A request that does not match the type reaches no server, and the caller gets an error.
-    world.says(1, called(8, "too long"));
+    world.says(1, call_event(8, "too long"));
     let failed = dealings(&mut world, 1);
     assert!(
         failed[0].starts_with("fail /switch 8") && failed[0].contains("left over"),
@@ -285,7 +285,7 @@ fn calls_and_responses_that_are_too_large_fail_with_both_sizes_and_the_key() {
             assert!(told[0].contains(word), "no '{word}' in {told:?}");
         }
         for side in [0, 1] {
-            assert!(world.noticed(side, &[sizes[0], sizes[1], sizes[2], "limits.max_message"]));
+            assert!(world.has_notice(side, &[sizes[0], sizes[1], sizes[2], "limits.max_message"]));
         }
         // The next call is served.
         calls(&mut world, "/a", 2);
@@ -353,7 +353,7 @@ fn a_service_that_is_found_again_long_after_a_restart_is_called_again() {
 }
 
 #[test]
-fn channels_of_calls_do_not_add_up() {
+fn call_channels_are_reused() {
     let channels = |world: &World| {
         let all = (0..100).map(ChannelId);
         all.filter(|id| world.sides[1].endpoint.peer(ONLY_PEER).channel_out(*id).is_some()).count()
@@ -361,7 +361,7 @@ fn channels_of_calls_do_not_add_up() {
     let mut world = serving();
     let before = channels(&world);
     let other = Service { type_hash: "other".into(), ..service("/switch") };
-    world.says(1, called(7, "x"));
+    world.says(1, call_event(7, "x"));
     dealings(&mut world, 0);
     for offered in [other, service("/switch"), service("/switch")] {
         world.says(0, Event::ServiceOffered(offered));
@@ -370,12 +370,12 @@ fn channels_of_calls_do_not_add_up() {
     let told = dealings(&mut world, 1);
     let gone = "fail /switch 7 the server of /switch at 'robot' has stopped";
     assert!(told.iter().any(|line| line == gone), "{told:?}");
-    world.says(1, called(8, "y"));
+    world.says(1, call_event(8, "y"));
     assert_eq!(dealings(&mut world, 0), ["call /switch 2 y 2s"]);
 }
 
 #[test]
-fn a_topic_may_have_the_number_that_a_service_had() {
+fn a_topic_may_reuse_the_number_of_a_service() {
     let mut world = World::pair(
         "peers: { base: 10.0.0.2 }\nservices: { /a: {} }\ntopics: { \"/**\": {} }",
         CLIENT,
@@ -385,9 +385,9 @@ fn a_topic_may_have_the_number_that_a_service_had() {
     world.run(2 * SECOND);
     world.says(0, Event::Offered(topic("/scan", STRING)));
     world.wants(1, "/scan", true);
-    world.told(1);
+    world.take_commands(1);
     world.publishes(0, "/scan", 0, "hello");
-    assert_eq!(world.told(1), ["publish /scan 0 hello"]);
+    assert_eq!(world.take_commands(1), ["publish /scan 0 hello"]);
 }
 
 /// A robot whose file has the keys `server` for the base, which has `client` for the robot.
@@ -405,22 +405,22 @@ fn lines(world: &World, side: usize) -> Vec<String> {
 }
 
 #[test]
-fn a_peer_calls_only_what_the_file_lets_it_call() {
+fn a_peer_may_call_only_configured_services() {
     let mut world = with_rights("", ", accept: \"/**\"");
     world.says(0, Event::ServiceOffered(service("/switch")));
     assert_eq!(dealings(&mut world, 1), ["serve /switch std_srvs/SetBool"]);
     assert_eq!(lines(&world, 0), ["call: /switch"]);
     let words = ["/switch", "'base' may call it only", "peers.base: call: /switch"];
-    assert!(world.noticed(0, &words), "{:?}", world.notices(0));
-    assert!(world.noticed(1, &words), "{:?}", world.notices(1));
-    world.says(1, called(7, "x"));
+    assert!(world.has_notice(0, &words), "{:?}", world.notices(0));
+    assert!(world.has_notice(1, &words), "{:?}", world.notices(1));
+    world.says(1, call_event(7, "x"));
     let failed = dealings(&mut world, 1);
     assert!(failed[0].starts_with("fail /switch 7 'robot' refuses /switch"), "{failed:?}");
     assert!(dealings(&mut world, 0).is_empty(), "no server hears of it");
 }
 
 #[test]
-fn an_action_is_allowed_and_taken_by_its_name() {
+fn rights_for_an_action_use_its_name() {
     let parts = ["send_goal", "cancel_goal", "get_result"].map(|it| format!("/go/_action/{it}"));
     for accept in [", accept: /go", ", accept: { /go: std_srvs/SetBool }", ", prefix: /robot"] {
         let mut world = with_rights(", call: /go", accept);
@@ -434,7 +434,7 @@ fn an_action_is_allowed_and_taken_by_its_name() {
         }
         let feedback = topic("/go/_action/feedback", "std_srvs/SetBool_FeedbackMessage");
         world.says(0, Event::Offered(feedback));
-        let told = world.told(1);
+        let told = world.take_commands(1);
         assert!(told[0].starts_with(&format!("advertise {under}/go/_action/feedback")), "{told:?}");
         assert!(lines(&world, 0).is_empty() && lines(&world, 1).is_empty());
     }
@@ -448,14 +448,14 @@ fn an_action_is_allowed_and_taken_by_its_name() {
 }
 
 #[test]
-fn a_service_of_a_peer_takes_no_free_name_without_a_line() {
+fn a_service_of_a_peer_needs_a_line() {
     let mut world = with_rights(", call: \"/**\"", "");
     world.says(0, Event::ServiceOffered(service("/clear_costmaps")));
     assert!(dealings(&mut world, 1).is_empty());
     let line = "accept: { /clear_costmaps: std_srvs/SetBool }";
     assert_eq!(lines(&world, 1), [line]);
     let words = ["service /clear_costmaps", "'base' serves it only", line];
-    assert!(world.noticed(0, &words) && world.noticed(1, &words), "{:?}", world.notices(1));
+    assert!(world.has_notice(0, &words) && world.has_notice(1, &words), "{:?}", world.notices(1));
     for (keys, served) in [
         (", accept: /clear_costmaps", Some("serve /clear_costmaps std_srvs/SetBool")),
         (
@@ -484,7 +484,7 @@ fn one_base_floods() -> World {
 }
 
 #[test]
-fn one_peers_calls_take_no_room_from_anothers() {
+fn calls_of_one_peer_do_not_exclude_those_of_another() {
     use crate::limits::MAX_SERVING_PER_PEER as MOST;
     let mut world = one_base_floods();
     for call in 0..MOST as u64 + 10 {
@@ -507,12 +507,12 @@ fn one_peers_calls_take_no_room_from_anothers() {
     }
     world.run(SECOND);
     assert_eq!(dealings(&mut world, 0).len(), MOST);
-    world.says(2, called(1, "y"));
+    world.says(2, call_event(1, "y"));
     assert_eq!(dealings(&mut world, 0).len(), 1, "the other base is served");
 }
 
 #[test]
-fn calls_to_one_peer_take_no_room_from_those_to_another() {
+fn calls_to_one_peer_do_not_exclude_those_to_another() {
     use crate::limits::MAX_PENDING_PER_PEER as MOST;
     use crate::limits::MAX_PENDING_PER_SERVICE as OF_ONE;
     let robot = |name: &str| {
@@ -548,7 +548,7 @@ fn calls_to_one_peer_take_no_room_from_those_to_another() {
 }
 
 #[test]
-fn a_caller_waits_no_longer_than_it_would() {
+fn a_caller_waits_at_most_for_its_timeout() {
     let mut world = World::pair("peers: { base: 10.0.0.2 }", CLIENT);
     // A peer that advertises 49 days, which no file allows.
     let config = tautline_proto::ChannelConfig {
@@ -573,7 +573,7 @@ fn a_caller_waits_no_longer_than_it_would() {
     world.sides[0].endpoint.peer_mut(ONLY_PEER).offer(now, config).unwrap();
     world.run(SECOND);
     assert_eq!(dealings(&mut world, 1), ["serve /switch std_srvs/SetBool"]);
-    world.says(1, called(7, "x"));
+    world.says(1, call_event(7, "x"));
     world.run(601 * SECOND);
     assert_eq!(
         dealings(&mut world, 1),
@@ -590,9 +590,9 @@ fn calls_count_for_a_peers_rate() {
     world.says(0, Event::ServiceOffered(service("/switch")));
     for call in 0..4 {
         // A tenth of a second passes, which refills 100 bytes.
-        world.says(1, called(call, "x".repeat(450).leak()));
+        world.says(1, call_event(call, "x".repeat(450).leak()));
     }
     assert_eq!(dealings(&mut world, 0).len(), 2);
     assert_eq!(world.sides[0].topics.calls_over_rate(), 2);
-    assert!(world.noticed(1, &["/switch", "8 kbps", "peers.base.max_rate"]));
+    assert!(world.has_notice(1, &["/switch", "8 kbps", "peers.base.max_rate"]));
 }

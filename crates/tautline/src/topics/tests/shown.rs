@@ -38,7 +38,7 @@ fn shown_at(world: &World, side: usize) -> (Option<Nodes>, Option<Parameters>) {
 }
 
 /// Whether a node's gateway reports nodes and parameters.
-fn described(world: &World, side: usize) -> (bool, bool) {
+fn reports_lists(world: &World, side: usize) -> (bool, bool) {
     let all = world.sides[side].commands.iter().rev();
     let last = all.filter_map(|it| match it {
         Command::Describe { nodes, parameters } => Some((*nodes, *parameters)),
@@ -50,7 +50,7 @@ fn described(world: &World, side: usize) -> (bool, bool) {
 #[test]
 fn lists_are_shown_under_the_prefix_and_removed_with_the_right() {
     let mut world = World::as_written(&robot(", show: [nodes, parameters]"), BASE);
-    assert_eq!(described(&world, 0), (true, true));
+    assert_eq!(reports_lists(&world, 0), (true, true));
     world.says(0, Event::Nodes(nodes(&[("/camera", "/image")])));
     world.says(0, Event::Parameters(parameters(&[("/camera/rate", json!(2.0))])));
     let (shown, mirrored) = shown_at(&world, 1);
@@ -58,7 +58,7 @@ fn lists_are_shown_under_the_prefix_and_removed_with_the_right() {
     assert_eq!(mirrored, Some(parameters(&[("/robot1/camera/rate", json!(2.0))])));
     world.reload(0, &robot(", show: [nodes]"));
     world.run(LINGERED);
-    assert_eq!(described(&world, 0), (true, false));
+    assert_eq!(reports_lists(&world, 0), (true, false));
     assert_eq!(shown_at(&world, 1).1, None);
     world.reload(1, "peers: { robot: { address: 10.0.0.1, prefix: /other } }");
     world.run(2 * SECOND);
@@ -70,7 +70,7 @@ fn lists_are_shown_under_the_prefix_and_removed_with_the_right() {
 }
 
 #[test]
-fn without_the_right_a_prefix_or_a_ros_nothing_is_read() {
+fn lists_are_read_only_with_right_prefix_and_ros() {
     for (rights, base) in [
         ("", BASE),
         (", show: [logs], set_parameters: \"/**\"", BASE),
@@ -81,12 +81,12 @@ fn without_the_right_a_prefix_or_a_ros_nothing_is_read() {
         ),
     ] {
         let world = World::as_written(&robot(rights), base);
-        assert_eq!(described(&world, 0), (false, false), "{rights} {base}");
+        assert_eq!(reports_lists(&world, 0), (false, false), "{rights} {base}");
     }
     // Parameters of ROS 1 are of no use at a robot with ROS 2; nodes are.
     let base = "ros1: false\nros2: {}\npeers: { robot: { address: 10.0.0.1, prefix: /r } }";
     let world = World::as_written(&robot(", show: [nodes, parameters]"), base);
-    assert_eq!(described(&world, 0), (true, false));
+    assert_eq!(reports_lists(&world, 0), (true, false));
 }
 
 #[test]
@@ -105,7 +105,7 @@ fn a_peer_cannot_have_names_under_the_prefix_of_another() {
 }
 
 #[test]
-fn a_list_is_shown_once_and_names_that_ros2_lacks_are_left_out() {
+fn a_list_is_shown_once_without_names_invalid_in_ros2() {
     let base = "ros1: false\nros2: {}\npeers: { robot: { address: 10.0.0.1, prefix: /r } }";
     let mut world = World::as_written(&robot(", show: [nodes]"), base);
     for _ in 0..3 {
@@ -117,7 +117,7 @@ fn a_list_is_shown_once_and_names_that_ros2_lacks_are_left_out() {
 }
 
 #[test]
-fn parameters_are_set_with_the_right_alone() {
+fn parameters_are_set_only_with_the_right() {
     let rights = ", show: [parameters], set_parameters: \"/camera/*\"";
     let mut world = World::as_written(&robot(rights), BASE);
     world.says(0, Event::Parameters(parameters(&[("/camera/rate", json!(2))])));
@@ -136,8 +136,8 @@ fn parameters_are_set_with_the_right_alone() {
         .collect();
     assert_eq!(set, [parameters(&[("/camera/rate", json!(3))])]);
     let words = ["the parameter /arm of 'robot'", "peers.base: set_parameters: /arm"];
-    assert!(world.noticed(0, &words), "{:?}", world.notices(0));
-    assert!(world.noticed(1, &words), "{:?}", world.notices(1));
+    assert!(world.has_notice(0, &words), "{:?}", world.notices(0));
+    assert!(world.has_notice(1, &words), "{:?}", world.notices(1));
     let waiting: Vec<_> = world.sides[0].shared.waiting().map(|(_, it)| it.line.clone()).collect();
     assert_eq!(waiting, ["set_parameters: /arm"]);
     world.reload(0, &robot(", show: [parameters], set_parameters: \"/**\""));
@@ -146,7 +146,7 @@ fn parameters_are_set_with_the_right_alone() {
 }
 
 #[test]
-fn malformed_lists_are_refused_at_both_ends_and_the_last_good_one_stays() {
+fn malformed_lists_are_refused_and_the_last_valid_one_kept() {
     let mut world = World::as_written(&robot(", show: [parameters]"), BASE);
     let good = parameters(&[("/a", json!(1))]);
     world.says(0, Event::Parameters(good));
@@ -160,7 +160,7 @@ fn malformed_lists_are_refused_at_both_ends_and_the_last_good_one_stays() {
     world.run(2 * SECOND);
     for side in [0, 1] {
         let words = ["/_tautline/parameters", "4097 parameters; allowed: 4096"];
-        assert!(world.noticed(side, &words), "{:?}", world.notices(side));
+        assert!(world.has_notice(side, &words), "{:?}", world.notices(side));
     }
     assert_eq!(shown_at(&world, 1).1, Some(parameters(&[("/robot1/a", json!(1))])));
 }
@@ -183,7 +183,7 @@ fn channel_of_nodes(world: &World, peer: PeerId, side: usize) -> ChannelId {
 }
 
 #[test]
-fn a_peer_that_wants_a_list_and_does_not_in_turn_causes_no_description() {
+fn toggling_the_interest_in_a_list_causes_no_description() {
     let mut world = World::as_written(&robot(", show: [nodes, parameters]"), BASE);
     world.says(0, Event::Nodes(nodes(&[("/camera", "/image")])));
     let channel = channel_of_nodes(&world, PeerId(0), 1);
@@ -208,11 +208,11 @@ fn a_peer_that_wants_a_list_and_does_not_in_turn_causes_no_description() {
         }
     });
     assert_eq!(described_again, 4);
-    assert_eq!(described(&world, 0), (true, true));
+    assert_eq!(reports_lists(&world, 0), (true, true));
 }
 
 #[test]
-fn of_many_lists_of_a_peer_one_is_shown_each_second_and_the_last_one_counts() {
+fn one_list_per_second_is_shown() {
     let mut world = World::as_written(&robot(", show: [nodes]"), BASE);
     let (_, shown) = counts(&mut world, 1, |world| {
         for number in 0..100 {
@@ -225,7 +225,7 @@ fn of_many_lists_of_a_peer_one_is_shown_each_second_and_the_last_one_counts() {
 }
 
 #[test]
-fn a_peer_that_advertises_and_withdraws_a_list_in_turn_causes_no_work() {
+fn toggling_the_advertisement_of_a_list_causes_no_work() {
     let mut world = World::as_written(&robot(", show: [nodes]"), BASE);
     world.says(0, Event::Nodes(nodes(&[("/camera", "/image")])));
     world.run(3 * SECOND);
@@ -242,7 +242,7 @@ fn a_peer_that_advertises_and_withdraws_a_list_in_turn_causes_no_work() {
 }
 
 #[test]
-fn lists_are_shown_again_after_a_restart_of_either_end_or_removed_with_the_right() {
+fn lists_are_shown_again_after_a_restart() {
     let mut world = World::as_written(&robot(", show: [nodes]"), BASE);
     let here = nodes(&[("/camera", "/image")]);
     let there = nodes(&[("/robot1/camera", "/robot1/image")]);
@@ -254,7 +254,7 @@ fn lists_are_shown_again_after_a_restart_of_either_end_or_removed_with_the_right
     world.run(SECOND);
     let (described, shown) = counts(&mut world, 1, |world| {
         world.run(2 * SECOND);
-        assert_eq!(described(world, 0), (true, false));
+        assert_eq!(reports_lists(world, 0), (true, false));
         world.says(0, Event::Nodes(here));
         world.run(REOFFER_GRACE + 2 * SECOND);
     });
@@ -273,7 +273,7 @@ fn lists_are_shown_again_after_a_restart_of_either_end_or_removed_with_the_right
 }
 
 #[test]
-fn a_list_is_shown_whatever_else_exceeds_the_rate_of_its_peer() {
+fn a_list_is_shown_although_its_peer_exceeds_its_rate() {
     let base = "peers: { robot: { address: 10.0.0.1, prefix: /robot1, max_rate: 8kbps } }";
     let mut world = World::as_written(&robot(", show: [nodes]"), base);
     let names: Vec<String> = (0..100).map(|number| format!("/node_{number}")).collect();
@@ -290,7 +290,7 @@ fn nothing_is_read_for_a_peer_that_is_down_for_long_and_its_list_follows_when_it
     for is_deaf in [true, false] {
         world.sides.iter_mut().for_each(|side| side.deaf = is_deaf);
         world.run(PATIENCE + LINGERED + 5 * SECOND);
-        assert_eq!(described(&world, 0), (!is_deaf, false), "deaf: {is_deaf}");
+        assert_eq!(reports_lists(&world, 0), (!is_deaf, false), "deaf: {is_deaf}");
     }
     world.says(0, Event::Nodes(nodes(&[("/camera", "/image")])));
     assert_eq!(shown_at(&world, 1).0, Some(nodes(&[("/robot1/camera", "/robot1/image")])));

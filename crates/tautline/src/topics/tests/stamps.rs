@@ -33,7 +33,12 @@ fn stamp(message: &[u8]) -> [u32; 2] {
 }
 
 /// Returns the stamps that the base publishes for those that the robot sends.
-fn arrived(topic: Topic, robot: &str, base: &str, sent: &[([u32; 2], usize)]) -> Vec<[u32; 2]> {
+fn arrived_stamps(
+    topic: Topic,
+    robot: &str,
+    base: &str,
+    sent: &[([u32; 2], usize)],
+) -> Vec<[u32; 2]> {
     let mut world = World::pair(robot, base);
     for (side, ahead) in [(0, AHEAD_US), (1, 0)] {
         let wall = 1_700_000_000_000_000 + ahead;
@@ -63,7 +68,7 @@ fn stamps_are_moved_by_the_offset_if_the_file_says_so() {
     for compression in ["none", "zstd"] {
         let (topic, robot) = scans(compression);
         let base = "peers: { robot: { address: 10.0.0.1, move_stamps: true } }";
-        let found = arrived(topic, &robot, base, &SENT);
+        let found = arrived_stamps(topic, &robot, base, &SENT);
         let error = |found: [u32; 2], sent: [u32; 2]| {
             let ns = |stamp: [u32; 2]| i64::from(stamp[0]) * 1_000_000_000 + i64::from(stamp[1]);
             ns(sent) - ns(found) - AHEAD_US * 1000
@@ -80,7 +85,7 @@ fn stamps_are_moved_by_the_offset_if_the_file_says_so() {
 #[test]
 fn otherwise_they_stay() {
     let (topic, robot) = scans("none");
-    let found = arrived(topic, &robot, "peers: { robot: 10.0.0.1 }", &SENT);
+    let found = arrived_stamps(topic, &robot, "peers: { robot: 10.0.0.1 }", &SENT);
     assert_eq!(found, SENT.map(|(stamp, _)| stamp));
 }
 
@@ -92,7 +97,7 @@ fn a_topic_without_a_definition_keeps_its_stamps_and_a_notice_says_so() {
     world.says(0, Event::Offered(topic("/scan", SCAN)));
     world.wants(1, "/scan", true);
     world.publishes(0, "/scan", 0, "opaque");
-    assert!(world.told(1).contains(&"publish /scan 0 opaque".to_owned()));
+    assert!(world.take_commands(1).contains(&"publish /scan 0 opaque".to_owned()));
     let words = ["/scan of 'robot'", "time stamps are not moved", "no definition of a/Scan"];
-    assert!(world.noticed(1, &words), "{:?}", world.notices(1));
+    assert!(world.has_notice(1, &words), "{:?}", world.notices(1));
 }

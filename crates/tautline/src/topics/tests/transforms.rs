@@ -53,7 +53,7 @@ fn read(mut bytes: &[u8]) -> String {
 }
 
 /// Returns the messages published at a side on `topic` since the last call, with their sources.
-fn arrived(world: &mut World, side: usize, topic: &str) -> Vec<(u32, String)> {
+fn arrived_messages(world: &mut World, side: usize, topic: &str) -> Vec<(u32, String)> {
     world.settle();
     let published = |command: Command| match command {
         Command::Publish { topic: name, source, payload, .. } if name == topic => {
@@ -71,7 +71,7 @@ fn publish(world: &mut World, topic: &str, source: u32, payload: &[u8]) {
 }
 
 /// A robot that advertises a tf topic, to which a base subscribes.
-fn offering(offered: Topic, lines: &str) -> World {
+fn world_with_tf(offered: Topic, lines: &str) -> World {
     // Both use the ROS of the type.
     let ros2 = if offered.type_name.contains("/msg/") { "ros2: true\n" } else { "" };
     let robot = format!("{ros2}peers: {{ base: 10.0.0.2 }}\n{lines}");
@@ -82,7 +82,7 @@ fn offering(offered: Topic, lines: &str) -> World {
     world
 }
 
-fn fixed(name: &str) -> Topic {
+fn static_topic(name: &str) -> Topic {
     Topic { qos: Qos { transient_local: true, ..Qos::default() }, ..topic(name, TF) }
 }
 
@@ -91,34 +91,35 @@ fn message_with(transforms: &str) -> (u32, String) {
 }
 
 #[test]
-fn without_a_word_in_the_file_messages_pass_as_they_are() {
-    let mut world = offering(topic("/tf", TF), "topics: { /tf: {} }");
+fn messages_are_unchanged_by_default() {
+    let mut world = world_with_tf(topic("/tf", TF), "topics: { /tf: {} }");
     for text in ["odom>base@1 odom>base@2", "/map>/odom@3"] {
         publish(&mut world, "/tf", 5, &tf(text));
-        assert_eq!(arrived(&mut world, 1, "/tf"), [(5, text.into())]);
+        assert_eq!(arrived_messages(&mut world, 1, "/tf"), [(5, text.into())]);
     }
 }
 
 #[test]
-fn named_frames_leave_with_the_prefix_whatever_the_topics_name() {
+fn selected_frames_are_sent_with_the_prefix_on_any_topic() {
     let lines = "topics: { \"/**\": {} }\n\
                  tf: { frames: [odom, \"arm/**\"], prefix: r1/, shared: map }";
-    let mut world = offering(topic("/my/tf", "tf/tfMessage"), lines);
+    let mut world = world_with_tf(topic("/my/tf", "tf/tfMessage"), lines);
     publish(&mut world, "/my/tf", 5, &tf("/map>/odom@1 odom>base@2 base>arm/1@3 map>odom@4"));
     let expected = "map>r1/odom@1 r1/base>r1/arm/1@3 map>r1/odom@4";
-    assert_eq!(arrived(&mut world, 1, "/my/tf"), [(5, expected.into())]);
+    assert_eq!(arrived_messages(&mut world, 1, "/my/tf"), [(5, expected.into())]);
     publish(&mut world, "/my/tf", 5, &tf("odom>base@2"));
-    assert!(arrived(&mut world, 1, "/my/tf").is_empty());
-    let dropped = &world.sides[0].topics.exported()["/my/tf"].transforms.as_ref().unwrap().dropped;
+    assert!(arrived_messages(&mut world, 1, "/my/tf").is_empty());
+    let dropped =
+        &world.sides[0].topics.exported_topics()["/my/tf"].transforms.as_ref().unwrap().dropped;
     assert_eq!(dropped[&DroppedMessage::NoNamedFrame], 1);
 }
 
 #[test]
-fn at_a_limited_rate_the_latest_of_every_frame_goes_in_one_message() {
-    let mut world = offering(topic("/tf", TF), "topics: { /tf: { rate: 10Hz } }");
+fn at_a_limited_rate_one_message_has_the_latest_of_every_frame() {
+    let mut world = world_with_tf(topic("/tf", TF), "topics: { /tf: { rate: 10Hz } }");
     publish(&mut world, "/tf", 1, &tf("map>odom@0"));
     assert_eq!(
-        arrived(&mut world, 1, "/tf"),
+        arrived_messages(&mut world, 1, "/tf"),
         [message_with("map>odom@0")],
         "the first need not wait"
     );
@@ -127,30 +128,33 @@ fn at_a_limited_rate_the_latest_of_every_frame_goes_in_one_message() {
         publish(&mut world, "/tf", 2, &tf(&format!("odom>base@{n} base>arm@{n}")));
         world.run(Duration::from_millis(10));
     }
-    assert!(arrived(&mut world, 1, "/tf").is_empty());
+    assert!(arrived_messages(&mut world, 1, "/tf").is_empty());
     let due = world.sides[0].topics.poll_timeout().unwrap();
     world.run(due.since(world.now));
-    assert_eq!(arrived(&mut world, 1, "/tf"), [message_with("base>arm@4 odom>base@4 map>odom@4")]);
-    let local = &world.sides[0].topics.exported()["/tf"];
+    assert_eq!(
+        arrived_messages(&mut world, 1, "/tf"),
+        [message_with("base>arm@4 odom>base@4 map>odom@4")]
+    );
+    let local = &world.sides[0].topics.exported_topics()["/tf"];
     assert_eq!(local.rate_limited, 7, "of nine messages, two were sent");
 }
 
 #[test]
-fn transforms_without_updates_are_not_resent_and_wake_nothing() {
-    let mut world = offering(topic("/tf", TF), "topics: { /tf: { rate: 10Hz } }");
+fn unchanged_transforms_are_not_resent() {
+    let mut world = world_with_tf(topic("/tf", TF), "topics: { /tf: { rate: 10Hz } }");
     publish(&mut world, "/tf", 1, &tf("map>odom@1 odom>base@1"));
     publish(&mut world, "/tf", 1, &tf("odom>base@2"));
     world.run(SECOND);
     let expected = [message_with("odom>base@1 map>odom@1"), message_with("odom>base@2")];
-    assert_eq!(arrived(&mut world, 1, "/tf"), expected);
+    assert_eq!(arrived_messages(&mut world, 1, "/tf"), expected);
     assert_eq!(world.sides[0].topics.poll_timeout(), None);
     world.run(10 * SECOND);
-    assert!(arrived(&mut world, 1, "/tf").is_empty());
+    assert!(arrived_messages(&mut world, 1, "/tf").is_empty());
 }
 
 #[test]
 fn a_busy_tf_is_sent_at_its_rate_on_average_with_every_frame() {
-    let mut world = offering(topic("/tf", TF), "topics: { /tf: { rate: 10Hz } }");
+    let mut world = world_with_tf(topic("/tf", TF), "topics: { /tf: { rate: 10Hz } }");
     let start = world.now;
     // Two publishers alternate; a decimation to 10 Hz would miss one of them completely.
     for n in 0..2000u32 {
@@ -160,31 +164,31 @@ fn a_busy_tf_is_sent_at_its_rate_on_average_with_every_frame() {
         publish(&mut world, "/tf", n % 2, &tf(text));
     }
     world.run(SECOND);
-    let messages = arrived(&mut world, 1, "/tf");
+    let messages = arrived_messages(&mut world, 1, "/tf");
     assert!((100..=101).contains(&messages.len()), "{} in 10 s", messages.len());
     assert!(messages[1..].iter().all(|message| *message == message_with("odom>base@2 map>odom@1")));
-    let left_out = world.sides[0].topics.exported()["/tf"].rate_limited as usize;
+    let left_out = world.sides[0].topics.exported_topics()["/tf"].rate_limited as usize;
     assert_eq!(left_out + messages.len(), 2000);
 }
 
 #[test]
 fn the_latest_transform_wins_among_publishers() {
-    let mut world = offering(topic("/tf", TF), "topics: { /tf: { rate: 10Hz } }");
+    let mut world = world_with_tf(topic("/tf", TF), "topics: { /tf: { rate: 10Hz } }");
     publish(&mut world, "/tf", 0, &tf("odom>base@0"));
     for (source, text) in [(1, "map>odom@1"), (2, "map>odom@2"), (1, "map>odom@1")] {
         publish(&mut world, "/tf", source, &tf(text));
     }
     world.run(SECOND);
     assert_eq!(
-        arrived(&mut world, 1, "/tf"),
+        arrived_messages(&mut world, 1, "/tf"),
         [message_with("odom>base@0"), message_with("map>odom@1")]
     );
 }
 
 #[test]
-fn topics_of_different_rates_do_not_wait_for_each_other() {
+fn topics_with_different_rates_are_independent() {
     let lines = "topics: { /fast/tf: { rate: 10Hz }, /slow/tf: { rate: 1Hz } }";
-    let mut world = offering(topic("/fast/tf", TF), lines);
+    let mut world = world_with_tf(topic("/fast/tf", TF), lines);
     world.says(0, Event::Offered(topic("/slow/tf", TF)));
     world.wants(1, "/slow/tf", true);
     for text in ["map>odom@1", "map>odom@2"] {
@@ -196,31 +200,31 @@ fn topics_of_different_rates_do_not_wait_for_each_other() {
     let names: Vec<String> = arrivals.iter().map(|c| short(c)[..17].into()).collect();
     assert_eq!(names[2..], ["publish /fast/tf ", "publish /slow/tf ", "publish /fast/tf "]);
     world.run(SECOND);
-    assert_eq!(arrived(&mut world, 1, "/slow/tf"), [message_with("map>odom@2")]);
+    assert_eq!(arrived_messages(&mut world, 1, "/slow/tf"), [message_with("map>odom@2")]);
 }
 
 #[test]
-fn a_rate_that_is_lifted_holds_nothing_back() {
-    let mut world = offering(topic("/tf", TF), "topics: { /tf: { rate: 0.01Hz } }");
+fn a_removed_rate_limit_sends_pending_transforms() {
+    let mut world = world_with_tf(topic("/tf", TF), "topics: { /tf: { rate: 0.01Hz } }");
     publish(&mut world, "/tf", 1, &tf("map>odom@1"));
     publish(&mut world, "/tf", 1, &tf("map>odom@2"));
     world.run(SECOND);
-    assert_eq!(arrived(&mut world, 1, "/tf"), [message_with("map>odom@1")]);
+    assert_eq!(arrived_messages(&mut world, 1, "/tf"), [message_with("map>odom@1")]);
     let side = &mut world.sides[0];
     let change = TopicChange { topic: "/tf".into(), priority: None, rate_hz: Some(100.0) };
     side.with(world.now, |topics, cx| topics.exports.change(cx, change)).unwrap();
     world.run(Duration::from_millis(1));
-    assert_eq!(arrived(&mut world, 1, "/tf"), [message_with("map>odom@2")]);
+    assert_eq!(arrived_messages(&mut world, 1, "/tf"), [message_with("map>odom@2")]);
 }
 
 #[test]
-fn static_transforms_of_all_publishers_come_in_one_message_also_to_a_latecomer() {
+fn static_transforms_of_all_publishers_are_one_message() {
     let robot =
         "name: robot\npeers: { base: 10.0.0.2, tower: 10.0.0.3 }\ntopics: { /tf_static: {} }";
     let base = "name: base\npeers: { robot: 10.0.0.1 }";
     let tower = "name: tower\npeers: { robot: 10.0.0.1 }";
     let mut world = World::new(&[robot, base, tower]);
-    world.says(0, Event::Offered(fixed("/tf_static")));
+    world.says(0, Event::Offered(static_topic("/tf_static")));
     world.wants(1, "/tf_static", true);
     publish(&mut world, "/tf_static", 1, &tf("base>laser@1"));
     publish(&mut world, "/tf_static", 2, &tf("base>camera@2"));
@@ -228,73 +232,74 @@ fn static_transforms_of_all_publishers_come_in_one_message_also_to_a_latecomer()
     world.run(STATIC_PERIOD);
     let all = "base>camera@2 base>laser@1 camera>lens@3";
     assert_eq!(
-        arrived(&mut world, 1, "/tf_static"),
+        arrived_messages(&mut world, 1, "/tf_static"),
         [message_with("base>laser@1"), message_with(all)]
     );
     world.wants(2, "/tf_static", true);
-    assert_eq!(arrived(&mut world, 2, "/tf_static"), [message_with(all)]);
+    assert_eq!(arrived_messages(&mut world, 2, "/tf_static"), [message_with(all)]);
     // The same transform again changes nothing, and is not sent.
     publish(&mut world, "/tf_static", 1, &tf("base>laser@1"));
     world.run(SECOND);
-    assert!(arrived(&mut world, 1, "/tf_static").is_empty());
-    assert_eq!(world.sides[0].topics.exported()["/tf_static"].rate_limited, 2);
+    assert!(arrived_messages(&mut world, 1, "/tf_static").is_empty());
+    assert_eq!(world.sides[0].topics.exported_topics()["/tf_static"].rate_limited, 2);
 }
 
 #[test]
-fn a_publisher_of_static_transforms_that_leaves_takes_its_own_along() {
-    let mut world = offering(fixed("/tf_static"), "topics: { /tf_static: {} }");
+fn static_transforms_are_removed_with_their_publisher() {
+    let mut world = world_with_tf(static_topic("/tf_static"), "topics: { /tf_static: {} }");
     publish(&mut world, "/tf_static", 0, &tf("base>laser@1"));
     publish(&mut world, "/tf_static", 1, &tf("base>camera@2"));
     world.run(SECOND);
-    arrived(&mut world, 1, "/tf_static");
+    arrived_messages(&mut world, 1, "/tf_static");
     let gone =
-        |source| Event::SourceGone { topic: "/tf_static".into(), source: Source::here(source) };
+        |source| Event::SourceGone { topic: "/tf_static".into(), source: Source::local(source) };
     world.says(0, gone(0));
     world.run(SECOND);
-    assert_eq!(arrived(&mut world, 1, "/tf_static"), [message_with("base>camera@2")]);
+    assert_eq!(arrived_messages(&mut world, 1, "/tf_static"), [message_with("base>camera@2")]);
     world.says(0, gone(1));
     world.run(SECOND);
     assert_eq!(
-        arrived(&mut world, 1, "/tf_static"),
+        arrived_messages(&mut world, 1, "/tf_static"),
         [message_with("")],
         "nothing is left for latecomers"
     );
     world.says(0, gone(1));
     world.run(SECOND);
-    assert!(arrived(&mut world, 1, "/tf_static").is_empty());
+    assert!(arrived_messages(&mut world, 1, "/tf_static").is_empty());
 }
 
 #[test]
 fn kept_transforms_are_dropped_when_nobody_reads_the_topic() {
-    let mut world = offering(fixed("/tf_static"), "topics: { /tf_static: {} }");
+    let mut world = world_with_tf(static_topic("/tf_static"), "topics: { /tf_static: {} }");
     publish(&mut world, "/tf_static", 0, &tf("base>laser@1"));
     world.wants(1, "/tf_static", false);
     world.run(2 * LINGERED);
     // The message was read before the gateway unsubscribed.
     publish(&mut world, "/tf_static", 1, &tf("base>camera@1"));
-    arrived(&mut world, 1, "/tf_static");
+    arrived_messages(&mut world, 1, "/tf_static");
     world.wants(1, "/tf_static", true);
     publish(&mut world, "/tf_static", 0, &tf("base>sonar@2"));
     world.run(SECOND);
-    assert_eq!(arrived(&mut world, 1, "/tf_static"), [message_with("base>sonar@2")]);
+    assert_eq!(arrived_messages(&mut world, 1, "/tf_static"), [message_with("base>sonar@2")]);
 }
 
 #[test]
-fn a_message_that_cannot_be_read_is_counted_and_explained_and_the_rest_continues() {
-    let mut world = offering(topic("/tf", TF), "topics: { /tf: {} }\ntf: { prefix: r/ }");
+fn an_unreadable_transform_message_is_counted_and_reported() {
+    let mut world = world_with_tf(topic("/tf", TF), "topics: { /tf: {} }\ntf: { prefix: r/ }");
     let good = tf("map>odom@1");
     publish(&mut world, "/tf", 0, &good[..good.len() - 1]);
     publish(&mut world, "/tf", 0, &good);
-    assert_eq!(arrived(&mut world, 1, "/tf"), [message_with("r/map>r/odom@1")]);
+    assert_eq!(arrived_messages(&mut world, 1, "/tf"), [message_with("r/map>r/odom@1")]);
     let words = ["/tf of 'robot'", "cannot be read", "transforms[0].transform", "55 are left"];
-    assert!(world.noticed(0, &words), "{:?}", world.notices(0));
-    let dropped = &world.sides[0].topics.exported()["/tf"].transforms.as_ref().unwrap().dropped;
+    assert!(world.has_notice(0, &words), "{:?}", world.notices(0));
+    let dropped =
+        &world.sides[0].topics.exported_topics()["/tf"].transforms.as_ref().unwrap().dropped;
     assert_eq!(dropped[&DroppedMessage::Malformed], 1);
 }
 
 #[test]
-fn more_frames_than_there_is_room_for_are_counted_and_explained() {
-    let mut world = offering(topic("/tf", TF), "topics: { /tf: { rate: 1Hz } }");
+fn excess_frames_are_counted_and_reported() {
+    let mut world = world_with_tf(topic("/tf", TF), "topics: { /tf: { rate: 1Hz } }");
     publish(&mut world, "/tf", 0, &tf("map>odom@1"));
     let frames = |from: usize| -> String {
         (from..from + 1000).map(|n| format!("map>frame{n}@1 ")).collect()
@@ -303,20 +308,21 @@ fn more_frames_than_there_is_room_for_are_counted_and_explained() {
         publish(&mut world, "/tf", 0, &tf(&frames(part * 1000)));
     }
     let words = ["/tf of 'robot'", "904 transforms dropped", "allowed: 4096"];
-    assert!(world.noticed(0, &words), "{:?}", world.notices(0));
+    assert!(world.has_notice(0, &words), "{:?}", world.notices(0));
     world.run(2 * SECOND);
-    let messages = arrived(&mut world, 1, "/tf");
+    let messages = arrived_messages(&mut world, 1, "/tf");
     assert_eq!(messages.last().unwrap().1.split(' ').count(), 4096);
-    let dropped = &world.sides[0].topics.exported()["/tf"].transforms.as_ref().unwrap().dropped;
+    let dropped =
+        &world.sides[0].topics.exported_topics()["/tf"].transforms.as_ref().unwrap().dropped;
     assert_eq!(dropped[&DroppedMessage::NoRoom], 1);
 }
 
 #[test]
 fn merged_messages_of_ros_2_are_cdr() {
     let mut world =
-        offering(topic("/tf", "tf2_msgs/msg/TFMessage"), "topics: { /tf: { rate: 1Hz } }");
+        world_with_tf(topic("/tf", "tf2_msgs/msg/TFMessage"), "topics: { /tf: { rate: 1Hz } }");
     publish(&mut world, "/tf", 0, &tf("map>odom@1"));
-    assert!(world.noticed(0, &["encapsulation 0x0100"]), "{:?}", world.notices(0));
+    assert!(world.has_notice(0, &["encapsulation 0x0100"]), "{:?}", world.notices(0));
     let mut one = vec![0, 1, 0, 0, 1, 0, 0, 0];
     one.extend([0; 8]);
     for name in [b"map\0", b"odo\0"] {

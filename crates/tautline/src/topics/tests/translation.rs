@@ -13,21 +13,21 @@ fn text_topic(name: &str, type_name: &str) -> Topic {
 }
 
 #[test]
-fn a_topic_arrives_with_the_type_of_the_other_ros_both_ways() {
+fn topics_are_translated_in_both_directions() {
     let mut world = World::pair(ROS1, ROS2);
     world.says(0, Event::Offered(text_topic("/from1", "std_msgs/String")));
-    assert_eq!(world.told(1), ["advertise /from1 std_msgs/msg/String"]);
+    assert_eq!(world.take_commands(1), ["advertise /from1 std_msgs/msg/String"]);
     world.wants(1, "/from1", true);
-    assert_eq!(world.told(0), ["subscribe /from1"]);
+    assert_eq!(world.take_commands(0), ["subscribe /from1"]);
     world.publishes(0, "/from1", 0, "\u{2}\0\0\0hi");
-    assert_eq!(world.told(1), ["publish /from1 0 \0\u{1}\0\0\u{3}\0\0\0hi\0"]);
+    assert_eq!(world.take_commands(1), ["publish /from1 0 \0\u{1}\0\0\u{3}\0\0\0hi\0"]);
 
     world.says(1, Event::Offered(text_topic("/from2", "std_msgs/msg/String")));
-    assert_eq!(world.told(0), ["advertise /from2 std_msgs/String"]);
+    assert_eq!(world.take_commands(0), ["advertise /from2 std_msgs/String"]);
     world.wants(0, "/from2", true);
-    assert_eq!(world.told(1), ["subscribe /from2"]);
+    assert_eq!(world.take_commands(1), ["subscribe /from2"]);
     world.publishes(1, "/from2", 0, "\0\u{1}\0\0\u{3}\0\0\0hi\0");
-    assert_eq!(world.told(0), ["publish /from2 0 \u{2}\0\0\0hi"]);
+    assert_eq!(world.take_commands(0), ["publish /from2 0 \u{2}\0\0\0hi"]);
 }
 
 #[test]
@@ -35,7 +35,7 @@ fn types_without_a_counterpart_are_refused_with_the_name_of_the_field() {
     let mut world = World::pair(ROS1, ROS2);
     let wide = defined("/w", "a/msg/Wide", "wstring label\n");
     world.says(1, Event::Offered(wide));
-    assert!(world.told(0).is_empty());
+    assert!(world.take_commands(0).is_empty());
     world.run(SECOND);
     let notices = format!("{:?}", world.sides[1].shared.notices);
     assert!(notices.contains("a/Wide.label") && notices.contains("/w"), "{notices}");
@@ -77,40 +77,40 @@ fn robots_of_both_kinds_may_publish_one_topic() {
     world.says(0, Event::Offered(text_topic("/x", "std_msgs/String")));
     world.says(1, Event::Offered(native));
     world.wants(2, "/x", true);
-    assert_eq!(world.told(0), ["subscribe /x"]);
-    assert_eq!(world.told(1), ["subscribe /x"]);
+    assert_eq!(world.take_commands(0), ["subscribe /x"]);
+    assert_eq!(world.take_commands(1), ["subscribe /x"]);
     world.publishes(0, "/x", 0, "\u{1}\0\0\0a");
     world.publishes(1, "/x", 0, "cdr as it is");
-    let told = world.told(2);
+    let told = world.take_commands(2);
     assert!(told.iter().any(|line| line.ends_with("\u{2}\0\0\0a\0")), "{told:?}");
     assert!(told.iter().any(|line| line.ends_with("cdr as it is")), "{told:?}");
 }
 
 #[test]
-fn a_name_that_ros_2_does_not_have_waits_for_a_rename_which_works() {
+fn a_name_invalid_in_ros_2_needs_a_rename() {
     let mut world = World::pair(ROS1, ROS2);
     for (name, proposal) in
         [("/camera-1/image", "/camera_1/image"), ("/lidar/bottom/1_2v", "/lidar/bottom/n1_2v")]
     {
         world.says(0, Event::Offered(text_topic(name, "std_msgs/String")));
-        assert!(world.told(1).is_empty(), "{name}");
+        assert!(world.take_commands(1).is_empty(), "{name}");
         let line = format!("remap: {{ {name}: {proposal} }}");
         let here = [name, "needs another name at 'base'", "under peers.robot: ", &line];
-        assert!(world.noticed(1, &here), "{:?}", world.notices(1));
+        assert!(world.has_notice(1, &here), "{:?}", world.notices(1));
         let there = [name, "'base' refuses", "under peers.robot: ", &line];
-        assert!(world.noticed(0, &there), "{:?}", world.notices(0));
+        assert!(world.has_notice(0, &there), "{:?}", world.notices(0));
     }
     let renamed = ROS2.replace(
         "robot: 10.0.0.1",
         "robot: { address: 10.0.0.1, accept: \"/**\", remap: { /camera-1/image: /camera_1/image } }",
     );
     world.reload(1, &renamed);
-    assert_eq!(world.told(1), ["advertise /camera_1/image std_msgs/msg/String"]);
+    assert_eq!(world.take_commands(1), ["advertise /camera_1/image std_msgs/msg/String"]);
     world.wants(1, "/camera_1/image", true);
-    assert_eq!(world.told(0), ["subscribe /camera-1/image"]);
+    assert_eq!(world.take_commands(0), ["subscribe /camera-1/image"]);
     world.run(5 * SECOND);
-    assert!(!world.noticed(1, &["/camera-1/image"]), "{:?}", world.notices(1));
-    assert!(!world.noticed(0, &["/camera-1/image"]), "{:?}", world.notices(0));
+    assert!(!world.has_notice(1, &["/camera-1/image"]), "{:?}", world.notices(1));
+    assert!(!world.has_notice(0, &["/camera-1/image"]), "{:?}", world.notices(0));
 }
 
 #[test]
@@ -118,6 +118,6 @@ fn between_robots_of_ros_1_the_names_of_rospy_are_carried() {
     let mut world = World::pair(ROS1, "peers: { robot: 10.0.0.1 }");
     for name in ["/camera-1/image", "/lidar/bottom/1_2v", "/left.camera"] {
         world.says(0, Event::Offered(text_topic(name, "std_msgs/String")));
-        assert_eq!(world.told(1), [format!("advertise {name} std_msgs/String")]);
+        assert_eq!(world.take_commands(1), [format!("advertise {name} std_msgs/String")]);
     }
 }

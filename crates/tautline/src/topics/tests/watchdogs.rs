@@ -15,12 +15,12 @@ fn numbers(name: &str) -> Topic {
 }
 
 /// A robot with this watchdog of `/x`, which it reads from the base; no message has arrived yet.
-fn guarded(watchdog: &str) -> World {
+fn world_with_watchdog(watchdog: &str) -> World {
     let robot = format!("peers: {{ base: 10.0.0.2 }}\nwatchdogs: {{ /x: {watchdog} }}");
     let mut world = World::pair(&robot, BASE);
     world.says(1, Event::Offered(numbers("/x")));
     world.wants(0, "/x", true);
-    assert_eq!(world.told(0), ["advertise /x x/Numbers"]);
+    assert_eq!(world.take_commands(0), ["advertise /x x/Numbers"]);
     world
 }
 
@@ -44,111 +44,111 @@ fn report(world: &World) -> (String, u64) {
 }
 
 #[test]
-fn silence_is_answered_once_and_again_only_after_another_message() {
-    let mut world = guarded("1s");
+fn silence_causes_one_safe_message() {
+    let mut world = world_with_watchdog("1s");
     world.run(5 * SECOND);
-    assert!(world.told(0).is_empty(), "nothing has come yet");
+    assert!(world.take_commands(0).is_empty(), "nothing has come yet");
     assert_eq!(report(&world), ("asleep".into(), 0));
     for _ in 0..30 {
         world.publishes(1, "/x", 0, HELLO);
     }
-    assert_eq!(world.told(0), vec![hello(); 30], "while messages come");
+    assert_eq!(world.take_commands(0), vec![hello(); 30], "while messages come");
     assert_eq!(report(&world), ("armed".into(), 0));
     world.run(SECOND - Duration::from_millis(100) - SHORT);
-    assert!(world.told(0).is_empty());
+    assert!(world.take_commands(0).is_empty());
     world.run(2 * SHORT);
-    assert_eq!(world.told(0), [zeros()]);
+    assert_eq!(world.take_commands(0), [zeros()]);
     assert_eq!(report(&world), ("silent".into(), 1));
-    assert!(world.noticed(0, &["/x", "no message from peers for 1s", "was published"]));
+    assert!(world.has_notice(0, &["/x", "no message from peers for 1s", "was published"]));
     world.run(60 * SECOND);
-    assert!(world.told(0).is_empty());
+    assert!(world.take_commands(0).is_empty());
     world.publishes(1, "/x", 0, HELLO);
     world.run(60 * SECOND);
-    assert_eq!(world.told(0), [hello(), zeros()]);
+    assert_eq!(world.take_commands(0), [hello(), zeros()]);
     assert_eq!(report(&world), ("silent".into(), 2));
 }
 
 #[test]
 fn a_safe_message_is_repeated_if_configured_until_messages_return() {
-    let mut world = guarded("{ after: 1s, repeat: 250ms, message: { b: 7, a: hi } }");
+    let mut world = world_with_watchdog("{ after: 1s, repeat: 250ms, message: { b: 7, a: hi } }");
     world.publishes(1, "/x", 0, HELLO);
     world.run(SECOND + Duration::from_millis(800));
     let expected = safe("\u{2}\0\0\0hi\u{7}");
     let mut told = vec![hello()];
     // After a silence of 1, 1.25, 1.5 and 1.75 s, of which 0.1 s had passed.
     told.resize(5, expected.clone());
-    assert_eq!(world.told(0), told);
+    assert_eq!(world.take_commands(0), told);
     world.publishes(1, "/x", 0, HELLO);
-    assert_eq!(world.told(0).last(), Some(&hello()));
+    assert_eq!(world.take_commands(0).last(), Some(&hello()));
     world.run(Duration::from_millis(800));
-    assert!(world.told(0).is_empty());
+    assert!(world.take_commands(0).is_empty());
     assert_eq!(world.notices(0).len(), 1, "{:?}", world.notices(0));
 }
 
 #[test]
-fn a_peer_out_of_reach_and_messages_that_are_too_old_are_silence() {
+fn an_absent_peer_and_old_messages_count_as_silence() {
     let robot = "peers: { base: 10.0.0.2 }\nwatchdogs: { /x: 1s }";
     let base = "peers: { robot: 10.0.0.1 }\ntopics: { /x: { lifespan: 200ms } }";
     let mut world = World::pair(robot, base);
     world.says(1, Event::Offered(numbers("/x")));
     world.wants(0, "/x", true);
     world.publishes(1, "/x", 0, HELLO);
-    world.told(0);
+    world.take_commands(0);
     world.sides[0].deaf = true;
     for _ in 0..20 {
         world.publishes(1, "/x", 0, "too old when it arrives");
     }
-    assert_eq!(world.told(0), [zeros()]);
+    assert_eq!(world.take_commands(0), [zeros()]);
 }
 
 #[test]
-fn a_topic_that_is_withdrawn_stays_published_until_its_safe_message_is_out() {
-    let mut world = guarded("1s");
+fn a_withdrawn_topic_is_published_until_its_safe_message() {
+    let mut world = world_with_watchdog("1s");
     world.publishes(1, "/x", 0, HELLO);
     world.says(1, Event::Withdrawn { topic: "/x".into() });
     world.run(3 * SECOND);
-    assert_eq!(world.told(0), [hello(), zeros()]);
+    assert_eq!(world.take_commands(0), [hello(), zeros()]);
     world.run(5 * SECOND);
-    assert_eq!(world.told(0), ["unadvertise /x"]);
+    assert_eq!(world.take_commands(0), ["unadvertise /x"]);
     // The same again.
     world.says(1, Event::Offered(numbers("/x")));
     world.wants(0, "/x", true);
-    assert_eq!(world.told(0), ["advertise /x x/Numbers"]);
+    assert_eq!(world.take_commands(0), ["advertise /x x/Numbers"]);
     world.publishes(1, "/x", 0, HELLO);
     world.run(3 * SECOND);
-    assert_eq!(world.told(0), [hello(), zeros()]);
+    assert_eq!(world.take_commands(0), [hello(), zeros()]);
 }
 
 #[test]
 fn a_returning_publisher_continues_the_same_publication() {
-    let mut world = guarded("1s");
+    let mut world = world_with_watchdog("1s");
     world.publishes(1, "/x", 0, HELLO);
     world.says(1, Event::Withdrawn { topic: "/x".into() });
     world.says(1, Event::Offered(numbers("/x")));
     world.publishes(1, "/x", 0, HELLO);
-    assert_eq!(world.told(0), [hello(), hello()], "wanted all the time");
+    assert_eq!(world.take_commands(0), [hello(), hello()], "wanted all the time");
 }
 
 #[test]
-fn a_topic_that_was_never_heard_is_given_up_at_once() {
-    let mut world = guarded("1s");
+fn a_topic_without_messages_needs_no_safe_message() {
+    let mut world = world_with_watchdog("1s");
     world.says(1, Event::Withdrawn { topic: "/x".into() });
-    assert_eq!(world.told(0), ["unadvertise /x"]);
+    assert_eq!(world.take_commands(0), ["unadvertise /x"]);
 }
 
 #[test]
-fn where_nobody_listens_nothing_is_published() {
-    let mut world = guarded("1s");
+fn no_safe_message_is_published_without_a_subscriber() {
+    let mut world = world_with_watchdog("1s");
     world.publishes(1, "/x", 0, HELLO);
     world.wants(0, "/x", false);
     world.run(5 * SECOND);
-    assert_eq!(world.told(0), [hello()]);
+    assert_eq!(world.take_commands(0), [hello()]);
     assert_eq!(report(&world), ("asleep".into(), 0));
     assert!(world.notices(0).is_empty());
 }
 
 #[test]
-fn messages_of_one_of_two_peers_are_enough() {
+fn messages_of_one_of_two_peers_suffice() {
     let robot = "name: robot\npeers: { a: 10.0.0.2, b: 10.0.0.3 }\nwatchdogs: { /x: 1s }";
     let peer = |name| format!("name: {name}\npeers: {{ robot: 10.0.0.1 }}\ntopics: {{ /x: {{}} }}");
     let mut world = World::new(&[robot, &peer("a"), &peer("b")]);
@@ -166,17 +166,17 @@ fn messages_of_one_of_two_peers_are_enough() {
 }
 
 #[test]
-fn a_message_that_does_not_match_the_type_is_reported_and_zeros_are_published() {
+fn an_invalid_safe_message_is_replaced_by_zeros() {
     for (message, words) in [
         ("{ b: 256 }", "b: found '256'; allowed: a whole number from 0 to 255"),
         ("{ c: 1 }", "found the field 'c'; allowed: a, b"),
     ] {
-        let mut world = guarded(&format!("{{ after: 1s, message: {message} }}"));
+        let mut world = world_with_watchdog(&format!("{{ after: 1s, message: {message} }}"));
         let words = ["watchdogs./x.message", "x/Numbers", words, "zero instead"];
-        assert!(world.noticed(0, &words), "{:?}", world.notices(0));
+        assert!(world.has_notice(0, &words), "{:?}", world.notices(0));
         world.publishes(1, "/x", 0, HELLO);
         world.run(SECOND);
-        assert_eq!(world.told(0), [hello(), zeros()]);
+        assert_eq!(world.take_commands(0), [hello(), zeros()]);
     }
 }
 
@@ -187,11 +187,11 @@ fn an_unknown_type_is_reported_when_offered_and_during_silence() {
     world.wants(0, "/x", true);
     let words =
         ["watchdogs./x", "the safe message cannot be composed", "x/Numbers is not installed"];
-    assert!(world.noticed(0, &words), "{:?}", world.notices(0));
+    assert!(world.has_notice(0, &words), "{:?}", world.notices(0));
     world.publishes(1, "/x", 0, HELLO);
     world.run(SECOND);
-    assert_eq!(world.told(0), ["advertise /x x/Numbers".into(), hello()]);
-    assert!(world.noticed(0, &["/x", "no message from peers for 1s", "no safe message"]));
+    assert_eq!(world.take_commands(0), ["advertise /x x/Numbers".into(), hello()]);
+    assert!(world.has_notice(0, &["/x", "no message from peers for 1s", "no safe message"]));
     assert_eq!(report(&world), ("silent".into(), 0));
 }
 
@@ -209,18 +209,18 @@ fn false_twist() -> Topic {
 }
 
 #[test]
-fn of_a_definition_whose_hash_leaves_the_layout_open_no_message_is_made() {
+fn no_safe_message_is_made_without_a_certain_layout() {
     let robot = "peers: { base: { address: 10.0.0.2, accept: /x } }\nwatchdogs: { /x: 1s }";
     let mut world = World::pair(robot, BASE);
     world.says(1, Event::Offered(false_twist()));
     let words =
         ["watchdogs./x", "the safe message cannot be composed", "geometry_msgs/Twist", "install"];
-    assert!(world.noticed(0, &words), "at once: {:?}", world.notices(0));
+    assert!(world.has_notice(0, &words), "at once: {:?}", world.notices(0));
     world.wants(0, "/x", true);
     world.publishes(1, "/x", 0, &"\0".repeat(8));
-    world.told(0);
+    world.take_commands(0);
     world.run(2 * SECOND);
-    assert!(world.told(0).is_empty(), "8 bytes instead of 48");
+    assert!(world.take_commands(0).is_empty(), "8 bytes instead of 48");
     assert_eq!(report(&world), ("silent".into(), 0));
 }
 
@@ -237,31 +237,35 @@ fn a_false_definition_sent_first_by_a_refused_peer_does_not_change_the_message()
     std::fs::write(folder.join("Vector3.msg"), "float64 x\nfloat64 y\nfloat64 z\n").unwrap();
     world.installed = Installed::new(vec![place.path().into()]);
     world.says(1, Event::Offered(Topic { definition: "float64 x\n".into(), ..false_twist() }));
-    assert!(world.told(0).is_empty(), "refused");
+    assert!(world.take_commands(0).is_empty(), "refused");
     world.says(2, Event::Offered(false_twist()));
     world.wants(0, "/x", true);
-    assert_eq!(world.told(0), ["advertise /x geometry_msgs/Twist"]);
+    assert_eq!(world.take_commands(0), ["advertise /x geometry_msgs/Twist"]);
     world.publishes(2, "/x", 0, &"\0".repeat(48));
     world.run(2 * SECOND);
     let zeros = safe(&"\0".repeat(48));
-    assert_eq!(world.told(0).last(), Some(&zeros));
+    assert_eq!(world.take_commands(0).last(), Some(&zeros));
 }
 
 #[test]
-fn a_topic_that_becomes_another_gets_its_safe_message_first() {
-    let mut world = guarded("1s");
+fn a_replaced_topic_gets_its_safe_message_first() {
+    let mut world = world_with_watchdog("1s");
     world.publishes(1, "/x", 0, HELLO);
     let other = defined("/x", "x/Other", "uint16 c\n");
     world.says(1, Event::Offered(other));
     world.run(2 * SECOND);
-    assert_eq!(world.told(0), [hello(), safe(&"\0".repeat(5))], "its readers are still there");
+    assert_eq!(
+        world.take_commands(0),
+        [hello(), safe(&"\0".repeat(5))],
+        "its readers are still there"
+    );
     world.run(10 * SECOND);
-    assert_eq!(world.told(0), ["unadvertise /x", "advertise /x x/Other"]);
+    assert_eq!(world.take_commands(0), ["unadvertise /x", "advertise /x x/Other"]);
 }
 
 #[test]
 fn a_safe_message_that_is_made_late_is_published_at_once() {
-    let mut world = guarded("1s");
+    let mut world = world_with_watchdog("1s");
     world.publishes(1, "/x", 0, HELLO);
     let side = &mut world.sides[0];
     let (now, asked) = (world.now, numbers("/x"));
@@ -290,15 +294,15 @@ fn a_safe_message_that_is_made_late_is_published_at_once() {
 }
 
 #[test]
-fn of_the_other_ros_it_is_in_the_bytes_of_this_one() {
+fn a_safe_message_is_encoded_for_the_local_ros() {
     let robot = "ros2: true\npeers: { base: 10.0.0.2 }\nwatchdogs: { /x: { after: 1s, message: { data: hi } } }";
     let mut world = World::pair(robot, BASE);
     let text = defined("/x", STRING, "string data\n");
     world.says(1, Event::Offered(text));
     world.wants(0, "/x", true);
     world.publishes(1, "/x", 0, "\u{2}\0\0\0go");
-    world.told(0);
+    world.take_commands(0);
     assert_eq!(report(&world), ("armed".into(), 0));
     world.run(SECOND);
-    assert_eq!(world.told(0), [safe("\0\u{1}\0\0\u{3}\0\0\0hi\0")]);
+    assert_eq!(world.take_commands(0), [safe("\0\u{1}\0\0\u{3}\0\0\0hi\0")]);
 }

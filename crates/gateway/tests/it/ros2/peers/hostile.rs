@@ -2,7 +2,7 @@
 //! What no node of ROS 2 does, on purpose or in a rage: the gateway outlives it, says so, and
 //! serves the others.
 
-use super::role::{Orders, played, raw_writer};
+use super::role::{Orders, played_role, raw_writer};
 use super::{
     Peer, Reach, STRING, SizedTexts, begin, join, message, sizes_read, until_got, until_read,
 };
@@ -89,14 +89,14 @@ const OTHER_KINDS: [[u8; 2]; 8] =
     [[0, 2], [0, 3], [0, 6], [0, 7], [0, 8], [0, 9], [0, 10], [0, 11]];
 
 /// Each beginning of a message that has the size of a sample, a multiple of four.
-fn cut(size: usize) -> impl Iterator<Item = Vec<u8>> {
+fn truncated_messages(size: usize) -> impl Iterator<Item = Vec<u8>> {
     let whole = message(size);
     (4..whole.len()).step_by(4).map(move |length| whole[..length].to_vec())
 }
 
 #[test]
-fn samples_that_are_not_cdr_are_counted_and_cut_ones_harm_nobody() {
-    if played() || !runs_in_own_network() {
+fn invalid_and_truncated_samples_are_counted_and_dropped() {
+    if played_role() || !runs_in_own_network() {
         return;
     }
     let gateway = join(0, Range::Machine, "odd");
@@ -112,7 +112,7 @@ fn samples_that_are_not_cdr_are_counted_and_cut_ones_harm_nobody() {
     for kind in OTHER_KINDS {
         raw.raw_write("rt/raw", DDS_STRING, &[&kind[..], &message(9)[2..]].concat());
     }
-    let passed_on: Vec<_> = cut(9).chain([message(5)]).collect();
+    let passed_on: Vec<_> = truncated_messages(9).chain([message(5)]).collect();
     for sample in &passed_on {
         raw.raw_write("rt/raw", DDS_STRING, sample);
     }
@@ -121,7 +121,7 @@ fn samples_that_are_not_cdr_are_counted_and_cut_ones_harm_nobody() {
         (read.len() >= passed_on.len()).then_some(())
     });
     for ((_, read), written) in gateway.messages("/raw").iter().zip(&passed_on) {
-        assert!(crate::ros2::same(read, written), "{read:?} of {written:?}");
+        assert!(crate::ros2::equal_without_padding(read, written), "{read:?} of {written:?}");
     }
     let rejected = gateway.status().rejected;
     let (count, reason) = (OTHER_KINDS.len() as u64, Reason::NotCdr);
@@ -141,7 +141,7 @@ fn samples_that_are_not_cdr_are_counted_and_cut_ones_harm_nobody() {
         agent.listener("/cut", json!({}));
         until_got(agent, "/cut", || gateway.publish("/cut", 0, message(0)));
     }
-    for sample in cut(9) {
+    for sample in truncated_messages(9) {
         gateway.publish("/cut", 0, sample);
     }
     for agent in &agents {
@@ -159,7 +159,7 @@ fn samples_that_are_not_cdr_are_counted_and_cut_ones_harm_nobody() {
 }
 
 #[test]
-fn types_that_ros_cannot_have_are_not_offered_and_unknown_ones_are_without_hash() {
+fn invalid_ros_types_are_not_offered() {
     if !runs_in_own_network() {
         return;
     }
@@ -178,7 +178,7 @@ fn types_that_ros_cannot_have_are_not_offered_and_unknown_ones_are_without_hash(
 }
 
 #[test]
-fn a_graph_with_guids_as_humble_has_them_is_answered_so() {
+fn a_graph_with_humble_guids_gets_humble_guids() {
     if !runs_in_own_network() {
         return;
     }

@@ -20,7 +20,7 @@ const GATEWAY: &str = "gateway";
 const RAW: &str = "raw";
 
 /// `true` in a process that was started to play a role, when it has ended.
-pub fn played() -> bool {
+pub fn played_role() -> bool {
     match std::env::var(ROLE).as_deref() {
         Ok(GATEWAY) => gateway(),
         Ok(_) => raw(),
@@ -52,7 +52,7 @@ fn report(what: &Value) {
 }
 
 /// Carries out orders until there are no more.
-fn obey(mut carry_out: impl FnMut(&str, &str, &Value)) {
+fn carry_out_orders(mut carry_out: impl FnMut(&str, &str, &Value)) {
     report(&json!({"did": "start"}));
     for line in std::io::stdin().lock().lines() {
         let order: Value = serde_json::from_str(&line.unwrap()).unwrap();
@@ -80,7 +80,7 @@ impl Events for Told {
 fn gateway() {
     let options = options(0, Range::Machine, "other");
     let gateway = Ros2::start(options, Arc::new(|_| true), Arc::new(Told)).unwrap();
-    obey(|what, topic, order| {
+    carry_out_orders(|what, topic, order| {
         let name = topic.to_owned();
         gateway.handle(match what {
             "subscribe" => Command::Subscribe { topic: name },
@@ -103,7 +103,7 @@ fn gateway() {
 fn raw() {
     let participant = Participant::new(0, Range::Machine, b"enclave=/;").unwrap();
     let mut writers = HashMap::new();
-    obey(|_, topic, order| {
+    carry_out_orders(|_, topic, order| {
         let writer = writers.entry(topic.to_owned()).or_insert_with(|| {
             let qos = Dds { durability: 1, keep_all: true, ..Dds::default() };
             let type_name = order["type"].as_str().unwrap();
