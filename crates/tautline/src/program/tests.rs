@@ -194,6 +194,32 @@ fn events_name_what_a_peer_refuses_and_what_is_refused_to_it() {
 }
 
 #[test]
+fn a_message_that_is_too_large_at_the_peer_is_refused_at_once_after_the_first() {
+    let mut nodes = pair(SENDS, &format!("{ACCEPTS}limits: {{ max_message: 1kB }}\n"));
+    let publisher = nodes[0].publish("/image", "example/Image").unwrap();
+    let subscription = nodes[1].subscribe("/image").unwrap();
+    assert!(publisher.wait_for_subscriber(DEADLINE));
+    let start = Instant::now();
+    let refused = loop {
+        assert!(start.elapsed() < DEADLINE, "no message is refused");
+        match publisher.send(vec![0; 1001]) {
+            Ok(()) => std::thread::yield_now(),
+            Err(error) => break error,
+        }
+    };
+    let (peer, most) = ("base".to_owned(), 32 << 20);
+    let expected = SendError::TooLargeAtPeer { bytes: 1001, peer, allowed: 1000, most };
+    assert_eq!(refused, expected);
+    publisher.send("small").unwrap();
+    assert_eq!(texts(&subscription, 1), ["small"]);
+    nodes[0].handle().status().unwrap();
+    // Nothing that the peer refuses is still sent.
+    assert_eq!(nodes[0].status().unwrap().peers[0].queued_messages, 0);
+    nodes.reverse();
+    nodes.into_iter().for_each(|node| node.close().unwrap());
+}
+
+#[test]
 fn a_program_that_returns_an_error_prints_it_for_a_person() {
     let error = Config::parse("name: x\nnonsense: 1").unwrap_err();
     assert_eq!(format!("{error:?}"), error.to_string());
