@@ -191,6 +191,13 @@ pub enum Command {
         /// By their names on this robot.
         parameters: Parameters,
     },
+    /// A peer takes no messages with more bytes, whatever their topic; `None`: no limit is known.
+    LargestMessage {
+        /// Its name.
+        peer: String,
+        /// Maximum bytes.
+        most: Option<usize>,
+    },
     /// The [`Selector`] has changed: offer what may leave now, and withdraw what may no longer
     /// leave. Other topics and services are not affected.
     Reselect,

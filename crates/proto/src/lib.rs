@@ -58,6 +58,7 @@ mod replay_window;
 mod session;
 pub mod stats;
 mod time;
+pub mod too_large;
 pub mod wire;
 
 pub use address::Place;

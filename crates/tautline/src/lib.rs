@@ -45,6 +45,7 @@
 //! |---|---|
 //! | exchange messages | [`Node::publish`], [`Node::subscribe`] |
 //! | call and serve | [`Node::call`], [`Node::serve`] |
+//! | wait for several receivers at once | [`wait()`]; [`Wait::descriptor`] for another event loop |
 //! | follow peers and links | [`Node::events`], [`Node::links`], [`Node::status`], [`Handle::watch_links`] |
 //! | run a node with a gateway of one's own, as the daemon does | [`DataPlane`] |
 
@@ -86,7 +87,8 @@ pub use driver::{GROUP_V4, GROUP_V6, Settings, Watchdog};
 pub use error::{AskError, OpenError, RunError, SystemError};
 pub use program::{
     CLOSE_TIMEOUT, CallError, CloseError, Events, Message, MessageType, Node, PublishError,
-    Publisher, Receiver, RecvError, Request, SendError, ServeError, Server, Subscription,
+    Publisher, Receiver, RecvError, Request, SendError, ServeError, Server, Subscription, Wait,
+    wait,
 };
 pub use tautline_gateway::types::definition::DefinitionError;
 pub use tautline_gateway::{Qos, Source};

@@ -131,12 +131,28 @@ fn the_last_words_of_a_program_arrive_over_loopback() {
 
 #[test]
 fn the_last_words_of_a_program_arrive_over_a_slow_link() {
+    hear_over(|robot, _| {
+        robot.run("tc qdisc add dev wire root tbf rate 1mbit burst 3000 limit 30000");
+    });
+}
+
+#[test]
+fn the_last_words_of_a_program_arrive_over_a_lossy_link() {
+    hear_over(|_, base| {
+        let rule = "meta l4proto udp numgen random mod 4 == 0 drop";
+        let chain = format!("chain in {{\n type filter hook input priority 0\n {rule}\n}}");
+        base.nft(&format!("table inet loss {{\n{chain}\n}}"));
+    });
+}
+
+/// Hears the last words over a cable that `spoil` makes worse.
+fn hear_over(spoil: impl FnOnce(&Enclosure, &Enclosure)) {
     if std::env::var_os(BASE).is_some() {
         return hear_the_last_words(None);
     }
     let wired = Place::new(PROGRAM).two_hosts();
     wired[0].join(&wired[1]);
-    wired[0].run("tc qdisc add dev wire root tbf rate 1mbit burst 3000 limit 30000");
+    spoil(&wired[0], &wired[1]);
     hear_the_last_words(Some(&wired));
 }
 

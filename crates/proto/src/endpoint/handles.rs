@@ -76,6 +76,14 @@ impl PeerMut<'_> {
         })
     }
 
+    /// Sets the largest message that the peer takes in this session ([`too_large::allowed`]), and drops
+    /// larger ones that are queued.
+    ///
+    /// [`too_large::allowed`]: crate::too_large::allowed
+    pub fn set_largest_message(&mut self, most: usize) {
+        self.endpoint.router.net.peers[self.id].channels.outbox.set_most_at_peer(most);
+    }
+
     /// Emits the offer of a channel again, as if it had just arrived.
     pub fn repeat_offer(&mut self, now: Instant, channel: ChannelId) {
         self.endpoint.router.with_peer(now, self.id, |peer, cx| {

@@ -42,6 +42,21 @@ pub enum SendError {
         /// The allowed bytes.
         most: usize,
     },
+    /// The message is too large for a peer, which has refused one before; other peers get it.
+    #[error(
+        "found a message of {bytes} bytes; allowed: {allowed} at '{peer}', {most} here \
+         (limits.max_message of each node)"
+    )]
+    TooLargeAtPeer {
+        /// The bytes.
+        bytes: usize,
+        /// Name of the peer.
+        peer: String,
+        /// The bytes that the peer allows.
+        allowed: usize,
+        /// The bytes that this node allows.
+        most: usize,
+    },
     /// More messages wait for the node than it can take. Peers that subscribe now do not get the
     /// message; a publisher with `transient_local` keeps it for those that subscribe later.
     #[error("too many messages wait for the node: peers that subscribe now do not get this one")]

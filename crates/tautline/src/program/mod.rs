@@ -16,7 +16,7 @@
 //! | `topic`, `service` | the handles of a program |
 //! | `message`, `request` | what a program gets |
 //! | `message_type` | the types that it publishes |
-//! | `queue` | bounded queues to the program |
+//! | `queue`, `wait` | bounded queues to the program; one wait for several |
 
 mod announcer;
 mod error;
@@ -29,6 +29,7 @@ mod request;
 mod service;
 mod state;
 mod topic;
+mod wait;
 
 pub use error::{CallError, CloseError, PublishError, SendError, ServeError};
 pub use message::Message;
@@ -36,6 +37,7 @@ pub use message_type::MessageType;
 pub use queue::{Receiver, RecvError};
 pub use request::Request;
 pub use topic::Publisher;
+pub use wait::{Wait, wait};
 
 use crate::audit::{Audit, Record};
 use crate::config::{Config, ConfigError, Surroundings, load, parse};

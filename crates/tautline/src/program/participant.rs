@@ -143,7 +143,11 @@ impl Participant {
         self.inlet.offer(Input::Local(event), bytes).map_err(|not_taken| match not_taken {
             NotTaken::Full => SendError::Full,
             NotTaken::Ended => SendError::Stopped,
-        })
+        })?;
+        match state.peer_below(bytes) {
+            Some((peer, allowed)) => Err(SendError::TooLargeAtPeer { bytes, peer, allowed, most }),
+            None => Ok(()),
+        }
     }
 
     pub(super) fn add_subscription(&self, topic: &str, queue: Arc<Queue<Message>>) {
@@ -234,6 +238,7 @@ impl Gateway for ProgramGateway {
                 state.on_call(request, service, call);
             }
             Command::Answer { call, outcome, .. } => state.on_answer(call, outcome),
+            Command::LargestMessage { peer, most } => state.limited(peer, most),
             Command::Reselect => state.reselect(),
             // A program has no nodes and no parameters of ROS.
             Command::Describe { .. }

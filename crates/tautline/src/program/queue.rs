@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Bounded queues from the node to a program, and their ends in the program.
 
+use super::wait::{Readable, Wait};
 use std::collections::VecDeque;
+use std::io;
+use std::os::fd::BorrowedFd;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -55,6 +58,11 @@ impl<T> State<T> {
         Some(waiting)
     }
 
+    /// Whether the program would not wait.
+    fn is_ready(&self) -> bool {
+        !self.entries.is_empty() || self.is_closed
+    }
+
     /// Moves the entries that nobody needs.
     fn expire(&mut self, expired: &mut VecDeque<Waiting<T>>) {
         let now = Instant::now();
@@ -70,12 +78,15 @@ pub(super) struct Queue<T> {
     state: Mutex<State<T>>,
     changed: Condvar,
     limits: Limits,
+    /// Readable while the program would not wait, once it has asked for the descriptor.
+    readable: Readable,
 }
 
 impl<T> Queue<T> {
     pub(super) fn new(limits: Limits) -> Self {
         let state = State { entries: VecDeque::new(), bytes: 0, dropped: 0, is_closed: false };
-        Self { state: Mutex::new(state), changed: Condvar::new(), limits }
+        let readable = Readable::default();
+        Self { state: Mutex::new(state), changed: Condvar::new(), limits, readable }
     }
 
     fn state(&self) -> MutexGuard<'_, State<T>> {
@@ -92,6 +103,7 @@ impl<T> Queue<T> {
             state.dropped += 1;
         }
         state.push(Waiting { entry, bytes, expires: None });
+        self.readable.set(true);
         self.changed.notify_one();
     }
 
@@ -111,6 +123,7 @@ impl<T> Queue<T> {
             return Err(entry);
         }
         state.push(Waiting { entry, bytes, expires });
+        self.readable.set(true);
         self.changed.notify_one();
         Ok(())
     }
@@ -123,6 +136,7 @@ impl<T> Queue<T> {
         let mut state = self.state();
         loop {
             while let Some(waiting) = state.pop() {
+                self.readable.set(state.is_ready());
                 if waiting.expires.is_none_or(|at| Instant::now() < at) {
                     return Ok(waiting.entry);
                 }
@@ -146,12 +160,19 @@ impl<T> Queue<T> {
 
     /// Wakes those who wait; entries that are queued can still be taken.
     pub(super) fn close(&self) {
-        self.state().is_closed = true;
+        let mut state = self.state();
+        state.is_closed = true;
+        self.readable.set(true);
         self.changed.notify_all();
     }
 
     pub(super) fn dropped(&self) -> u64 {
         self.state().dropped
+    }
+
+    fn descriptor(&self) -> io::Result<BorrowedFd<'_>> {
+        let state = self.state();
+        self.readable.descriptor(state.is_ready())
     }
 }
 
@@ -192,6 +213,12 @@ impl<T> Receiver<T> {
     /// Requests do not: those that do not fit are refused.
     pub fn dropped(&self) -> u64 {
         self.queue.dropped()
+    }
+}
+
+impl<T> Wait for Receiver<T> {
+    fn descriptor(&self) -> io::Result<BorrowedFd<'_>> {
+        self.queue.descriptor()
     }
 }
 

@@ -66,6 +66,8 @@ pub(super) struct State {
     subscriptions: BTreeMap<String, Vec<Arc<Queue<Message>>>>,
     served: BTreeMap<String, Served>,
     peers_services: BTreeSet<String>,
+    /// Bytes of the largest message that each peer takes, if it has refused one.
+    most_at_peers: BTreeMap<String, usize>,
     calls: BTreeMap<CallId, Call>,
     last_call: CallId,
     events: Vec<Weak<Queue<Record>>>,
@@ -126,6 +128,20 @@ impl State {
             published.read(is_read);
             self.untold.insert(Untold::Topic(topic.to_owned()));
         }
+    }
+
+    /// A peer takes no larger messages; `None`: no limit of it is known.
+    pub(super) fn limited(&mut self, peer: String, most: Option<usize>) {
+        match most {
+            Some(most) => _ = self.most_at_peers.insert(peer, most),
+            None => _ = self.most_at_peers.remove(&peer),
+        }
+    }
+
+    /// Returns a peer that takes no message of this size, and the most that it takes.
+    pub(super) fn peer_below(&self, bytes: usize) -> Option<(String, usize)> {
+        let mut peers = self.most_at_peers.iter();
+        peers.find(|(_, most)| **most < bytes).map(|(peer, most)| (peer.clone(), *most))
     }
 
     /// Whether a subscriber waits for messages that the announcer is about to repeat.

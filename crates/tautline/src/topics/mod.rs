@@ -219,6 +219,7 @@ impl Topics {
             Event::Refused { peer, channel, reason } => {
                 let key = ChannelKey { peer, channel };
                 cx.record_refusal_by_peer(key, &reason);
+                cx.follow_limit(peer, &reason);
                 if !self.services.on_refused(cx, key, &reason)
                     && !self.shown.on_refused(cx, key, &reason)
                 {
@@ -242,6 +243,7 @@ impl Topics {
     }
 
     fn new_session(&mut self, cx: &mut Context<'_>, peer: PeerId) {
+        cx.forget_limit(peer);
         self.imports.new_session(cx, peer);
         cx.waiting.retain(|key, _| key.peer != peer);
         self.shown.new_session(cx, peer);
@@ -356,6 +358,7 @@ impl Topics {
     /// removes the peer.
     pub(crate) fn remove_all_of(&mut self, cx: &mut Context<'_>, peer: PeerId) {
         record::removal(cx, peer);
+        cx.forget_limit(peer);
         self.services.remove_peer(cx, peer);
         self.shown.remove_peer(cx, peer);
         self.imports.remove_peer(cx, peer);

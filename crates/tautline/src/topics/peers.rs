@@ -6,7 +6,7 @@ use super::waiting::{Act, Denied, check_texts};
 use crate::config::{Config, PeerConfig};
 use crate::quota::Cause;
 use crate::treatment::Treatment;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use tautline_gateway::names::{check_local_name, check_peer_name, is_below};
 use tautline_gateway::types::Dialect;
 use tautline_gateway::types::installed::Installed;
@@ -44,6 +44,8 @@ pub(crate) struct Peers {
     /// Names and numbers of the links to each peer.
     links: BTreeMap<PeerId, Vec<(String, u8)>>,
     absent: BTreeMap<PeerId, Absence>,
+    /// Those that have refused a message for its size in this session.
+    pub(super) limited: BTreeSet<PeerId>,
 }
 
 impl Peers {
@@ -56,6 +58,7 @@ impl Peers {
             rights: config.peers.iter().map(|peer| Rights::new(peer, ros.as_ref())).collect(),
             links: BTreeMap::new(),
             absent: BTreeMap::new(),
+            limited: BTreeSet::new(),
         }
     }
 

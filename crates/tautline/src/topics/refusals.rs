@@ -9,9 +9,10 @@ use crate::audit::{self, Kind};
 use crate::limits::MAX_WAITING_PER_PEER;
 use crate::notices;
 use std::collections::BTreeSet;
+use tautline_gateway::Command;
 use tautline_gateway::action_names::action_of;
 use tautline_gateway::names::plain_name;
-use tautline_proto::{OfferedTopic, PeerId, Role};
+use tautline_proto::{OfferedTopic, PeerId, Role, too_large};
 
 /// The beginning of a notice that a name of a node cannot be used at another one.
 fn unusable(name: &str, of: &str, at: &str) -> String {
@@ -64,6 +65,23 @@ impl Context<'_> {
         let (kind, name, r#type) = described(&config.topic);
         let event = audit::Event::RefusedByPeer { kind, name, r#type, reason: reason.into() };
         self.record_of(key.peer, event);
+    }
+
+    /// If a peer refuses a message for its size, larger ones are no longer sent in this session.
+    pub(super) fn follow_limit(&mut self, peer: PeerId, reason: &str) {
+        let Some(most) = too_large::allowed(reason) else { return };
+        self.endpoint.peer_mut(peer).set_largest_message(most);
+        self.peers.limited.insert(peer);
+        let peer = self.peers.name(peer).to_owned();
+        self.gateway(Command::LargestMessage { peer, most: Some(most) });
+    }
+
+    /// A new session of a peer begins without a limit.
+    pub(super) fn forget_limit(&mut self, peer: PeerId) {
+        if self.peers.limited.remove(&peer) {
+            let peer = self.peers.name(peer).to_owned();
+            self.gateway(Command::LargestMessage { peer, most: None });
+        }
     }
 
     /// Refuses an advertisement; both ends get the reason, unless `accept` names only other things.

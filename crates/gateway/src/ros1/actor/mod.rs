@@ -134,6 +134,7 @@ impl Actor {
                 self.description.mirrors.set(peer, prefix, parameters);
             }
             Command::SetParameters { parameters } => self.description.set(context, parameters),
+            Command::LargestMessage { .. } => {}
             Command::Reselect => {
                 // Withdraws what may no longer leave the robot; the next poll adds what now may.
                 self.subscriptions.reselect(context);

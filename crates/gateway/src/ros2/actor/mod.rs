@@ -151,6 +151,7 @@ impl Actor {
             }
             // Parameters of ROS 1; those of ROS 2 are services of each node.
             Command::Mirror { .. } | Command::SetParameters { .. } => {}
+            Command::LargestMessage { .. } => {}
             Command::Reselect => {
                 self.subscriptions.reselect(context, &self.topic_endpoints);
                 changed.topics.extend(self.topic_endpoints.names().map(str::to_owned));

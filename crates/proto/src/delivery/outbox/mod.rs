@@ -47,6 +47,8 @@ pub(crate) struct Outbox {
     blocks: Blocks,
     /// Limit of the bytes of all messages, as of the last one accepted.
     queue_bytes: usize,
+    /// Largest message that the peer takes, as far as it has stated.
+    most_at_peer: usize,
     /// Pieces whose blocks cannot be recovered, because parity was dropped.
     unrecovered: Vec<Piece>,
     pub(crate) repairs: RepairBudget,
@@ -61,6 +63,7 @@ impl Outbox {
             queues: Queues { next_id: 1, ..Queues::default() },
             blocks: Blocks::default(),
             queue_bytes: 0,
+            most_at_peer: usize::MAX,
             unrecovered: Vec::new(),
             repairs: RepairBudget::new(repair_percent),
             control_repairs: RepairBackoff::default(),
@@ -128,6 +131,16 @@ impl Outbox {
         self.queues.channels.remove(&Traffic::Topic(channel)).map(|c| c.stats)
     }
 
+    /// Sets the largest message that the peer takes in this session, and drops larger ones.
+    pub(crate) fn set_most_at_peer(&mut self, most: usize) {
+        self.most_at_peer = most;
+        let is_larger =
+            |it: &Outgoing| matches!(it.traffic, Traffic::Topic(_)) && it.payload.len() > most;
+        for id in self.queues.store.ids(is_larger) {
+            self.drop_message(id, DropReason::TooLarge);
+        }
+    }
+
     fn drop_channel_messages(&mut self, traffic: Traffic, reason: DropReason) {
         for id in self.queues.store.ids(|message| message.traffic == traffic) {
             self.drop_message(id, reason);
@@ -155,9 +168,9 @@ impl Outbox {
         channel: u64,
         mut message: Message,
     ) -> Result<(), SendError> {
-        if message.payload.len() > config.max_message {
-            let found = message.payload.len();
-            return Err(SendError::TooLarge { found, allowed: config.max_message });
+        let (found, allowed) = (message.payload.len(), config.max_message.min(self.most_at_peer));
+        if found > allowed {
+            return Err(SendError::TooLarge { found, allowed });
         }
         let topic = Traffic::Topic(channel);
         let open = self.queues.channels.get_mut(&topic).filter(|c| c.wanted);

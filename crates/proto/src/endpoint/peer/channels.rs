@@ -15,6 +15,7 @@ use crate::ids::{ChannelId, PeerId};
 use crate::limits;
 use crate::stats::{DropReason, OutStats, RefusedPacket};
 use crate::time::{Duration, Instant};
+use crate::too_large;
 use crate::wire::control::{Control, MAX_DEFINITION, MAX_TEXT, Offer, OfferedTopic};
 use crate::wire::frame::Data;
 use std::collections::BTreeSet;
@@ -321,11 +322,7 @@ impl Channels {
             (open.topic.name.clone(), open.stats.dropped.get(DropReason::TooLarge));
         if count.is_power_of_two() {
             let here = &cx.config.name;
-            let reason = format!(
-                "{topic}: a message of {found} bytes is larger than the {allowed} bytes that \
-                 '{here}' allows (limits.max_message)"
-            );
-            self.refuse(now, channel, reason);
+            self.refuse(now, channel, too_large::reason(&topic, found, allowed, here));
         }
         cx.notice(Notice::TooLarge { peer: name.to_owned(), topic, found, allowed });
     }
