@@ -403,7 +403,7 @@ fn rows(measured: &Measured) -> Vec<Row> {
 fn columns() -> Vec<Column<Row>> {
     vec![
         left("bottleneck", 14, |row: &Row| row.cell.clone()),
-        left("over", 8, |row| row.over.name().into()),
+        left("over", 8, |row| row.over.name()),
         right("images %", 8, |row| or_dash(middle(&row.runs, |it| Some(it.images_percent)), 1)),
         right("p50 ms", 7, |row| or_dash(middle(&row.runs, |it| it.image_p50_ms), 0)),
         right("laser %", 7, |row| or_dash(middle(&row.runs, |it| Some(it.laser_percent)), 1)),

@@ -4,6 +4,7 @@
 
 use crate::rig::clock::monotonic_ns;
 use crate::rig::output::Output;
+use crate::rig::output::name_in_reports;
 use crate::rig::processes::make_folder;
 use crate::rig::progress::Progress;
 use crate::rig::stats::{Delay, Samples, Summary, delay};
@@ -57,12 +58,8 @@ pub enum Failure {
 impl Failure {
     const ALL: [Self; 3] = [Self::Unplugged, Self::Mute, Self::Blocked];
 
-    fn name(self) -> &'static str {
-        match self {
-            Self::Unplugged => "unplugged",
-            Self::Mute => "mute",
-            Self::Blocked => "blocked",
-        }
+    fn name(self) -> String {
+        name_in_reports(self)
     }
 
     fn begin(self, pair: &Pair) -> Result<()> {
@@ -117,9 +114,8 @@ struct AllFigures<'a> {
 /// Runs the case.
 pub fn run(setup: &DaemonSetup, output: &Output) -> Result<Conclusion> {
     let time: Duration = PHASES.iter().sum();
-    let stages: Vec<(&str, Duration)> =
-        Failure::ALL.iter().map(|failure| (failure.name(), START_TIME + time)).collect();
-    let progress = output.progress(&stages);
+    let names = Failure::ALL.map(Failure::name);
+    let progress = output.progress(&names.each_ref().map(|name| (&**name, START_TIME + time)));
     let mut figures = Vec::new();
     for failure in Failure::ALL {
         let folder = output.folder.join(failure.name());
@@ -241,8 +237,8 @@ fn table(figures: &[Figures]) -> String {
     table::format_rows(
         figures,
         &[
-            left("first link", 9, |it: &Figures| it.failure.name().into()),
-            left("topic", 7, |it| it.flow.name().into()),
+            left("first link", 9, |it: &Figures| it.failure.name()),
+            left("topic", 7, |it| it.flow.name()),
             right("sent", 5, |it| it.sent.to_string()),
             right("lost", 4, |it| it.lost.to_string()),
             bar(),

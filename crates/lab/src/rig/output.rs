@@ -54,6 +54,12 @@ impl About {
     }
 }
 
+/// Returns the name of a variant as reports have it.
+pub fn name_in_reports(variant: impl Serialize) -> String {
+    let value = serde_json::to_value(variant).unwrap_or_default();
+    value.as_str().unwrap_or_default().to_owned()
+}
+
 /// Returns the output of a command, or `unknown`, since a report is useful without it.
 fn line_of(program: &str, arguments: &[&str]) -> String {
     run(Command::new(program).args(arguments))

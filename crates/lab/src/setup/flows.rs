@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The load: three topics, each with one publisher and one subscriber.
 
+use crate::rig::output::name_in_reports;
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
@@ -21,12 +22,8 @@ pub const ALL: [Flow; 3] = [Flow::Laser, Flow::Image, Flow::Command];
 
 impl Flow {
     /// Returns the short name, as in reports and files.
-    pub fn name(self) -> &'static str {
-        match self {
-            Flow::Laser => "laser",
-            Flow::Image => "image",
-            Flow::Command => "command",
-        }
+    pub fn name(self) -> String {
+        name_in_reports(self)
     }
 
     /// Returns the time between two messages.

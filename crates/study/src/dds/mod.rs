@@ -257,7 +257,7 @@ impl Arguments {
     /// Returns the systems to measure; prints missing programs with the commands that install them.
     fn systems(&self, skipped: &mut Vec<String>) -> Result<Vec<System>> {
         let mut systems = Vec::new();
-        for system in system::ALL {
+        for &system in System::value_variants() {
             if !self.system.is_empty() && !self.system.contains(&system) {
                 continue;
             }

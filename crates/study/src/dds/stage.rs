@@ -7,6 +7,7 @@ use serde::Serialize;
 use std::path::PathBuf;
 use std::process::Command;
 use tautline_lab::rig::node_file::NodeFile;
+use tautline_lab::rig::output::name_in_reports;
 use tautline_lab::rig::processes::{Process, make_folder, run};
 use tautline_lab::setup::daemon::{Daemon, DaemonSetup};
 use tautline_lab::setup::ros::{Ros, settle};
@@ -52,13 +53,8 @@ impl Place {
     }
 
     /// Returns the name in files.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::InProcess => "in-process",
-            Self::Local => "local",
-            Self::Wire => "wire",
-            Self::Unlimited => "unlimited",
-        }
+    pub fn name(self) -> String {
+        name_in_reports(self)
     }
 
     fn is_remote(self) -> bool {

@@ -6,6 +6,7 @@ use anyhow::{Result, bail};
 use serde::Serialize;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use tautline_lab::rig::output::name_in_reports;
 use tautline_lab::setup::ros::Ros;
 
 /// A client library, with a probe program for it under `ros/dds/`.
@@ -20,25 +21,20 @@ pub enum Client {
 
 /// A system: publisher, middleware and subscriber.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, clap::ValueEnum)]
+#[serde(rename_all = "kebab-case")]
 pub enum System {
     /// ROS 1 in Python.
-    #[serde(rename = "rospy")]
     Rospy,
     /// ROS 1 in C++.
-    #[serde(rename = "roscpp")]
     Roscpp,
     /// ROS 2 in Python over Fast DDS with its default transports; on one computer, shared memory
     /// carries the messages.
-    #[serde(rename = "rclpy-shm")]
     RclpyShm,
     /// ROS 2 in Python over Fast DDS with UDP only.
-    #[serde(rename = "rclpy-udp")]
     RclpyUdp,
     /// Cyclone DDS in Python.
-    #[serde(rename = "cyclone")]
     Cyclone,
     /// zenoh in Python, over TCP; on one computer large messages pass through shared memory.
-    #[serde(rename = "zenoh")]
     Zenoh,
     /// rospy to rospy over two daemons, each with its own master.
     #[serde(rename = "tautline-1-1")]
@@ -58,35 +54,10 @@ pub enum System {
     Tautline22,
 }
 
-/// All systems, in the order of the tables.
-pub const ALL: [System; 10] = [
-    System::Rospy,
-    System::Roscpp,
-    System::RclpyShm,
-    System::RclpyUdp,
-    System::Cyclone,
-    System::Zenoh,
-    System::Tautline11,
-    System::Tautline12,
-    System::Tautline21,
-    System::Tautline22,
-];
-
 impl System {
     /// Returns the name in reports and on the command line.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Rospy => "rospy",
-            Self::Roscpp => "roscpp",
-            Self::RclpyShm => "rclpy-shm",
-            Self::RclpyUdp => "rclpy-udp",
-            Self::Cyclone => "cyclone",
-            Self::Zenoh => "zenoh",
-            Self::Tautline11 => "tautline-1-1",
-            Self::Tautline12 => "tautline-1-2",
-            Self::Tautline21 => "tautline-2-1",
-            Self::Tautline22 => "tautline-2-2",
-        }
+    pub fn name(self) -> String {
+        name_in_reports(self)
     }
 
     /// Returns the name in tables for people.
@@ -250,13 +221,8 @@ mod tests {
 
     #[test]
     fn reports_and_command_line_use_the_same_names() {
-        for system in ALL {
-            let on_command_line = tautline_lab::rig::processes::word(system);
-            let in_report = serde_json::to_value(system).unwrap();
-            assert_eq!(
-                (on_command_line.as_str(), in_report.as_str()),
-                (system.name(), Some(system.name()))
-            );
+        for &system in <System as clap::ValueEnum>::value_variants() {
+            assert_eq!(tautline_lab::rig::processes::word(system), system.name());
         }
     }
 }

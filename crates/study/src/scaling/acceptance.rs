@@ -68,7 +68,7 @@ pub struct Highest {
 pub fn comparisons(rows: &[Row]) -> Vec<Comparison> {
     let key = |row: &&Row| (row.contents, row.system.library().name());
     let rows: Vec<&Row> =
-        rows.iter().filter(|row| row.experiment == Experiment::Tautline.name()).collect();
+        rows.iter().filter(|row| row.experiment == Experiment::Tautline).collect();
     let keys: BTreeSet<_> = rows.iter().map(key).collect();
     let of = |family| rows.iter().copied().filter(|row| key(row) == family).collect::<Vec<_>>();
     keys.into_iter().map(|family| compare(family, &of(family))).collect()
@@ -265,7 +265,7 @@ pub fn comparison_table(comparisons: &[Comparison]) -> String {
     }
     let columns = [
         left("load", 8, |(it, _): &Line| it.family.into()),
-        left("system", 15, |(_, highest)| highest.system.name().into()),
+        left("system", 15, |(_, highest)| highest.system.name()),
         right("senders held", 12, |(_, highest)| highest.senders.to_string()),
         right("messages/s", 10, |(_, highest)| format!("{:.0}", highest.per_s)),
         right("alone", 12, |(_, highest)| alone_words(highest)),

@@ -7,6 +7,7 @@ use super::row::Row;
 use super::scene::Medium;
 use super::system::System;
 use super::trial::Trial;
+use serde::Serialize;
 
 /// Number of rungs above the limit that are still measured; the second confirms the first.
 const RUNGS_ABOVE_LIMIT: usize = 2;
@@ -16,7 +17,8 @@ const RUNGS_ABOVE_HELD: usize = 1;
 const ACCEPTANCE_RUNS: usize = 3;
 
 /// An experiment.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, clap::ValueEnum)]
+#[serde(rename_all = "lowercase")]
 pub enum Experiment {
     /// One pair, small messages, the frequency up to the limit (the thesis's experiment 1).
     Frequency,
@@ -131,33 +133,8 @@ const SMALL_BYTES: usize = 64;
 const SMALL_HZ: f64 = 50.0;
 
 impl Experiment {
-    /// All experiments, in the order in which they run.
-    pub const ALL: [Self; 8] = [
-        Self::Frequency,
-        Self::Cpu,
-        Self::Radio,
-        Self::Recorded,
-        Self::Vertical,
-        Self::Horizontal,
-        Self::Tautline,
-        Self::Own,
-    ];
     /// Experiments of `--quick`.
     pub const QUICK: [Self; 3] = [Self::Frequency, Self::Vertical, Self::Tautline];
-
-    /// Returns the name on the command line and in reports.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Frequency => "frequency",
-            Self::Cpu => "cpu",
-            Self::Radio => "radio",
-            Self::Recorded => "recorded",
-            Self::Vertical => "vertical",
-            Self::Horizontal => "horizontal",
-            Self::Tautline => "tautline",
-            Self::Own => "own",
-        }
-    }
 
     /// Returns the runs; `recording` replaces the generated messages of [`Self::Recorded`].
     pub fn ladders(self, quick: bool, recording: Option<&Recording>, own: &OwnLoad) -> Vec<Ladder> {
@@ -196,7 +173,7 @@ impl Experiment {
     fn radio(self, quick: bool) -> Vec<Ladder> {
         let hz: &[f64] = if quick { &[20.0, 60.0] } else { &[20.0, 80.0] };
         let loads = one_pair(&Contents::Scan, hz);
-        let media = [Medium::Wired, Medium::Bucket, Medium::Radio];
+        let media = [Medium::Wired, Medium::TokenBucket, Medium::Radio];
         let systems = [System::Rospy, System::Tautline];
         let on = |medium| systems.map(|system| self.ladder(system, medium, &loads));
         media.into_iter().flat_map(on).collect()
@@ -305,7 +282,7 @@ impl Experiment {
 
     fn ladder(self, system: System, medium: Medium, loads: &[Load]) -> Ladder {
         let trial = |load: &Load| Trial {
-            experiment: self.name(),
+            experiment: self,
             system,
             medium,
             hosts: 2,
@@ -364,6 +341,7 @@ impl Ladder {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use clap::ValueEnum;
 
     fn ladders(experiment: Experiment, quick: bool) -> Vec<Ladder> {
         let own = OwnLoad {
@@ -410,11 +388,10 @@ mod tests {
     }
 
     #[test]
-    fn experiments_and_runs_have_unique_names() {
-        for experiment in Experiment::ALL {
-            assert_eq!(tautline_lab::rig::processes::word(experiment), experiment.name());
+    fn runs_have_unique_names() {
+        for experiment in Experiment::value_variants() {
             for quick in [true, false] {
-                let ladders = ladders(experiment, quick);
+                let ladders = ladders(*experiment, quick);
                 let names: Vec<String> =
                     ladders.iter().flat_map(|it| it.trials.iter().map(Trial::name)).collect();
                 let distinct: std::collections::BTreeSet<&String> = names.iter().collect();

@@ -6,15 +6,17 @@ use super::experiment::{Experiment, Ladder};
 use super::row::Row;
 use super::trial::{Common, Trial};
 use anyhow::Result;
+use clap::ValueEnum;
 use std::path::Path;
 use std::time::Duration;
+use tautline_lab::rig::processes::word;
 use tautline_lab::rig::progress::Progress;
 
 /// Makes the runs of all ladders, experiment by experiment.
 pub fn measure_all(ladders: Vec<Ladder>, common: &Common, folder: &Path) -> Result<Vec<Row>> {
     let mut measure = Measure { ladders, rows: Vec::new(), progress: Progress::new(Vec::new()) };
-    for experiment in Experiment::ALL {
-        let folder = folder.join("raw").join(experiment.name());
+    for &experiment in Experiment::value_variants() {
+        let folder = folder.join("raw").join(word(experiment));
         measure.climb(experiment, common, &folder)?;
     }
     measure.progress.finish();
@@ -82,7 +84,7 @@ impl Measure {
 
     /// Returns the remaining stages from a rung, and those of later experiments.
     fn stages(&self, from: Experiment, rung: usize, time: Duration) -> Vec<(String, Duration)> {
-        let rest = Experiment::ALL.into_iter().skip_while(|it| *it != from);
+        let rest = Experiment::value_variants().iter().copied().skip_while(|it| *it != from);
         let first = |experiment| if experiment == from { rung } else { 0 };
         let rungs = |experiment| {
             let runs = move |rung| (rung, self.runs(experiment, rung));
@@ -96,7 +98,7 @@ impl Measure {
             all.flat_map(likely)
         };
         let stage = |(_, _, trial): (usize, usize, Trial)| {
-            (format!("{}: {}", trial.experiment, trial.name()), trial.duration(time))
+            (format!("{}: {}", word(trial.experiment), trial.name()), trial.duration(time))
         };
         rest.flat_map(rungs).map(stage).collect()
     }

@@ -25,6 +25,7 @@ mod watch;
 
 use acceptance::Comparison;
 use anyhow::{Result, ensure};
+use clap::ValueEnum;
 use experiment::{Experiment, Ladder, OwnLoad};
 use load::Recording;
 use row::Row;
@@ -34,6 +35,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 use system::System;
+use tautline_lab::rig::processes::word;
 use tautline_lab::rig::table::{self, left, or_dash, right};
 use tautline_lab::rig::verdict::verdict_lines;
 use trial::Common;
@@ -155,9 +157,11 @@ impl Arguments {
         match (self.only.is_empty(), self.quick) {
             (false, _) => self.only.clone(),
             (true, true) => Experiment::QUICK.into(),
-            (true, false) => {
-                Experiment::ALL.into_iter().filter(|it| *it != Experiment::Own).collect()
-            }
+            (true, false) => Experiment::value_variants()
+                .iter()
+                .copied()
+                .filter(|it| *it != Experiment::Own)
+                .collect(),
         }
     }
 }
@@ -166,9 +170,9 @@ fn rows_table(rows: &[Row]) -> String {
     table::format_rows(
         rows,
         &[
-            left("experiment", 10, |row: &Row| row.experiment.into()),
-            left("system", 15, |row| row.system.name().into()),
-            left("link", 12, |row| row.link.into()),
+            left("experiment", 10, |row: &Row| word(row.experiment)),
+            left("system", 15, |row| row.system.name()),
+            left("link", 12, |row| word(row.link)),
             left("contents", 8, |row| row.contents.into()),
             right("hosts", 5, |row| row.hosts.to_string()),
             right("senders", 7, |row| row.senders.to_string()),

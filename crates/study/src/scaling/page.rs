@@ -25,7 +25,7 @@ pub fn draw(report: &Path, start: &Path) -> Result<()> {
 /// Writes tables, pictures and data of the runs into the documentation.
 pub fn write(docs: &Path, report: &Path, rows: &[Row], comparisons: &[Comparison]) -> Result<()> {
     let mut tables = tables::every_table(rows, comparisons);
-    tables.push(("machine", About::now().line() + "\n"));
+    tables.push(("machine".into(), About::now().line() + "\n"));
     docs_page::fill(docs, PAGE, &tables)?;
     let text = std::fs::read_to_string(report)?;
     write_packed(&docs.join("measured").join(format!("{PAGE}.json.gz")), &text)?;

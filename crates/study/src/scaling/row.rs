@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //! A measured row: the offered load of a run and its echoes, computed from raw samples.
 
+use super::experiment::Experiment;
 use super::limit::{Evidence, Limit};
 use super::load::Pairing;
+use super::scene::Medium;
 use super::system::System;
 use super::watch::CpuFigures;
 use anyhow::{Context, Result, ensure};
@@ -15,11 +17,11 @@ use tautline_lab::rig::stats::{middle, percentile};
 #[derive(Debug, Clone, Serialize)]
 pub struct Row {
     /// Experiment of the run.
-    pub experiment: &'static str,
+    pub experiment: Experiment,
     /// System that carried the messages.
     pub system: System,
     /// Link between the hosts: `wired`, `radio`, ...
-    pub link: &'static str,
+    pub link: Medium,
     /// Repetition, from 1.
     pub repetition: usize,
     /// Senders, and as many echoers.

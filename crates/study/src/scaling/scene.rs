@@ -7,6 +7,7 @@ use anyhow::{Context, Result, ensure};
 use serde::Serialize;
 use std::path::Path;
 use tautline_lab::air::Punctuality;
+use tautline_lab::rig::output::name_in_reports;
 use tautline_lab::rig::processes::Process;
 use tautline_lab::setup::daemon::{self, Daemon, DaemonSetup};
 use tautline_lab::setup::ros::RosProgram;
@@ -36,26 +37,22 @@ fn topics(direction: &str) -> String {
 }
 
 /// The link between the hosts.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, clap::ValueEnum)]
+#[serde(rename_all = "snake_case")]
 #[value(rename_all = "snake_case")]
 pub enum Medium {
     /// This machine's kernel without a limit.
     Wired,
     /// The kernel's token bucket, full duplex.
-    #[value(name = "token_bucket")]
-    Bucket,
+    TokenBucket,
     /// The modelled radio channel, in real time.
     Radio,
 }
 
 impl Medium {
     /// Returns the name in reports and folders.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Wired => "wired",
-            Self::Bucket => "token_bucket",
-            Self::Radio => "radio",
-        }
+    pub fn name(self) -> String {
+        name_in_reports(self)
     }
 
     /// Returns the bits per second of the cable in each direction; `None` without a limit, and for
@@ -67,7 +64,7 @@ impl Medium {
     fn link(self) -> Link {
         match self {
             Self::Wired => Link::UNLIMITED,
-            Self::Bucket => Link::wire(BUCKET_BPS),
+            Self::TokenBucket => Link::wire(BUCKET_BPS),
             Self::Radio => Link::Radio(RADIO),
         }
     }

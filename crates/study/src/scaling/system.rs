@@ -5,6 +5,7 @@ use super::roscpp;
 use serde::Serialize;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use tautline_lab::rig::output::name_in_reports;
 use tautline_lab::rig::processes::run;
 use tautline_lab::setup::ros::{LOOPBACK, Middleware, Range};
 
@@ -69,17 +70,8 @@ impl Library {
 
 impl System {
     /// Returns the name in reports and folders.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Rospy => "rospy",
-            Self::RospyNodelay => "rospy_nodelay",
-            Self::Roscpp => "roscpp",
-            Self::RoscppNodelay => "roscpp_nodelay",
-            Self::Rclpy => "rclpy",
-            Self::Zenoh => "zenoh",
-            Self::Tautline => "tautline",
-            Self::TautlineRoscpp => "tautline_roscpp",
-        }
+    pub fn name(self) -> String {
+        name_in_reports(self)
     }
 
     /// Returns the client library of its nodes.
@@ -157,15 +149,18 @@ fn peer(name: &str) -> PathBuf {
 
 #[cfg(test)]
 mod tests {
+    use super::super::{experiment::Experiment, scene::Medium};
     use super::*;
     use clap::ValueEnum;
+    use tautline_lab::rig::processes::word;
 
     #[test]
-    fn a_system_has_one_name_in_folders_reports_and_on_the_command_line() {
-        for system in System::value_variants() {
-            let name = system.name();
-            assert_eq!(serde_json::to_value(system).unwrap(), name);
-            assert_eq!(system.to_possible_value().unwrap().get_name(), name);
+    fn names_in_reports_are_those_of_the_command_line() {
+        fn check<T: ValueEnum + Serialize + Copy>() {
+            T::value_variants().iter().for_each(|it| assert_eq!(word(*it), name_in_reports(*it)));
         }
+        check::<System>();
+        check::<Medium>();
+        check::<Experiment>();
     }
 }

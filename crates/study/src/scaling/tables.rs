@@ -5,6 +5,8 @@ use super::acceptance::{self, Comparison, Line, limit_words};
 use super::experiment::Experiment;
 use super::row::Row;
 use super::system::System;
+use clap::ValueEnum;
+use tautline_lab::rig::processes::word;
 use tautline_lab::rig::table::{column, markdown, or_dash};
 use tautline_lab::rig::verdict::Verdict;
 
@@ -12,23 +14,20 @@ use tautline_lab::rig::verdict::Verdict;
 type Series<'a> = Vec<&'a Row>;
 
 /// Returns each table with its name in the page.
-pub fn every_table(rows: &[Row], comparisons: &[Comparison]) -> Vec<(&'static str, String)> {
-    let of = |experiment: Experiment| -> Vec<&Row> {
-        rows.iter().filter(|row| row.experiment == experiment.name()).collect()
-    };
-    let mut tables: Vec<(&'static str, String)> = Vec::new();
-    for experiment in Experiment::ALL {
-        let rows = of(experiment);
+pub fn every_table(rows: &[Row], comparisons: &[Comparison]) -> Vec<(String, String)> {
+    let mut tables = Vec::new();
+    for &experiment in Experiment::value_variants() {
+        let rows: Vec<&Row> = rows.iter().filter(|row| row.experiment == experiment).collect();
         if rows.is_empty() {
             continue;
         }
-        match experiment {
-            Experiment::Tautline => tables.push((experiment.name(), comparison(comparisons))),
-            Experiment::Frequency => {
-                tables.push((experiment.name(), highest(&rows)));
-                tables.push(("cost", cost(&rows)));
-            }
-            _ => tables.push((experiment.name(), highest(&rows))),
+        let table = match experiment {
+            Experiment::Tautline => comparison(comparisons),
+            _ => highest(&rows),
+        };
+        tables.push((word(experiment), table));
+        if experiment == Experiment::Frequency {
+            tables.push(("cost".into(), cost(&rows)));
         }
     }
     tables
@@ -88,8 +87,8 @@ fn highest(rows: &[&Row]) -> String {
     let series = series(rows);
     let lines: Vec<Highest> = series.iter().map(Highest::from_series).collect();
     let columns = [
-        column("system", |it: &Highest| it.any.system.name().into()),
-        column("link", |it| it.any.link.replace('_', " ")),
+        column("system", |it: &Highest| it.any.system.name()),
+        column("link", |it| it.any.link.name().replace('_', " ")),
         column("contents", |it| it.any.contents.into()),
         column("hosts", |it| it.any.hosts.to_string()),
         column("senders", |it| it.any.senders.to_string()),
@@ -138,7 +137,7 @@ fn cost(rows: &[&Row]) -> String {
         })
         .collect();
     let columns = [
-        column("system", |row: &&Row| row.system.name().into()),
+        column("system", |row: &&Row| row.system.name()),
         column("Hz", |row| row.frequency_hz.to_string()),
         column("sender, us", |row| or_dash(row.us_per_message("sender"), 0)),
         column("echoer, us", |row| or_dash(row.us_per_message("echoer"), 0)),
@@ -151,7 +150,7 @@ fn cost(rows: &[&Row]) -> String {
 fn comparison(comparisons: &[Comparison]) -> String {
     let columns = [
         column("load", |(it, _): &Line| it.family.into()),
-        column("system", |(_, highest)| highest.system.name().into()),
+        column("system", |(_, highest)| highest.system.name()),
         column("senders held", |(_, highest)| highest.senders.to_string()),
         column("messages/s", |(_, highest)| format!("{:.0}", highest.per_s)),
         column("each repetition alone", |(_, highest)| acceptance::alone_words(highest)),

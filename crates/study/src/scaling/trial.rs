@@ -15,7 +15,7 @@ use anyhow::{Context, Result};
 use std::path::Path;
 use std::time::Duration;
 use tautline_lab::air::Punctuality;
-use tautline_lab::rig::processes::empty_folder;
+use tautline_lab::rig::processes::{empty_folder, word};
 use tautline_lab::setup::daemon::DaemonSetup;
 
 /// Duration of publishing before the counted time.
@@ -30,7 +30,7 @@ const START_PER_PYTHON_NODE: Duration = Duration::from_millis(110);
 #[derive(Debug, Clone)]
 pub struct Trial {
     /// Experiment that it belongs to.
-    pub experiment: &'static str,
+    pub experiment: Experiment,
     /// System that carries the messages.
     pub system: System,
     /// Link between the hosts.
@@ -101,7 +101,7 @@ impl Trial {
             let text = serde_json::to_string_pretty(row)?;
             std::fs::write(folder.join("row.json"), text)?;
         }
-        row.with_context(|| format!("{}: {}", self.experiment, self.name()))
+        row.with_context(|| format!("{}: {}", word(self.experiment), self.name()))
     }
 
     fn measure(&self, common: &Common, repetition: usize, folder: &Path) -> Result<Row> {
@@ -200,7 +200,7 @@ impl Trial {
         Ok(Row {
             experiment: self.experiment,
             system: self.system,
-            link: self.medium.name(),
+            link: self.medium,
             repetition,
             senders: load.senders,
             pairing: load.pairing,
@@ -228,7 +228,7 @@ impl Trial {
 
     /// Whether round trips must end within a period.
     fn must_be_held(&self) -> bool {
-        self.experiment == Experiment::Tautline.name()
+        self.experiment == Experiment::Tautline
     }
 
     fn evidence(&self, outcome: &Outcome, watched: Watched, time: Duration) -> Result<Evidence> {

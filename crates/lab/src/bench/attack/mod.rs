@@ -14,6 +14,7 @@ mod toll;
 
 use super::flood::ground::COUNTED;
 use crate::rig::output::Output;
+use crate::rig::output::name_in_reports;
 use crate::rig::processes::make_folder;
 use crate::rig::progress::Progress;
 use crate::rig::table::{self, bar, left, number, right};
@@ -58,11 +59,8 @@ impl Rights {
     const ALL: [Self; 2] = [Self::Default, Self::Generous];
 
     /// Returns the name in tables.
-    fn name(self) -> &'static str {
-        match self {
-            Self::Default => "default",
-            Self::Generous => "generous",
-        }
+    fn name(self) -> String {
+        name_in_reports(self)
     }
 
     /// Returns the text that follows its key in the base's file.
@@ -225,7 +223,7 @@ fn table(phases: &[Figures]) -> String {
     table::format_rows(
         &rows,
         &[
-            left("rights", 8, |row: &Row| row.figures.rights.name().into()),
+            left("rights", 8, |row: &Row| row.figures.rights.name()),
             left("kind", 12, |row| row.figures.kind.map_or("quiet".into(), Kind::name)),
             bar(),
             right("laser", 7, |row| row.figures.received_of_sent(LASER)),

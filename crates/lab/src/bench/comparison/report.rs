@@ -229,8 +229,8 @@ impl Report {
             let mut topic = flow.name();
             for (&transport, topics) in &self.transports {
                 if let Some(summary) = topics.get(&flow) {
+                    let topic = std::mem::take(&mut topic);
                     rows.push(Row { topic, transport, summary });
-                    topic = "";
                 }
             }
         }
@@ -238,8 +238,8 @@ impl Report {
         *text += &table::format_rows(
             &rows,
             &[
-                left("topic", 8, |row| row.topic.into()),
-                left("transport", 16, |row| row.transport.name().into()),
+                left("topic", 8, |row| row.topic.clone()),
+                left("transport", 16, |row| row.transport.name()),
                 right("sent", 6, |row| row.summary.sent.to_string()),
                 right("received", 8, |row| row.summary.received.to_string()),
                 right("mdr %", 7, |row| format!("{:.2}", row.summary.mdr_percent)),
@@ -324,7 +324,7 @@ fn is_late(topics: &BTreeMap<Flow, Summary>) -> bool {
 /// A row of the table: a topic over a transport.
 struct Row<'a> {
     /// Name of the topic, in its first row.
-    topic: &'static str,
+    topic: String,
     transport: Transport,
     summary: &'a Summary,
 }

@@ -122,7 +122,7 @@ fn run(
     let mut outcomes = Outcomes::new();
     for trial in trials {
         let name = trial.transport.name();
-        let attempt = trial.run(&folder.join(name), number as u64, progress);
+        let attempt = trial.run(&folder.join(&name), number as u64, progress);
         match attempt.with_context(|| format!("{name} could not be measured"))? {
             Attempt::Counts(outcome) => outcomes.insert(trial.transport, outcome),
             Attempt::Late(emulator) => {

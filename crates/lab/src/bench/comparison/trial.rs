@@ -2,6 +2,7 @@
 //! One trial: the whole load over one transport on one link.
 
 use crate::air::Punctuality;
+use crate::rig::output::name_in_reports;
 use crate::rig::processes::{Process, empty_folder};
 use crate::rig::progress::Progress;
 use crate::rig::stats::Summary;
@@ -41,14 +42,8 @@ pub enum Transport {
 
 impl Transport {
     /// Returns the name in reports and folders.
-    pub fn name(self) -> &'static str {
-        match self {
-            Transport::Tautline => "tautline",
-            Transport::Tcpros => "tcpros",
-            Transport::TcprosNodelay => "tcpros_nodelay",
-            Transport::Ros2Reliable => "ros2_reliable",
-            Transport::Ros2BestEffort => "ros2_best_effort",
-        }
+    pub fn name(self) -> String {
+        name_in_reports(self)
     }
 
     /// Returns the ROS that the robots run with this transport; `None` if either fits.

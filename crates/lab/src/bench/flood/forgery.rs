@@ -2,6 +2,7 @@
 //! Datagrams that an attacker sends to a node's port.
 
 use crate::rig::namespace;
+use crate::rig::output::name_in_reports;
 use crate::setup::world::Computer;
 use anyhow::{Context, Result};
 use rustix::io::Errno;
@@ -36,12 +37,8 @@ impl Forgery {
     pub const ALL: [Self; 3] = [Self::Garbage, Self::Calls, Self::Replays];
 
     /// Returns the name in tables.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Garbage => "garbage",
-            Self::Calls => "calls",
-            Self::Replays => "replays",
-        }
+    pub fn name(self) -> String {
+        name_in_reports(self)
     }
 
     /// Returns datagrams for the owner of `key`, to which a peer sent the initiation `recorded`.

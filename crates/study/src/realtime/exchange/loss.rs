@@ -62,7 +62,7 @@ pub fn table(rows: &[Row]) -> String {
     table::markdown(
         rows,
         &[
-            column("link", |row: &Row| row.link.name().into()),
+            column("link", |row: &Row| row.link.name()),
             column("system", |row| row.system.name().into()),
             column("load", load_words),
             column("B", |row| row.cell.bytes.to_string()),

@@ -13,6 +13,7 @@ use serde::Serialize;
 use session::{Cell, SYSTEMS, Samples, Sent, Session, System, Traffic};
 use std::collections::HashMap;
 use std::time::Duration;
+use tautline_lab::rig::output::name_in_reports;
 use tautline_lab::rig::stats::percentile;
 use tautline_lab::setup::world::Link;
 
@@ -52,11 +53,8 @@ impl Over {
         }
     }
 
-    fn name(self) -> &'static str {
-        match self {
-            Self::Wire => "wire",
-            Self::Radio => "radio",
-        }
+    fn name(self) -> String {
+        name_in_reports(self)
     }
 }
 

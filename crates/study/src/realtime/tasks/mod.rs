@@ -12,6 +12,7 @@ use anyhow::Result;
 use program::HYPERPERIOD_MS;
 use serde::Serialize;
 use std::time::Duration;
+use tautline_lab::rig::output::name_in_reports;
 use tautline_lab::rig::processes::Process;
 use tautline_lab::rig::stats::rows;
 use tautline_lab::rig::table::{self, column};
@@ -36,12 +37,8 @@ pub enum Release {
 }
 
 impl Release {
-    fn name(self) -> &'static str {
-        match self {
-            Self::Common => "common",
-            Self::Staggered => "staggered",
-            Self::Continuous => "continuous",
-        }
+    fn name(self) -> String {
+        name_in_reports(self)
     }
 
     /// Returns the first release of each task, milliseconds.
@@ -238,7 +235,7 @@ pub fn table(rows: &[Row]) -> String {
     table::markdown(
         rows,
         &[
-            column("release", |row: &Row| row.release.name().into()),
+            column("release", |row: &Row| row.release.name()),
             column("cores", |row| row.cores.to_string()),
             column("scheduler", |row| format!("SCHED_{}", row.policy.name().to_uppercase())),
             column("load", |row| stress_word(row.stressed).into()),
