@@ -42,9 +42,6 @@ enum Command {
     Bench(bench::Command),
     /// Run real programs in network namespaces on a scenario's radios, in real time.
     Air(air::Arguments),
-    /// Check that the kernel holds frames; started by the tests.
-    #[command(hide = true)]
-    AirCheck(air::check::Arguments),
     /// Run a scenario in virtual time.
     Sim(sim::SimArguments),
     /// Search for faults of the protocol: random settings, topologies and faults in virtual
@@ -71,9 +68,6 @@ pub fn run() -> ExitCode {
         Command::Bench(command) => bench::run(command),
         Command::Parity(arguments) => parity::run(arguments),
         Command::Air(arguments) => settled().and_then(|()| air::run(arguments)),
-        Command::AirCheck(check) => {
-            settled().and_then(|()| check.run()).map(|()| ExitCode::SUCCESS)
-        }
         Command::Validate(subject) => settled().and_then(|()| validate::run(subject)),
     };
     outcome.unwrap_or_else(|error| {

@@ -12,13 +12,13 @@ mod ids;
 mod loss;
 mod medium;
 mod motion;
+mod network;
+mod networks;
 mod outage;
 mod phy;
-mod pipe;
 mod rate;
 mod scene;
 mod trace;
-mod wifi;
 
 pub use config::{
     Access, Aqm, Interference, Loss, Motion, PathLoss, Phy, PipeConfig, RateControl, Reordering,
@@ -27,7 +27,8 @@ pub use config::{
 pub use frame::{Frame, Outcome, Output, QueueFull, RadioStats};
 pub use ids::{Nanos, NetworkId, RadioId, StationId};
 pub use medium::Medium;
+pub use network::Facts;
+pub use networks::*;
 pub use outage::Outage;
 pub use phy::Rate;
 pub use trace::{OPPORTUNITY_BYTES, Trace};
-pub use wifi::Category;

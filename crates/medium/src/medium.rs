@@ -1,20 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The interface to all networks of a scene.
 
-use crate::config::{Interference, Loss, Motion, PipeConfig, RateControl, WifiConfig};
+use crate::config::{Interference, Loss, Motion};
 use crate::frame::{Frame, Output, QueueFull, RadioStats};
 use crate::ids::{Nanos, NetworkId, RadioId, StationId};
+use crate::network::Network;
+use crate::networks::{NetworkKind, Running};
 use crate::outage::Outage;
-use crate::pipe::Pipe;
 use crate::scene::Scene;
-use crate::wifi::Wifi;
 use std::collections::VecDeque;
-
-#[derive(Debug)]
-enum Network<P> {
-    Wifi(Wifi<P>),
-    Pipe(Pipe<P>),
-}
 
 #[derive(Debug)]
 struct Radio {
@@ -35,7 +29,7 @@ struct Radio {
 ///
 /// let mut medium = Medium::new(1);
 /// let [robot, base] = [(); 2].map(|()| medium.add_station(Motion::at([0.0; 3])));
-/// let line = medium.add_pipe(PipeConfig { rate_bps: 8_000_000, ..PipeConfig::default() });
+/// let line = medium.add_network(PipeConfig { rate_bps: 8_000_000, ..PipeConfig::default() });
 /// let [from, to] = [robot, base].map(|station| medium.add_radio(station, line, 100));
 /// medium.send(0, from, Frame { to: Some(to), bytes: 1000, dscp: 0, ecn_capable: false, payload: "scan" })?;
 /// while let Some(at) = medium.poll_timeout() {
@@ -52,7 +46,7 @@ struct Radio {
 pub struct Medium<P> {
     seed: u64,
     scene: Scene,
-    networks: Vec<Network<P>>,
+    networks: Vec<Running<P>>,
     /// By [`RadioId`].
     radios: Vec<Radio>,
     outputs: VecDeque<Output<P>>,
@@ -76,29 +70,13 @@ impl<P: Clone> Medium<P> {
         self.scene.add(motion)
     }
 
-    /// Adds an 802.11 channel.
-    pub fn add_wifi(&mut self, config: WifiConfig) -> NetworkId {
-        let (id, seed) = self.next_network();
-        self.add(Network::Wifi(Wifi::new(id, config, seed)))
-    }
-
-    /// Adds a pipe.
-    pub fn add_pipe(&mut self, config: PipeConfig) -> NetworkId {
-        let (id, seed) = self.next_network();
-        self.add(Network::Pipe(Pipe::new(id, config, seed)))
-    }
-
-    /// Returns number and seed of the next network. Each network has its own random sequence, so that
-    /// networks do not influence each other.
-    fn next_network(&self) -> (NetworkId, u64) {
-        let number = self.networks.len() as u64 + 1;
-        let seed = self.seed ^ number.wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        (NetworkId(self.networks.len()), fastrand::Rng::with_seed(seed).u64(..))
-    }
-
-    fn add(&mut self, network: Network<P>) -> NetworkId {
-        self.networks.push(network);
-        NetworkId(self.networks.len() - 1)
+    /// Adds a network. Each has its own random sequence, so that networks do not influence each other.
+    pub fn add_network(&mut self, kind: impl Into<NetworkKind>) -> NetworkId {
+        let id = NetworkId(self.networks.len());
+        let seed = self.seed ^ (id.0 as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        let seed = fastrand::Rng::with_seed(seed).u64(..);
+        self.networks.push(kind.into().start(id, seed));
+        id
     }
 
     /// Gives a station a radio on a network. `queue_packets` limits its queue (per access
@@ -110,10 +88,7 @@ impl<P: Clone> Medium<P> {
         queue_packets: usize,
     ) -> RadioId {
         let id = RadioId(self.radios.len());
-        let number = match &mut self.networks[network.0] {
-            Network::Wifi(wifi) => wifi.add(id, station, queue_packets),
-            Network::Pipe(pipe) => pipe.add(id, station),
-        };
+        let number = self.network_mut(network).add(id, station, queue_packets);
         self.radios.push(Radio { station, network: network.0, number });
         id
     }
@@ -135,19 +110,13 @@ impl<P: Clone> Medium<P> {
     #[must_use]
     pub fn stats(&self, radio: RadioId) -> RadioStats {
         let Radio { network, number, .. } = self.radios[radio.0];
-        match &self.networks[network] {
-            Network::Wifi(wifi) => wifi.stats(number),
-            Network::Pipe(pipe) => pipe.stats(number),
-        }
+        self.networks[network].network().stats(number)
     }
 
     /// Returns how long a network has been in use.
     #[must_use]
     pub fn busy(&self, network: NetworkId, now: Nanos) -> Nanos {
-        match &self.networks[network.0] {
-            Network::Wifi(wifi) => wifi.busy(now),
-            Network::Pipe(pipe) => pipe.busy(),
-        }
+        self.networks[network.0].network().busy(now)
     }
 
     /// Starts or ends an outage. Outages are independent: the end of an outage on one network does
@@ -168,26 +137,18 @@ impl<P: Clone> Medium<P> {
 
     /// Adds interference to an 802.11 network; a pipe has none.
     pub fn interfere(&mut self, now: Nanos, network: NetworkId, what: Interference) {
-        if let Network::Wifi(wifi) = &mut self.networks[network.0] {
-            wifi.interfere(now, what);
-        }
+        self.network_mut(network).interfere(now, what);
     }
 
     /// Changes the rate of a pipe, or the fixed rate of an 802.11 network.
     pub fn set_rate(&mut self, now: Nanos, network: NetworkId, rate_bps: u64) {
-        match &mut self.networks[network.0] {
-            Network::Wifi(wifi) => wifi.set_rate(RateControl::Fixed(rate_bps)),
-            Network::Pipe(pipe) => pipe.set_rate(now, rate_bps),
-        }
+        self.network_mut(network).set_rate(now, rate_bps);
     }
 
     /// Changes the artificial loss of a network, in addition to collisions and weak signals. The
     /// meaning of a trial is unchanged. Current bursts end.
     pub fn set_loss(&mut self, network: NetworkId, loss: Loss) {
-        match &mut self.networks[network.0] {
-            Network::Wifi(wifi) => wifi.set_loss(loss),
-            Network::Pipe(pipe) => pipe.set_loss(loss),
-        }
+        self.network_mut(network).set_loss(loss);
     }
 
     /// Passes a frame to a radio.
@@ -201,46 +162,34 @@ impl<P: Clone> Medium<P> {
         frame: Frame<P>,
     ) -> Result<(), QueueFull<P>> {
         let Radio { network, number, .. } = self.radios[radio.0];
-        match &mut self.networks[network] {
-            Network::Wifi(wifi) => wifi.send(now, number, frame),
-            Network::Pipe(pipe) => pipe.send(now, number, frame),
-        }
-        .map_err(QueueFull)
+        self.network_mut(NetworkId(network)).send(now, number, frame).map_err(QueueFull)
     }
 
     /// Returns the time at which [`Medium::handle_timeout`] is due.
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Nanos> {
-        self.networks.iter().filter_map(Network::next).min()
+        self.networks.iter().filter_map(|running| running.network().next()).min()
     }
 
     /// Processes everything that is due by `now`, each event at its own time.
     pub fn handle_timeout(&mut self, now: Nanos) {
         loop {
-            let due =
-                self.networks.iter_mut().filter_map(|network| Some((network.next()?, network)));
+            let networks = self.networks.iter_mut().map(Running::network_mut);
+            let due = networks.filter_map(|network| Some((network.next()?, network)));
             let Some((at, network)) = due.min_by_key(|(at, _)| *at).filter(|(at, _)| *at <= now)
             else {
                 return;
             };
-            match network {
-                Network::Wifi(wifi) => wifi.step(at, &self.scene, &mut self.outputs),
-                Network::Pipe(pipe) => pipe.step(at, &self.scene, &mut self.outputs),
-            }
+            network.step(at, &self.scene, &mut self.outputs);
         }
+    }
+
+    fn network_mut(&mut self, network: NetworkId) -> &mut dyn Network<P> {
+        self.networks[network.0].network_mut()
     }
 
     /// Returns the next output.
     pub fn poll_output(&mut self) -> Option<Output<P>> {
         self.outputs.pop_front()
-    }
-}
-
-impl<P: Clone> Network<P> {
-    fn next(&self) -> Option<Nanos> {
-        match self {
-            Self::Wifi(wifi) => wifi.next(),
-            Self::Pipe(pipe) => pipe.next(),
-        }
     }
 }

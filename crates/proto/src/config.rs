@@ -5,7 +5,7 @@ use crate::class::Marking;
 use crate::crypto::keys::SecretKey;
 use crate::limits;
 use crate::path::policy::LinkUse;
-use crate::rate::{Custom, Tuning};
+use crate::rate::{CONTROLS, LinkControl, Tuning};
 use crate::time::Duration;
 use crate::wire::control::OfferedTopic;
 use std::net::SocketAddr;
@@ -61,32 +61,46 @@ pub struct RadioConfig {
     pub in_flight_bytes: usize,
     /// Mapping of priorities to classes and DSCPs; `None`: one class, packets unmarked.
     pub marking: Option<Marking>,
-    /// Constants of `Rate::Auto`. The defaults suit every link; a laboratory varies them.
+    /// Constants of [`Rate::AUTO`]. The defaults suit every link; a laboratory varies them.
     pub tuning: Tuning,
 }
 
 /// Rate control, in addition to the kernel's back-pressure.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Rate {
-    /// A rate for each link, found from the reports of its peer.
-    #[default]
-    Auto,
     /// A fixed rate in bits per second, link-layer headers included, over all links of the radio
     /// (Pound).
     Fixed(u64),
-    /// Back-pressure alone.
-    BackPressure,
-    /// A controller of the caller for each link: a laboratory compares published ones with `Auto`.
-    Custom(Custom),
+    /// A controller for each link: a row of [`CONTROLS`], or one of the caller.
+    PerLink(&'static LinkControl),
 }
 
 impl Rate {
+    /// A rate for each link, found from the reports of its peer.
+    pub const AUTO: Self = Self::PerLink(&CONTROLS[0]);
+    /// Back-pressure alone.
+    pub const BACK_PRESSURE: Self = Self::PerLink(&CONTROLS[1]);
+
     /// The configured rate of `Fixed`.
     pub fn fixed_bps(self) -> Option<u64> {
         match self {
             Self::Fixed(bps) => Some(bps),
-            Self::Auto | Self::BackPressure | Self::Custom(_) => None,
+            Self::PerLink(_) => None,
         }
+    }
+
+    /// The word of `PerLink` in files.
+    pub fn name(self) -> Option<&'static str> {
+        match self {
+            Self::Fixed(_) => None,
+            Self::PerLink(control) => Some(control.name),
+        }
+    }
+}
+
+impl Default for Rate {
+    fn default() -> Self {
+        Self::AUTO
     }
 }
 
@@ -94,7 +108,7 @@ impl Default for RadioConfig {
     /// Two full packets in the kernel, automatic rate, packets marked.
     fn default() -> Self {
         Self {
-            rate: Rate::Auto,
+            rate: Rate::AUTO,
             in_flight_bytes: 3000,
             marking: Some(Marking::default()),
             tuning: Tuning::default(),

@@ -5,22 +5,35 @@
 use crate::limits;
 use crate::time::{Duration, Instant};
 
-/// Defines a fieldless enum and an array of counters indexed by it.
-macro_rules! counted_reasons {
-    ($(#[$doc:meta])* $name:ident, $counters:ident { $($(#[$vdoc:meta])* $variant:ident => $text:literal,)* }) => {
+/// Defines an enum of reasons: names in status and metrics, and meanings for the reference.
+#[macro_export]
+macro_rules! reasons {
+    ($(#[$doc:meta])* $name:ident { $($(#[doc = $meaning:literal])+ $variant:ident => $text:literal,)* }) => {
         $(#[$doc])*
         #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-        pub enum $name { $($(#[$vdoc])* $variant,)* }
+        pub enum $name { $($(#[doc = $meaning])+ $variant,)* }
 
         impl $name {
             /// All variants.
             pub const ALL: [Self; [$(Self::$variant),*].len()] = [$(Self::$variant),*];
 
             /// Name in statistics.
-            pub fn as_str(self) -> &'static str {
+            pub const fn as_str(self) -> &'static str {
                 match self { $(Self::$variant => $text,)* }
             }
+
+            /// The documentation of the variant.
+            pub const fn meaning(self) -> &'static str {
+                match self { $(Self::$variant => concat!($($meaning),+),)* }
+            }
         }
+    };
+}
+
+/// Defines reasons and an array of counters indexed by them.
+macro_rules! counted_reasons {
+    ($(#[$doc:meta])* $name:ident, $counters:ident { $($reasons:tt)* }) => {
+        reasons! { $(#[$doc])* $name { $($reasons)* } }
 
         /// Counters by reason.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -55,30 +68,66 @@ macro_rules! counted_reasons {
     };
 }
 
-counted_reasons! {
-    /// The reason for which a message ended undelivered.
-    DropReason, Drops {
-        /// Older than its lifespan, or it would be before it is sent while newer messages wait.
-        Expired => "expired",
-        /// Replaced by newer messages of its source (`keep_last`).
-        Superseded => "superseded",
-        /// An earlier message of its source was still being sent (`thin`).
-        Thinned => "thinned",
-        /// The queue was full, in bytes or in time to drain.
-        Overflow => "overflow",
-        /// A fragment was lost and not repaired.
-        Lost => "lost",
-        /// The peer restarted, or the channel was withdrawn.
-        PeerGone => "peer_gone",
-        /// The peer is not subscribed to the channel.
-        Refused => "refused",
-        /// The message arrived after `keep_last` newer ones.
-        Late => "late",
-        /// No fragments arrived any more.
-        Incomplete => "incomplete",
-        /// Larger than this node allows.
-        TooLarge => "too_large",
-    }
+/// The end of a channel at which a message is dropped.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Side {
+    /// The sender.
+    Sender,
+    /// The receiver.
+    Receiver,
+    /// Either of them.
+    Either,
+}
+
+/// Defines the drop reasons. A row has the name, the side, whether more capacity of the links prevents
+/// such drops, and the reason as a clause about "the messages".
+macro_rules! drop_reasons {
+    ($($(#[doc = $meaning:literal])+ $variant:ident => $name:literal, $side:ident, $capacity:literal, $clause:literal;)*) => {
+        counted_reasons! {
+            /// The reason for which a message ended undelivered.
+            DropReason, Drops { $($(#[doc = $meaning])+ $variant => $name,)* }
+        }
+
+        impl DropReason {
+            /// Where messages are dropped for this reason.
+            pub const fn side(self) -> Side {
+                match self { $(Self::$variant => Side::$side,)* }
+            }
+
+            /// Whether more capacity of the links prevents such drops.
+            pub const fn is_prevented_by_capacity(self) -> bool {
+                match self { $(Self::$variant => $capacity,)* }
+            }
+
+            /// The reason as a clause about the messages: `they exceeded their lifespan`.
+            pub const fn clause(self) -> &'static str {
+                match self { $(Self::$variant => $clause,)* }
+            }
+        }
+    };
+}
+
+drop_reasons! {
+    /// Older than its lifespan, or it would be before it is sent while newer messages wait.
+    Expired => "expired", Either, true, "they exceeded their lifespan";
+    /// Replaced by newer messages of its source (`keep_last`).
+    Superseded => "superseded", Sender, true, "newer messages replaced them";
+    /// An earlier message of its source was still being sent (`when_slow: thin`).
+    Thinned => "thinned", Sender, true, "an earlier message was still being sent";
+    /// The queue was full, in bytes or in time to drain.
+    Overflow => "overflow", Sender, true, "the queue was full";
+    /// A fragment was lost and not repaired.
+    Lost => "lost", Sender, false, "fragments were lost and not repaired in time";
+    /// The peer restarted, or the channel was withdrawn.
+    PeerGone => "peer_gone", Either, false, "the peer restarted, or the topic was withdrawn";
+    /// The peer is not subscribed to the channel.
+    Refused => "refused", Either, false, "the last subscriber at the peer had left";
+    /// The message arrived after `keep_last` newer ones.
+    Late => "late", Receiver, false, "newer messages had arrived before them";
+    /// No fragments arrived any more.
+    Incomplete => "incomplete", Receiver, false, "some of their fragments did not arrive";
+    /// Larger than this node allows (`max_message`).
+    TooLarge => "too_large", Receiver, false, "they were larger than allowed here (limits.max_message)";
 }
 
 counted_reasons! {

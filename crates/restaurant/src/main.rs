@@ -36,6 +36,7 @@ use tautline_lab::rig::processes::{make_folder, word};
 use tautline_lab::rig::progress::Progress;
 use tautline_lab::rig::verdict::{Conclusion, Verdict, verdict_lines};
 use tautline_lab::rig::{docs_page, enclosure};
+use tautline_lab::setup::daemon::DaemonPath;
 use team::{Team, Transport};
 
 /// Name of this program's reports.
@@ -108,9 +109,8 @@ struct Arguments {
     /// Seed of the simulator, the radio and the guests.
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Path of the daemon; by default the `tautline` in the folder of this program.
-    #[arg(long)]
-    tautline: Option<PathBuf>,
+    #[command(flatten)]
+    tautline: DaemonPath,
     /// Folder in which each invocation creates its own folder, named by date and host.
     #[arg(long, default_value = "target/restaurant-runs")]
     output: PathBuf,
@@ -180,16 +180,11 @@ impl Arguments {
         if self.live { live::start_inside(self.port) } else { enclosure::run_this_inside() }
     }
 
-    fn tautline(&self) -> Result<PathBuf> {
-        let beside = std::env::current_exe()?.with_file_name("tautline");
-        Ok(std::path::absolute(self.tautline.clone().unwrap_or(beside))?)
-    }
-
     fn open(&self, folder: &Path) -> Result<()> {
         let (&[team], &[transport]) = (&*self.robots, &*self.transports) else {
             bail!("--live takes one value each for --robots and --transports");
         };
-        let tautline = self.tautline()?;
+        let tautline = self.tautline.absolute()?;
         let progress = Progress::new(vec![("starting both robots".into(), START)]);
         live::run(&self.plan(team, transport, &tautline, folder), self.port, &progress)
     }
@@ -211,7 +206,7 @@ impl Arguments {
             !runs.is_empty(),
             "nothing to run: plain ROS 1 and plain ROS 2 form no team, and only orders, bezier and regulation have --transports plain"
         );
-        let tautline = self.tautline()?;
+        let tautline = self.tautline.absolute()?;
         let progress = Progress::new(self.stages());
         let mut figures = Figures { skipped: self.skipped(), ..Figures::default() };
         for ((part, team, transport), of_run) in runs {

@@ -15,7 +15,11 @@ use clap::Parser;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use tautline_lab::rig::enclosure;
+use tautline_lab::rig::output::{Output, stamp};
+use tautline_lab::rig::processes::make_folder;
+use tautline_lab::setup::daemon::{DaemonPath, DaemonSetup};
 use tautline_lab::setup::ends;
+use tautline_lab::setup::ros::Ros;
 
 /// Repeat a study of ROS, of a DDS or of real time on this machine. Exit codes: 0 all targets
 /// reached, 1 could not run, 3 a target was not reached, 4 void (the machine was too busy).
@@ -50,6 +54,36 @@ impl Subject {
     /// Whether a study starts this program inside the enclosure.
     fn is_started_by_a_study(&self) -> bool {
         matches!(self, Self::RealtimeProgram(_) | Self::DdsEnd(_))
+    }
+}
+
+/// Arguments of every study.
+#[derive(clap::Args)]
+struct Common {
+    #[command(flatten)]
+    tautline: DaemonPath,
+    /// Folder in which each invocation creates its own folder, named by date and host.
+    #[arg(long, default_value = "target/study")]
+    output: PathBuf,
+    /// Also write the tables, pictures and data of the documentation into this folder.
+    #[arg(long, value_name = "FOLDER")]
+    docs: Option<PathBuf>,
+    /// Print the report as JSON instead of tables.
+    #[arg(long)]
+    json: bool,
+}
+
+impl Common {
+    /// Returns the daemons of a study in ROS 1.
+    fn daemons(&self) -> Result<DaemonSetup> {
+        Ok(DaemonSetup { program: self.tautline.absolute()?, ros: Ros::One, rate_bps: None })
+    }
+
+    /// Creates the folder of a study.
+    fn output(&self, case: &'static str) -> Result<Output> {
+        let folder = std::path::absolute(self.output.join(stamp()?).join(case))?;
+        make_folder(&folder)?;
+        Ok(Output { case, folder, as_json: self.json })
     }
 }
 

@@ -16,7 +16,7 @@ use crate::config::Config;
 use crate::inlet::{Inlet, Input};
 use crate::limits::{CODEC_BYTES_OF_OWN_TOPICS, MAX_CODEC_BYTES_PER_PEER, MAX_CODEC_JOBS_PER_PEER};
 use crate::topics::imports::safe::safe_message;
-use crate::topics::message::Outgoing;
+use crate::topics::message::{Change, Outgoing};
 use crate::treatment::Compression;
 use bytes::Bytes;
 use job::{ForeignCall, Incoming, Job, Plain, claimed_size};
@@ -45,6 +45,7 @@ const LEVEL: i32 = 1;
 impl Job {
     fn owner(&self) -> Owner {
         match self {
+            Self::Change(Change::PeersWithdrawal(key)) => Some(key.peer),
             Self::Encode(_) | Self::Change(_) | Self::Compose { .. } => None,
             Self::Decode(message) => Some(message.key.peer),
             Self::TranslateCall(call) => Some(call.peer),

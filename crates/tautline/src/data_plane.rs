@@ -23,6 +23,8 @@ use tautline_proto::PublicKey;
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(1);
 /// The same for a change of many peers and topics.
 const RECONFIGURE_TIMEOUT: Duration = Duration::from_secs(4);
+/// Maximum time at shutdown for the queues to drain.
+const DRAIN_TIME: Duration = Duration::from_secs(1);
 
 /// The data plane of a node that is set up but not running yet.
 pub struct DataPlane {
@@ -100,9 +102,20 @@ impl Handle {
         Self { is_of_program: true, ..self }
     }
 
-    /// Drains the queues, sends goodbyes and ends [`DataPlane::run`].
+    /// Drains the queues, for a second at most, sends goodbyes and ends [`DataPlane::run`].
     pub fn shutdown(&self) {
-        self.inlet.hand_over(Input::Shutdown);
+        self.shutdown_within(DRAIN_TIME);
+    }
+
+    /// The same with another time. Later messages of this node are not taken.
+    pub(crate) fn shutdown_within(&self, timeout: Duration) {
+        self.inlet.hand_over(Input::Shutdown(timeout));
+    }
+
+    /// The number of messages for peers of which it was not known whether they had arrived when
+    /// [`DataPlane::run`] ended.
+    pub(crate) fn unsettled(&self) -> u64 {
+        self.inlet.waiting.unsettled.load(Ordering::Relaxed)
     }
 
     /// Returns the reports of all links: the current ones, and new ones when a link comes up, goes

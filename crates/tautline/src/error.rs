@@ -4,8 +4,22 @@
 use std::io;
 use std::net::SocketAddr;
 
+/// The `main` of a program that returns such an error prints `{:?}` of it: what `{}` shows, for a person.
+macro_rules! show_as_text {
+    ($($error:ty),+) => {$(
+        impl std::fmt::Debug for $error {
+            fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                std::fmt::Display::fmt(self, out)
+            }
+        }
+    )+};
+}
+pub(crate) use show_as_text;
+
+show_as_text!(SystemError, OpenError, RunError, AskError);
+
 /// The kernel refused a basic operation.
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 #[error("{what}: {error}")]
 pub struct SystemError {
     /// The operation that was tried.
@@ -15,7 +29,7 @@ pub struct SystemError {
 }
 
 /// The reason why a node cannot start.
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 pub enum OpenError {
     /// The port or address cannot be used.
     #[error("cannot listen on {address} (listen:): {error}{}", listen_advice(error))]
@@ -37,7 +51,7 @@ pub enum OpenError {
 }
 
 /// The reason why a node cannot continue.
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 pub enum RunError {
     /// The kernel refused a basic operation.
     #[error(transparent)]
@@ -53,7 +67,7 @@ pub enum RunError {
 }
 
 /// The reason why a running node does not do what it was asked.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, PartialEq, Eq, thiserror::Error)]
 pub enum AskError {
     /// The node has stopped.
     #[error("the node has stopped")]

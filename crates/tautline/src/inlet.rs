@@ -15,6 +15,7 @@ use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 use tautline_gateway::threads::{self, End};
 use tautline_gateway::{Event, Events};
 
@@ -44,7 +45,8 @@ pub(crate) enum Input {
     /// Asks for all changes made by `Change`.
     TopicChanges(Question<Vec<TopicChange>>),
     WatchLinks(SyncSender<Vec<LinkReport>>, Question<Result<(), String>>),
-    Shutdown,
+    /// Ends the node once all messages have arrived, or after this time.
+    Shutdown(Duration),
 }
 
 impl Input {
@@ -98,6 +100,8 @@ pub(crate) struct Waiting {
     bytes: AtomicUsize,
     /// Messages refused because the inlet was full.
     pub(crate) refused: AtomicU64,
+    /// Messages for peers of which it is not known at the end whether they have arrived.
+    pub(crate) unsettled: AtomicU64,
     closed: AtomicBool,
     /// The first thread that ended before the data plane.
     ended: OnceLock<(String, End)>,
@@ -113,6 +117,7 @@ impl Inlet {
             wake,
             bytes: AtomicUsize::new(0),
             refused: AtomicU64::new(0),
+            unsettled: AtomicU64::new(0),
             closed: AtomicBool::new(false),
             ended: OnceLock::new(),
         };

@@ -18,8 +18,10 @@ const OTHERS: u32 = 0o077;
 /// User id of root.
 const ROOT: u32 = 0;
 
+crate::error::show_as_text!(KeyFileError);
+
 /// The reason why a key file cannot be used.
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 pub enum KeyFileError {
     /// The file does not exist.
     #[error("{}: the key does not exist; create it with: tautline keygen {}", .0.display(), .0.display())]

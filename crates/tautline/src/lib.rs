@@ -68,6 +68,7 @@ pub mod planned;
 mod program;
 mod quota;
 pub mod rates;
+pub mod reasons;
 mod recent;
 pub mod reload;
 mod report;
@@ -84,8 +85,8 @@ pub use data_plane::{DataPlane, Handle};
 pub use driver::{GROUP_V4, GROUP_V6, Settings, Watchdog};
 pub use error::{AskError, OpenError, RunError, SystemError};
 pub use program::{
-    CallError, Events, Message, MessageType, Node, PublishError, Publisher, Receiver, RecvError,
-    Request, SendError, ServeError, Server, Subscription,
+    CLOSE_TIMEOUT, CallError, CloseError, Events, Message, MessageType, Node, PublishError,
+    Publisher, Receiver, RecvError, Request, SendError, ServeError, Server, Subscription,
 };
 pub use tautline_gateway::types::definition::DefinitionError;
 pub use tautline_gateway::{Qos, Source};

@@ -4,7 +4,8 @@
 use crate::clock::Clock;
 use crate::config::{Config, Security};
 use crate::notices;
-use crate::recent::{Recent, RecentCounters, Stream};
+use crate::reasons::{DroppedMessage, RefusedInput};
+use crate::recent::{Lately, Recent, Stream};
 use crate::status::{
     BudgetReport, ClockReport, DelayReport, Direction, FieldReport, GatewayReport, LinesReport,
     LinkReport, LinkUseReport, PeerReport, PlanReport, RadioReport, RejectedReport, Status,
@@ -40,16 +41,8 @@ pub(crate) struct Reporter {
     plan: Vec<PlanReport>,
 }
 
-/// Messages refused by parts of the data plane, since the start.
-#[derive(Debug)]
-pub(crate) struct Refused {
-    /// The data plane's queue of inputs was full.
-    pub(crate) inlet_full: u64,
-    /// The codec's queue was full, or a fault in this program ended a job.
-    pub(crate) codec_behind: u64,
-    /// The peer had used up its part of the data plane's time.
-    pub(crate) over_time: u64,
-}
+/// Inputs refused by parts of the data plane, since the start.
+pub(crate) type Refused = [(RefusedInput, u64); 3];
 
 /// Whether a link leads through a relay.
 fn is_relayed(view: &LinkView<'_>) -> bool {
@@ -320,7 +313,7 @@ fn outgoing(
     let (config, wanted, stats) = endpoint.peer(key.peer).channel_out(key.channel)?;
     let mut dropped = drops(&stats.dropped);
     let of_transforms = local.transforms.iter().flat_map(|transforms| &transforms.dropped);
-    dropped.extend(of_transforms.map(|(reason, count)| ((*reason).into(), *count)));
+    dropped.extend(named(of_transforms.map(|(reason, count)| (reason.as_str(), *count))));
     Some(TopicReport {
         topic: name.into(),
         direction: Direction::Out,
@@ -391,18 +384,14 @@ fn incoming(
     let peer = endpoint.peer(key.peer);
     let (topic, _, stats) = endpoint.peer(key.peer).channel_in(key.channel)?;
     let IncomingState { name, wanted, over_rate, not_held, malformed } = topics.incoming(key)?;
-    let mut dropped = drops(&stats.dropped);
-    if over_rate.messages > 0 {
-        dropped.insert("over_rate".into(), over_rate.messages);
-    }
-    if malformed > 0 {
-        dropped.insert("malformed".into(), malformed);
-    }
     let in_gateway = slow_subscribers.iter().find(|(topic, _)| topic == name);
-    let slow = in_gateway.map_or(0, |(_, count)| *count) + not_held;
-    if slow > 0 {
-        dropped.insert("slow_subscriber".into(), slow);
-    }
+    let outside_protocol = [
+        (DroppedMessage::OverRate, over_rate.messages),
+        (DroppedMessage::Malformed, malformed),
+        (DroppedMessage::SlowSubscriber, in_gateway.map_or(0, |(_, count)| *count) + not_held),
+    ];
+    let mut dropped = drops(&stats.dropped);
+    dropped.extend(named(outside_protocol.map(|(reason, count)| (reason.as_str(), count))));
     Some(TopicReport {
         topic: name.into(),
         direction: Direction::In,
@@ -466,22 +455,27 @@ fn clock_report(clock: ClockView) -> ClockReport {
 }
 
 pub(crate) fn drops(dropped: &Drops) -> BTreeMap<String, u64> {
-    dropped.iter().map(|(reason, count)| (reason.as_str().into(), count)).collect()
+    named(dropped.iter().map(|(reason, count)| (reason.as_str(), count))).collect()
+}
+
+/// Returns the reasons that occurred.
+fn named(
+    counts: impl IntoIterator<Item = (&'static str, u64)>,
+) -> impl Iterator<Item = (String, u64)> {
+    let occurred = counts.into_iter().filter(|(_, count)| *count > 0);
+    occurred.map(|(reason, count)| (reason.into(), count))
 }
 
 fn packets_refused(exchange: Exchange<'_>, refused: &Refused) -> BTreeMap<String, u64> {
     let Exchange { endpoint, topics, .. } = exchange;
     let by_protocol = endpoint.refused_packets().iter();
     let by_protocol = by_protocol.map(|(reason, count)| (reason.as_str(), count));
-    let by_node = [
-        ("inlet_full", refused.inlet_full),
-        ("codec_behind", refused.codec_behind),
-        ("over_time", refused.over_time),
-        ("calls_over_rate", topics.calls_over_rate()),
-        ("calls_malformed", topics.calls_malformed()),
+    let calls = [
+        (RefusedInput::CallsOverRate, topics.calls_over_rate()),
+        (RefusedInput::CallsMalformed, topics.calls_malformed()),
     ];
-    let by_node = by_node.into_iter().filter(|(_, count)| *count > 0);
-    by_protocol.chain(by_node).map(|(reason, count)| (reason.into(), count)).collect()
+    let by_node = refused.iter().chain(&calls).map(|(reason, count)| (reason.as_str(), *count));
+    named(by_protocol.chain(by_node)).collect()
 }
 
 fn delay_report(delays: &Delays) -> Option<DelayReport> {

@@ -195,11 +195,8 @@ pub struct TopicReport {
     pub rate_limited: u64,
     /// In: lost packets whose content was recovered from parity (`fec`).
     pub recovered_packets: u64,
-    /// Messages dropped, by reason: expired, superseded, thinned, overflow, lost, peer_gone,
-    /// refused, late, ...
-    /// In: over_rate (more than peers.NAME.max_rate), malformed (not of the topic's type).
-    /// Messages of tf before they were accepted: malformed, no_named_frame, no_room (for some of
-    /// its transforms).
+    /// Messages dropped, by [`DropReason`](tautline_proto::stats::DropReason) or
+    /// [`DroppedMessage`](crate::reasons::DroppedMessage).
     pub dropped: BTreeMap<String, u64>,
     /// Messages dropped in the last ten seconds, if there are any.
     pub given_up: Option<GivenUpReport>,

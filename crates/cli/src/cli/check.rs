@@ -8,7 +8,6 @@ use serde_json::{Value as Json, json};
 use std::fmt::Write;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
-use tautline::config::kind::pacing_word;
 use tautline::config::{
     self, AuditConfig, Beacons, Checked, Config, ConfigError, LinkConfig, MAX_MTU, PeerConfig,
     Ros2Config, Security, Surroundings, WatchdogConfig,
@@ -365,10 +364,8 @@ fn marking(config: &Config) -> String {
 /// Describes the signal that controls the rate.
 fn pacing(rate: Rate) -> String {
     match rate {
-        Rate::Auto => "back-pressure and reports".into(),
-        Rate::BackPressure => "back-pressure".into(),
         Rate::Fixed(bps) => format!("fixed at {}", words::bit_rate(bps as f64)),
-        Rate::Custom(custom) => custom.name.into(),
+        Rate::PerLink(control) => control.signals.into(),
     }
 }
 
@@ -442,10 +439,9 @@ fn as_json(checked: &Checked) -> Json {
         .radios
         .iter()
         .map(|radio| {
-            let mode = pacing_word(radio.rate).unwrap_or("fixed");
             json!({
                 "interface": radio.interface,
-                "mode": mode,
+                "mode": radio.rate.name().unwrap_or("fixed"),
                 "rate_bps": radio.rate.fixed_bps(),
                 "in_flight": radio.in_flight,
             })

@@ -115,7 +115,7 @@ impl<'a> Goals<'a> {
 
 #[test]
 fn an_action_of_either_ros_is_used_by_clients_of_the_other() {
-    if !ros2::keys_below() {
+    if !ros2::runs_in_own_network() {
         return;
     }
     let place = Place::new(PROGRAM);
@@ -247,7 +247,7 @@ fn cut_link(is_cut: bool) {
 
 #[test]
 fn calls_about_goals_are_answered_after_a_restart_of_the_client_s_own_daemon() {
-    if !ros2::keys_below() {
+    if !ros2::runs_in_own_network() {
         return;
     }
     let set_up = TwoRos2::new();

@@ -109,7 +109,7 @@ fn the_example_file_has_its_documented_meaning() {
     assert!(robot4.links.is_empty());
     assert_eq!((robot2.max_rate_bps, robot2.max_priority), (4_000_000, 150));
     assert_eq!((base.max_rate_bps, base.max_priority), (1_000_000_000, 255));
-    assert_eq!(config.radios[0].rate, Rate::Auto);
+    assert_eq!(config.radios[0].rate, Rate::AUTO);
     assert_eq!(config.radios[0].in_flight, 3);
     let camera = treatment(&config.topics, "/camera/front/image").unwrap();
     assert_eq!(camera.lifespan, Some(Duration::from_millis(500)));

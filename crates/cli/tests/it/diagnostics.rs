@@ -75,8 +75,8 @@ fn value<'a>(status: &'a Value, key: &str) -> &'a str {
 }
 
 #[test]
-fn rclpy_and_rospy_read_diagnostics_of_links_and_drops() {
-    if !ros2::keys_below() {
+fn rclpy_on_the_robot_and_rospy_at_the_base_read_of_links_and_drops() {
+    if !ros2::runs_in_own_network() {
         return;
     }
     let mut team = Team::start("/diagnostics: {}, /map: {}");
@@ -127,8 +127,8 @@ fn rclpy_and_rospy_read_diagnostics_of_links_and_drops() {
 }
 
 #[test]
-fn programs_of_either_ros_read_the_available_rate_of_links() {
-    if !ros2::keys_below() {
+fn programs_of_either_ros_read_what_their_own_links_have_room_for() {
+    if !ros2::runs_in_own_network() {
         return;
     }
     // A rule that matches the topic does not send it to peers either.
@@ -177,7 +177,7 @@ fn programs_of_either_ros_read_the_available_rate_of_links() {
 
 #[test]
 fn without_listeners_or_a_rule_nothing_is_sent() {
-    if !ros2::keys_below() {
+    if !ros2::runs_in_own_network() {
         return;
     }
     let team = Team::start("/diagnostics: {}");

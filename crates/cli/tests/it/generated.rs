@@ -2,7 +2,7 @@
 //! Files generated from the option table and other tables. `UPDATE=1 cargo test -p tautline-cli --test it generated::`
 //! writes them; without `UPDATE` they must match the table.
 
-use crate::reference::{audit, limits, schema};
+use crate::reference::{audit, limits, reasons, schema};
 use serde_json::{Value as Json, json};
 use std::path::Path;
 use tautline_testkit::reference as configuration;
@@ -28,6 +28,11 @@ fn the_reference_follows_the_table() {
 #[test]
 fn the_page_of_bounds_follows_the_constants() {
     check("limits.md", &limits::markdown());
+}
+
+#[test]
+fn the_page_of_reasons_follows_their_tables() {
+    check("reasons.md", &reasons::markdown());
 }
 
 #[test]

@@ -148,8 +148,8 @@ fn scan(ranges: u32) -> Vec<u8> {
 }
 
 #[test]
-fn a_malformed_payload_does_not_end_ros_2_subscribers() {
-    if !ros2::keys_below() {
+fn a_payload_that_is_not_its_type_ends_no_subscriber_of_ros_2() {
+    if !ros2::runs_in_own_network() {
         return;
     }
     let hash = |name: &str| {

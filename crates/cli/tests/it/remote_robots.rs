@@ -449,8 +449,8 @@ fn start_script(domain: u32, script: &str, arguments: &[&str]) -> Agent {
 }
 
 #[test]
-fn nodes_and_parameters_of_a_ros2_robot_are_shown_at_the_base() {
-    if !ros2::keys_below() {
+fn nodes_and_parameters_of_a_robot_with_ros2_are_seen_at_the_base() {
+    if !ros2::runs_in_own_network() {
         return;
     }
     let place = Place::new(PROGRAM);
@@ -505,7 +505,7 @@ fn get(viewer: &mut Agent, node: &str) -> Value {
 
 #[test]
 fn nodes_and_parameters_of_ros2_return_after_crashes_of_nodes_and_of_both_daemons() {
-    if !ros2::keys_below() {
+    if !ros2::runs_in_own_network() {
         return;
     }
     let place = Place::new(PROGRAM);
@@ -542,7 +542,7 @@ fn nodes_and_parameters_of_ros2_return_after_crashes_of_nodes_and_of_both_daemon
 
 #[test]
 fn two_daemons_in_one_domain_each_show_the_ros2_node() {
-    if !ros2::keys_below() {
+    if !ros2::runs_in_own_network() {
         return;
     }
     let (place, port) = (Place::new(PROGRAM), free_port());
@@ -564,7 +564,7 @@ fn two_daemons_in_one_domain_each_show_the_ros2_node() {
 #[test]
 #[ignore = "needs ros2, which GitHub has but PyPI does not: crates/lab/ros2.sh cli"]
 fn the_command_line_of_ros2_shows_and_sets_parameters_of_a_robot() {
-    if !ros2::keys_below() {
+    if !ros2::runs_in_own_network() {
         return;
     }
     let place = Place::new(PROGRAM);

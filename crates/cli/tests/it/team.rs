@@ -44,8 +44,8 @@ fn send_until(from: &mut Agent, to: &Agent, there: &str, order: &Value) -> (Vec<
 }
 
 #[test]
-fn topics_are_translated_between_ros_1_and_ros_2() {
-    if !ros2::keys_below() {
+fn a_topic_of_either_ros_arrives_typed_at_the_other() {
+    if !ros2::runs_in_own_network() {
         return;
     }
     let place = Place::new(PROGRAM);
@@ -98,7 +98,7 @@ fn topics_are_translated_between_ros_1_and_ros_2() {
 
 #[test]
 fn latched_messages_return_after_restarts_and_both_ends_report_two_types() {
-    if !ros2::keys_below() {
+    if !ros2::runs_in_own_network() {
         return;
     }
     let place = Place::new(PROGRAM);
@@ -136,8 +136,8 @@ fn latched_messages_return_after_restarts_and_both_ends_report_two_types() {
 }
 
 #[test]
-fn a_ros_2_watchdog_detects_the_end_of_ros_1_commands() {
-    if !ros2::keys_below() {
+fn commands_of_ros_1_that_stop_are_answered_in_ros_2() {
+    if !ros2::runs_in_own_network() {
         return;
     }
     let place = Place::new(PROGRAM);
@@ -165,8 +165,8 @@ fn a_ros_2_watchdog_detects_the_end_of_ros_1_commands() {
 }
 
 #[test]
-fn two_ros_2_robots_have_separate_domains_and_names() {
-    if !ros2::keys_below() {
+fn two_robots_of_ros_2_keep_their_domains_and_names_apart() {
+    if !ros2::runs_in_own_network() {
         return;
     }
     let place = Place::new(PROGRAM);
@@ -209,8 +209,8 @@ fn two_ros_2_robots_have_separate_domains_and_names() {
 }
 
 #[test]
-fn late_ros_2_subscribers_get_all_static_transforms_of_ros_1() {
-    if !ros2::keys_below() {
+fn static_transforms_of_ros_1_are_all_there_for_who_comes_late_in_ros_2() {
+    if !ros2::runs_in_own_network() {
         return;
     }
     let place = Place::new(PROGRAM);
@@ -259,7 +259,7 @@ fn late_ros_2_subscribers_get_all_static_transforms_of_ros_1() {
 
 #[test]
 fn a_service_of_either_ros_is_called_from_the_other() {
-    if !ros2::keys_below() {
+    if !ros2::runs_in_own_network() {
         return;
     }
     let place = Place::new(PROGRAM);

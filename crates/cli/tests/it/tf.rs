@@ -265,7 +265,7 @@ fn a_latched_message_is_repeated_when_its_frame_name_changes() {
 
 #[test]
 fn stamps_of_a_robot_whose_clock_is_ahead_are_moved_for_a_base_of_either_ros() {
-    if !ros2::keys_below() {
+    if !ros2::runs_in_own_network() {
         return;
     }
     const AHEAD: u32 = 100;
@@ -387,7 +387,7 @@ fn two_robots_with_the_same_frames_are_distinguished_at_one_base() {
 
 #[test]
 fn robots_of_either_ros_are_distinguished_at_a_base_of_ros_2() {
-    if !ros2::keys_below() {
+    if !ros2::runs_in_own_network() {
         return;
     }
     let place = Place::new(PROGRAM);

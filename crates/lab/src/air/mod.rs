@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! `tautline-lab air`: real programs on a modelled medium, in real time.
 
-pub mod check;
 mod commands;
 mod crew;
 mod emulator;
@@ -14,12 +13,13 @@ mod tcp;
 mod udp;
 
 pub use emulator::Punctuality;
-pub use kernel::{MTU, interface};
-pub use station::Air;
+pub use kernel::{MTU, Plumbing, interface};
+pub use station::{Air, sleep_until};
 
 use crate::rig::enclosure::SCRATCH;
 use crate::rig::figures::{Figures, FlowFigures, RunArguments, say};
 use crate::rig::stats::Samples;
+use crate::rivals;
 use crate::scenario::{Over, Scenario};
 use anyhow::{Result, ensure};
 use commands::{Running, StationCommand, name_stations};
@@ -31,7 +31,6 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 use tautline_medium::Nanos;
-use tautline_proto::Rate;
 
 /// Time before the scenario's start, in which programs start.
 const WARM_UP: Nanos = 2_000_000_000;
@@ -136,7 +135,7 @@ fn check_supported(scenario: &Scenario) -> Result<()> {
         "control loops run in virtual time only (tautline-lab sim); --no-flows omits them"
     );
     ensure!(
-        !matches!(scenario.tautline.rate, Rate::Custom(_)),
+        scenario.tautline.rate.name().and_then(rivals::named).is_none(),
         "rivals of auto run in virtual time only (tautline-lab sim): a daemon does not have them"
     );
     let by_nodes = scenario.flows.iter().any(|flow| flow.over == Over::Tautline);

@@ -15,9 +15,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 use std::path::Path;
 use std::time::Duration;
-use tautline::config::kind::pacing_word;
 use tautline_medium::Nanos;
-use tautline_proto::{DeliveryOrder, LinkPolicy};
+use tautline_proto::{DeliveryOrder, LinkPolicy, Rate};
 
 /// Time for the handshakes of all nodes, before the scenario starts.
 pub const MEETING: Nanos = 8_000_000_000;
@@ -142,9 +141,9 @@ fn node_file(scenario: &Scenario, station: usize) -> NodeFile<'_> {
         let links: Vec<String> = links.iter().map(|link| link_text(scenario, link)).collect();
         (name(peer), format!("links: [{}]", links.join(", ")))
     };
-    let rate = match (pacing_word(scenario.tautline.rate), scenario.tautline.rate.fixed_bps()) {
-        (Some(word), _) => format!(", rate: {word}"),
-        (None, bps) => format!(", rate: {}bps", bps.unwrap_or_default()),
+    let rate = match scenario.tautline.rate {
+        Rate::PerLink(control) => format!(", rate: {}", control.name),
+        Rate::Fixed(bps) => format!(", rate: {bps}bps"),
     };
     let in_flight = scenario.tautline.in_flight;
     let radio = |index| format!("  {}: {{ in_flight: {in_flight}{rate} }}\n", interface(index));

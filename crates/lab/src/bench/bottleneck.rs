@@ -344,9 +344,9 @@ impl Cell {
                 bucket.rate_bps as f64 * seconds / 8.0 / f64::from(FRAME_BYTES)
             }
             Place::Trace(scenario) => {
-                let traces = scenario.networks.iter().filter_map(|network| match &network.kind {
-                    NetworkKind::Pipe(pipe) => pipe.trace.as_ref(),
-                    NetworkKind::Wifi(_) => None,
+                let traces = scenario.networks.iter().filter_map(|network| {
+                    let NetworkKind::Pipe(pipe) = &network.kind else { return None };
+                    pipe.trace.as_ref()
                 });
                 traces.map(|it| it.first_from(start + time) - it.first_from(start)).sum::<u64>()
                     as f64

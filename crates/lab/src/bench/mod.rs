@@ -23,7 +23,7 @@ use crate::rig::enclosure;
 use crate::rig::output::{Output, stamp};
 use crate::rig::processes::make_folder;
 use crate::rig::verdict::Conclusion;
-use crate::setup::daemon::DaemonSetup;
+use crate::setup::daemon::{DaemonPath, DaemonSetup};
 use crate::setup::ros::Ros;
 use crate::setup::{ends, traffic};
 use anyhow::{Context, Result, ensure};
@@ -158,9 +158,8 @@ impl DemoLink {
 /// The daemon and the transports that take part.
 #[derive(clap::Args)]
 pub struct Choice {
-    /// Path of the daemon; by default the `tautline` in the folder of this program.
-    #[arg(long)]
-    tautline: Option<PathBuf>,
+    #[command(flatten)]
+    tautline: DaemonPath,
     /// Measure only these transports (targets of the others count as not reached).
     #[arg(long, value_delimiter = ',')]
     only: Option<Vec<Transport>>,
@@ -332,9 +331,6 @@ impl Choice {
     }
 
     fn daemons(&self, ros: Ros, rate_bps: Option<u64>) -> Result<DaemonSetup> {
-        let beside = std::env::current_exe()?.with_file_name("tautline");
-        let program = self.tautline.clone().unwrap_or(beside);
-        let program = std::path::absolute(program)?;
-        Ok(DaemonSetup { program, ros, rate_bps })
+        Ok(DaemonSetup { program: self.tautline.absolute()?, ros, rate_bps })
     }
 }

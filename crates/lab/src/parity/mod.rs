@@ -15,6 +15,7 @@ mod world;
 
 use crate::rig::enclosure;
 use crate::rig::processes::{empty_folder, make_folder};
+use crate::setup::daemon::DaemonPath;
 use anyhow::{Context, Result};
 use judge::Fault;
 use record::Record;
@@ -82,9 +83,8 @@ pub struct Arguments {
     /// Folder of logs and of the events of each seed.
     #[arg(long, default_value = "target/parity")]
     output: PathBuf,
-    /// Path of the daemon; by default the `tautline` in the folder of this program.
-    #[arg(long)]
-    tautline: Option<PathBuf>,
+    #[command(flatten)]
+    tautline: DaemonPath,
 }
 
 /// Result of a situation.
@@ -104,8 +104,7 @@ struct Verdict {
 pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     enclosure::settle()?;
     let started = Instant::now();
-    let beside = std::env::current_exe()?.with_file_name("tautline");
-    let program = std::path::absolute(arguments.tautline.clone().unwrap_or(beside))?;
+    let program = arguments.tautline.absolute()?;
     empty_folder(&arguments.output)?;
     let teams = arguments.ros.teams();
     let seeds: Vec<u64> = match arguments.seed {

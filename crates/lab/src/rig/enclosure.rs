@@ -28,13 +28,19 @@ impl Inner {
     /// Starts this program with the same arguments, and these variables in its environment.
     pub fn start(environment: &[(&str, &str)]) -> Result<Self> {
         let program = std::env::current_exe().context("cannot find this program's own file")?;
+        let mut command = Command::new(program);
+        // Comes first because the arguments may end with the user's own after a "--".
+        command.arg("--inside").args(std::env::args_os().skip(1));
+        Self::start_command(&command, environment)
+    }
+
+    /// Starts a program, which calls [`settle`], with these variables in its environment.
+    pub fn start_command(command: &Command, environment: &[(&str, &str)]) -> Result<Self> {
         let inner = Command::new("unshare")
             .args(usable_flags()?)
             .arg("--")
-            .arg(program)
-            // Comes first because the arguments may end with the user's own after a "--".
-            .arg("--inside")
-            .args(std::env::args_os().skip(1))
+            .arg(command.get_program())
+            .args(command.get_args())
             .envs(environment.iter().copied())
             .stdin(Stdio::piped())
             .spawn()

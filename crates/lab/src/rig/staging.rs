@@ -2,7 +2,7 @@
 //! The parts of a scenario that virtual time and real time share: networks, positions of stations,
 //! and events.
 
-use crate::scenario::{Happening, NetworkKind, Scenario};
+use crate::scenario::{Happening, Scenario};
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
 use tautline_medium::{Interference, Medium, Motion, Nanos, NetworkId, Outage};
@@ -118,16 +118,8 @@ pub fn links(scenario: &Scenario, a: usize, b: usize) -> Vec<Link> {
 /// Adds a scenario's networks to a medium, in the scenario's order.
 pub fn add_networks<P: Clone>(scenario: &Scenario, medium: &mut Medium<P>) {
     for network in &scenario.networks {
-        add_network(&network.kind, medium);
+        medium.add_network(network.kind.clone());
     }
-}
-
-/// Adds a network to a medium.
-pub fn add_network<P: Clone>(kind: &NetworkKind, medium: &mut Medium<P>) {
-    match kind {
-        NetworkKind::Wifi(config) => medium.add_wifi(config.clone()),
-        NetworkKind::Pipe(config) => medium.add_pipe(config.clone()),
-    };
 }
 
 /// Returns the motion delayed by `offset`.

@@ -13,7 +13,7 @@ mod scream;
 mod tests;
 
 use tautline_proto::Rate;
-use tautline_proto::rate::Custom;
+use tautline_proto::rate::{CONTROLS, Controller, LinkControl, Tuning};
 
 /// RCom's additive decrease.
 pub const AID: &str = "aid";
@@ -21,15 +21,24 @@ pub const AID: &str = "aid";
 pub const AIMD: &str = "aimd";
 
 /// All rivals.
-const ALL: [Custom; 7] = [
-    Custom { name: "bbr3", make: || Box::new(bbr::Bbr::new()) },
-    Custom { name: "copa", make: || Box::new(copa::Copa::new()) },
-    Custom { name: "scream2", make: || Box::new(scream::Scream::new()) },
-    Custom { name: "gcc", make: || Box::new(gcc::Gcc::new()) },
-    Custom { name: "cubic", make: || Box::new(cubic::Cubic::new()) },
-    Custom { name: AID, make: || Box::new(rcom::Rcom::aid()) },
-    Custom { name: AIMD, make: || Box::new(rcom::Rcom::aimd()) },
+const ALL: [LinkControl; 7] = [
+    rival("bbr3", |_| Some(Box::new(bbr::Bbr::new()))),
+    rival("copa", |_| Some(Box::new(copa::Copa::new()))),
+    rival("scream2", |_| Some(Box::new(scream::Scream::new()))),
+    rival("gcc", |_| Some(Box::new(gcc::Gcc::new()))),
+    rival("cubic", |_| Some(Box::new(cubic::Cubic::new()))),
+    rival(AID, |_| Some(Box::new(rcom::Rcom::aid()))),
+    rival(AIMD, |_| Some(Box::new(rcom::Rcom::aimd()))),
 ];
+
+const fn rival(name: &'static str, make: fn(Tuning) -> Option<Box<dyn Controller>>) -> LinkControl {
+    LinkControl { name, signals: "reports", make }
+}
+
+/// The words for the rate control of the product; a fixed rate is that of the link.
+pub fn of_product() -> impl Iterator<Item = &'static str> {
+    CONTROLS.into_iter().map(|control| control.name).chain(["fixed"])
+}
 
 /// The names of all rivals, in the order of tables.
 pub const NAMES: [&str; ALL.len()] = {
@@ -44,5 +53,5 @@ pub const NAMES: [&str; ALL.len()] = {
 
 /// The rate control of this name, if it is a rival's.
 pub fn named(name: &str) -> Option<Rate> {
-    ALL.iter().find(|rival| rival.name == name).map(|rival| Rate::Custom(*rival))
+    ALL.iter().find(|rival| rival.name == name).map(Rate::PerLink)
 }

@@ -10,6 +10,7 @@ use super::scream::Scream;
 use super::{ALL, NAMES, named};
 use fastrand::Rng;
 use std::collections::VecDeque;
+use tautline_proto::rate::Tuning;
 use tautline_proto::rate::{Controller, PendingPacket, Release, Report};
 use tautline_proto::{Duration, Instant};
 
@@ -230,10 +231,16 @@ fn growth(flow: &Flow, second: usize) -> f64 {
 
 #[test]
 fn every_rival_is_found_by_its_name_and_survives_a_path_without_reports() {
-    for (name, rival) in NAMES.into_iter().zip(ALL) {
-        assert_eq!(named(name), Some(tautline_proto::Rate::Custom(rival)));
+    for (name, rival) in NAMES.into_iter().zip(&ALL) {
+        assert_eq!(named(name), Some(tautline_proto::Rate::PerLink(rival)));
         let pipe = Pipe { loss: 0.7, queue_bytes: 20_000.0, ..Pipe::new(6.0, 20) };
-        let mut flows = [(0, Flow { controller: (rival.make)(), ..Flow::new(Cubic::new()) })];
+        let mut flows = [(
+            0,
+            Flow {
+                controller: (rival.make)(Tuning::default()).unwrap(),
+                ..Flow::new(Cubic::new())
+            },
+        )];
         run(&mut flows, &pipe, 10);
         assert!(flows[0].1.from(5).iter().any(|it| it.delivered > 0.0), "{name} stopped");
     }

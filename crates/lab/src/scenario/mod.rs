@@ -17,7 +17,8 @@ mod value;
 
 use std::path::{Path, PathBuf};
 use tautline::config::{self, ConfigError, Problem, yaml};
-use tautline_medium::{Interference, Motion, Nanos, Outage, PipeConfig, Trace, WifiConfig};
+pub use tautline_medium::NetworkKind;
+use tautline_medium::{Interference, Motion, Nanos, Outage, Trace};
 use tautline_proto::{DeliveryOrder, LinkPolicy};
 
 /// Maximum number of stations, after expansion of `count`.
@@ -76,15 +77,6 @@ pub struct Network {
     pub name: String,
     /// Kind, with the medium's configuration.
     pub kind: NetworkKind,
-}
-
-/// The kind of a network.
-#[derive(Debug, Clone, PartialEq)]
-pub enum NetworkKind {
-    /// An 802.11 channel.
-    Wifi(WifiConfig),
-    /// A line without contention.
-    Pipe(PipeConfig),
 }
 
 /// A station: a place with radios.

@@ -41,6 +41,22 @@ pub struct Daemon {
     control: String,
 }
 
+/// Option of all programs that start daemons.
+#[derive(Debug, clap::Args)]
+pub struct DaemonPath {
+    /// Path of the daemon; by default the `tautline` in the folder of this program.
+    #[arg(long)]
+    tautline: Option<PathBuf>,
+}
+
+impl DaemonPath {
+    /// Returns the absolute path.
+    pub fn absolute(&self) -> Result<PathBuf> {
+        let beside = std::env::current_exe()?.with_file_name("tautline");
+        Ok(std::path::absolute(self.tautline.as_ref().unwrap_or(&beside))?)
+    }
+}
+
 /// Setup of the daemons of a trial.
 #[derive(Debug, Clone)]
 pub struct DaemonSetup {

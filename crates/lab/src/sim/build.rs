@@ -6,12 +6,12 @@ use super::flows::{self, Carriage, FlowPlan, KEEP_LAST};
 use super::net::Net;
 use super::world::World;
 use crate::rig::staging::{Route, add_networks, changes, later, links, reached_by, routes};
-use crate::scenario::{self, Flow, NetworkKind, Over, Scenario};
+use crate::scenario::{self, Flow, Over, Scenario};
 use anyhow::{Context, Result, bail};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::Ipv4Addr;
 use std::time::Duration;
-use tautline_medium::{Medium, Nanos, NetworkId, RateControl, StationId};
+use tautline_medium::{Medium, Nanos, NetworkId, StationId};
 use tautline_proto::{
     ChannelConfig, Config, LinkPolicy, LinkSet, LinkUse, Marking, OfferedTopic, RadioConfig,
     SecretKey,
@@ -44,7 +44,8 @@ pub fn build(scenario: &Scenario, seed: u64) -> Result<World> {
     };
     let mut world = World::new(net, seed, radio);
     if scenario.tautline.fixed_at_network_rate {
-        world.network_rates = scenario.networks.iter().map(rate_bps).collect();
+        world.network_rates =
+            scenario.networks.iter().map(|it| *it.kind.facts().bps().end()).collect();
     }
     join_all(scenario, &mut world)?;
     let end = WARM_UP + scenario.duration;
@@ -58,17 +59,6 @@ pub fn build(scenario: &Scenario, seed: u64) -> Result<World> {
         world.change_at(at, change);
     }
     Ok(world)
-}
-
-/// Returns the rate at which a network sends frames.
-fn rate_bps(network: &scenario::Network) -> u64 {
-    match &network.kind {
-        NetworkKind::Pipe(pipe) => pipe.rate_bps,
-        NetworkKind::Wifi(wifi) => match wifi.rate {
-            RateControl::Fixed(bps) => bps,
-            RateControl::Adaptive => 54_000_000,
-        },
-    }
 }
 
 /// The peers of each node.

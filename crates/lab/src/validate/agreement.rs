@@ -10,7 +10,7 @@ use crate::{air, sim};
 use anyhow::Result;
 use serde::Serialize;
 use std::fmt::Write;
-use std::path::Path;
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -130,9 +130,23 @@ impl Figure {
     }
 }
 
+/// Arguments of the command.
+#[derive(Debug, clap::Args)]
+pub struct Arguments {
+    /// A scenario with flows over udp.
+    #[arg(default_value = concat!(env!("CARGO_MANIFEST_DIR"), "/../../scenarios/plain-udp.yaml"))]
+    scenario: PathBuf,
+    /// Number of real-time runs that must count; their samples are combined.
+    #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u64).range(1..=100))]
+    runs: u64,
+    /// Print JSON instead of the table.
+    #[arg(long)]
+    json: bool,
+}
+
 /// Compares both. Exit code 3 if they differ or the emulator uses too much CPU time, 4 if the
 /// emulator was too late.
-pub fn run(file: &Path, runs: u64, as_json: bool) -> Result<ExitCode> {
+pub fn run(&Arguments { scenario: ref file, runs, json }: &Arguments) -> Result<ExitCode> {
     let scenario = crate::scenario::load_for_virtual_time(file)?;
     let time = Duration::from_nanos(scenario.duration) + Duration::from_secs(4);
     let mut stages = vec![("virtual time".to_owned(), Duration::ZERO); SIM_SEEDS as usize];
@@ -143,7 +157,7 @@ pub fn run(file: &Path, runs: u64, as_json: bool) -> Result<ExitCode> {
     progress.finish();
     let void = real_time.too_many_discarded(runs);
     let agreement = Agreement::new(&scenario, &virtual_time, real_time);
-    let code = super::conclude(&agreement, as_json, &agreement.to_text(), agreement.holds())?;
+    let code = super::conclude(&agreement, json, &agreement.to_text(), agreement.holds())?;
     Ok(if void { ExitCode::from(4) } else { code })
 }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The constants of `auto`, each halved and doubled, on links drawn from seeds: what each does.
 
+use super::Written;
 use super::unknown::{self, Run};
 use crate::rig::docs_page;
 use crate::rig::parallel;
@@ -8,7 +9,6 @@ use crate::rig::progress::Progress;
 use crate::rig::table::{markdown_row, markdown_rule};
 use anyhow::Result;
 use serde::Serialize;
-use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 use tautline_proto::rate::{Constant, Tuning};
@@ -66,7 +66,7 @@ fn variants() -> Vec<(String, Tuning)> {
 }
 
 /// Runs all variants.
-pub fn run(json: bool, docs: Option<&Path>) -> Result<ExitCode> {
+pub fn run(written: &Written) -> Result<ExitCode> {
     let variants = variants();
     let progress =
         Progress::new(variants.iter().map(|(name, _)| (name.clone(), EXPECTED)).collect());
@@ -85,12 +85,12 @@ pub fn run(json: bool, docs: Option<&Path>) -> Result<ExitCode> {
     let rows = Tuning::TABLE.iter().zip(all[1..].chunks(2)).map(row).collect();
     let measured = Measured { default: all[0], rows };
     let text = table(&measured);
-    if let Some(folder) = docs {
+    if let Some(folder) = written.docs() {
         docs_page::fill(folder, "rate-control", &[("constants", text.clone())])?;
         let raw = serde_json::to_string_pretty(&measured)? + "\n";
         std::fs::write(folder.join("measured/constants.json"), raw)?;
     }
-    super::conclude(&measured, json, &text, true)
+    super::conclude(&measured, written.json, &text, true)
 }
 
 fn table(measured: &Measured) -> String {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The medium's 802.11 model against an independent simulation.
 
+use super::Written;
 use crate::rig::plot;
 use crate::rig::progress::Progress;
 use crate::rig::table::{self, column};
@@ -49,12 +50,12 @@ impl Point {
 }
 
 /// Runs the validation; exit code 3 if it does not hold.
-pub fn run(json: bool, docs: Option<&Path>) -> Result<ExitCode> {
+pub fn run(written: &Written) -> Result<ExitCode> {
     let points = measure(&references()?);
-    if let Some(folder) = docs {
+    if let Some(folder) = written.docs() {
         write_docs(&points, folder)?;
     }
-    super::conclude(&points, json, &table(&points), points.iter().all(Point::agrees))
+    super::conclude(&points, written.json, &table(&points), points.iter().all(Point::agrees))
 }
 
 fn measure(references: &[Reference]) -> Vec<Point> {
@@ -99,7 +100,7 @@ impl Reference {
     fn measure(&self) -> Point {
         let mut medium = Medium::new(SEED);
         let rate = RateControl::Fixed(self.phy_mbps * 1_000_000);
-        let wifi = medium.add_wifi(WifiConfig { rate, ..WifiConfig::default() });
+        let wifi = medium.add_network(WifiConfig { rate, ..WifiConfig::default() });
         let mut radio = || {
             let station = medium.add_station(Motion::at([0.0; 3]));
             medium.add_radio(station, wifi, 2)

@@ -2,6 +2,7 @@
 //! One load on the networks of docs/how-to/networks.md, with Tautline and with plain ROS 1, in virtual
 //! time.
 
+use super::{TRACES, Written};
 use crate::rig::docs_page;
 use crate::rig::parallel;
 use crate::rig::processes::{make_folder, read_packed};
@@ -12,7 +13,7 @@ use crate::scenario::{self, NetworkKind, Scenario};
 use crate::sim;
 use anyhow::{Context, Result, ensure};
 use serde::Serialize;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -36,14 +37,14 @@ const FLOWS: [&str; 3] = ["laser", "camera", "command"];
 /// Expected duration of a network, for the progress line.
 const EXPECTED: Duration = Duration::from_secs(2);
 
-/// Options of a run.
-pub struct Options<'a> {
-    /// Folder of recorded links.
-    pub folder: &'a Path,
-    /// Print JSON instead of the table.
-    pub json: bool,
-    /// Folder of the documentation to write to.
-    pub docs: Option<&'a Path>,
+/// Arguments of the command.
+#[derive(Debug, clap::Args)]
+pub struct Arguments {
+    /// Folder of recorded links in the format of mahimahi, which may be compressed (.gz).
+    #[arg(long, value_name = "FOLDER", default_value = TRACES)]
+    traces: PathBuf,
+    #[command(flatten)]
+    written: Written,
 }
 
 /// Figures of one flow.
@@ -133,20 +134,19 @@ fn row(network: &'static str, name: &'static str, folder: &Path) -> Result<Row> 
 }
 
 /// Runs all networks.
-pub fn run(options: &Options<'_>) -> Result<ExitCode> {
-    if recording(options.folder)?.is_none() {
-        let missing = format!("no {RECORDING} in {} (--traces FOLDER)", options.folder.display());
-        ensure!(options.docs.is_none(), "{missing}, which --docs needs");
+pub fn run(Arguments { traces, written }: &Arguments) -> Result<ExitCode> {
+    if recording(traces)?.is_none() {
+        let missing = format!("no {RECORDING} in {} (--traces FOLDER)", traces.display());
+        ensure!(written.docs().is_none(), "{missing}, which --docs needs");
         eprintln!("{missing}: the modem of {LTE} has a constant rate");
     }
     let stages = NETWORKS.iter().map(|(_, name)| ((*name).to_owned(), EXPECTED));
     let progress = Progress::new(stages.collect());
-    let rows = parallel::run(&progress, NETWORKS.to_vec(), |(network, name)| {
-        row(network, name, options.folder)
-    })?;
+    let rows =
+        parallel::run(&progress, NETWORKS.to_vec(), |(network, name)| row(network, name, traces))?;
     progress.finish();
     let text = table(&rows);
-    if let Some(docs) = options.docs {
+    if let Some(docs) = written.docs() {
         let page = docs.join("how-to/networks.md");
         let before = std::fs::read_to_string(&page)
             .with_context(|| format!("cannot read {}", page.display()))?;
@@ -157,7 +157,7 @@ pub fn run(options: &Options<'_>) -> Result<ExitCode> {
         let json = serde_json::to_string_pretty(&data)? + "\n";
         std::fs::write(docs.join("measured/networks.json"), json)?;
     }
-    super::conclude(&rows, options.json, &text, true)
+    super::conclude(&rows, written.json, &text, true)
 }
 
 fn table(rows: &[Row]) -> String {

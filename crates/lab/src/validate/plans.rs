@@ -3,6 +3,7 @@
 
 mod golden;
 
+use super::Written;
 use crate::rig::parallel;
 use crate::rig::progress::Progress;
 use crate::rig::stats::{self, Arrival, Samples};
@@ -13,7 +14,7 @@ use anyhow::{Context, Result};
 use golden::Golden;
 use serde::{Deserialize, Serialize};
 use std::fmt::Write;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 use tautline::config::Problem;
@@ -21,9 +22,9 @@ use tautline_medium::RateControl;
 use tautline_plan::{Assessment, Channel, Fleet, Flow};
 
 /// Fleets of the golden summary.
-pub const FLEETS: u64 = 200;
+const FLEETS: u64 = 200;
 /// The planner was tuned with the seeds below.
-pub const FIRST_SEED: u64 = 2001;
+const FIRST_SEED: u64 = 2001;
 
 const SECONDS: u64 = 40;
 /// Rate control finds the rate before, and the last messages arrive after.
@@ -94,31 +95,34 @@ impl Case {
 }
 
 /// What is compared and kept.
-#[derive(Debug)]
-pub struct Options<'a> {
-    /// Seed of the first fleet.
-    pub first_seed: u64,
+#[derive(Debug, clap::Args)]
+pub struct Arguments {
     /// Number of fleets.
-    pub fleets: u64,
-    /// Print JSON instead of the tables.
-    pub json: bool,
-    /// A summary with which the results are compared.
-    pub expect: Option<&'a Path>,
-    /// Write the summary to measured/plans.json below this folder.
-    pub docs: Option<&'a Path>,
+    #[arg(long, default_value_t = FLEETS, value_parser = clap::value_parser!(u64).range(1..=100_000))]
+    fleets: u64,
+    /// Seed of the first fleet, and of its run; the next ones follow. Seeds below 1000 are those
+    /// with which the planner was tuned.
+    #[arg(long, default_value_t = FIRST_SEED)]
+    first_seed: u64,
+    /// Compare the results with this summary; exit code 3 if they differ.
+    #[arg(long, value_name = "FILE")]
+    expect: Option<PathBuf>,
+    #[command(flatten)]
+    written: Written,
 }
 
 /// Runs the validation; exit code 3 if a target is missed, or if the results are not the expected ones.
-pub fn run(options: &Options<'_>) -> Result<ExitCode> {
-    let kept = options.expect.map(Golden::read).transpose()?;
-    let seeds: Vec<u64> = (options.first_seed..options.first_seed + options.fleets).collect();
+pub fn run(arguments: &Arguments) -> Result<ExitCode> {
+    let kept = arguments.expect.as_deref().map(Golden::read).transpose()?;
+    let first = arguments.first_seed;
+    let seeds: Vec<u64> = (first..first + arguments.fleets).collect();
     let progress =
         Progress::new(seeds.iter().map(|seed| (format!("fleet {seed}"), EXPECTED)).collect());
     let cases = parallel::run(&progress, seeds, case)?;
     progress.finish();
     let summary = Summary::from_cases(&cases);
     let golden = Golden::from_cases(&summary, &cases);
-    if let Some(docs) = options.docs {
+    if let Some(docs) = arguments.written.docs() {
         golden.write(&docs.join("measured/plans.json"))?;
     }
     let differences = kept.map(|kept| kept.differences(&golden)).unwrap_or_default();
@@ -126,7 +130,12 @@ pub fn run(options: &Options<'_>) -> Result<ExitCode> {
         eprint!("not as kept:\n{differences}");
     }
     let holds = summary.holds() && differences.is_empty();
-    super::conclude(&(&summary, &cases), options.json, &report_text(&summary, &cases), holds)
+    super::conclude(
+        &(&summary, &cases),
+        arguments.written.json,
+        &report_text(&summary, &cases),
+        holds,
+    )
 }
 
 /// Draws a fleet: its scenario.
@@ -182,10 +191,9 @@ fn draw_fleet(seed: u64) -> Result<(Scenario, u64, &'static str, u64)> {
 
 /// The same as the planner reads it.
 fn fleet(scenario: &Scenario) -> Result<Fleet> {
-    let channel = match &scenario.networks.first().context("no network")?.kind {
-        NetworkKind::Wifi(wifi) => Channel::Wifi(wifi.clone()),
-        NetworkKind::Pipe(pipe) => Channel::Pipe(pipe.clone()),
-    };
+    let kind = &scenario.networks.first().context("no network")?.kind;
+    let NetworkKind::Wifi(wifi) = kind else { anyhow::bail!("not an 802.11 channel: {kind:?}") };
+    let channel = Channel::Wifi(wifi.clone());
     let flows = scenario.flows.iter().map(|flow| {
         let Pace::Every(period) = flow.pace else { anyhow::bail!("'{}' has no period", flow.name) };
         Ok(Flow {

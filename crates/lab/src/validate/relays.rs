@@ -122,8 +122,19 @@ pub fn rows(progress: &Progress, seeds: u64) -> Result<Vec<Row>> {
     })
 }
 
+/// Arguments of the command.
+#[derive(Debug, clap::Args)]
+pub struct Arguments {
+    /// Number of seeds, from 1 on; their samples are combined.
+    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..=1000))]
+    seeds: u64,
+    /// Print JSON instead of the table.
+    #[arg(long)]
+    json: bool,
+}
+
 /// Runs the comparison; exit code 3 if relays are not better for the laser's p99.
-pub fn run(seeds: u64, as_json: bool) -> Result<ExitCode> {
+pub fn run(&Arguments { seeds, json: as_json }: &Arguments) -> Result<ExitCode> {
     let progress = Progress::new(stages());
     let rows = rows(&progress, seeds)?;
     progress.finish();

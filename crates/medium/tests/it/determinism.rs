@@ -46,7 +46,7 @@ fn outputs_depend_on_the_seed_only() {
 fn networks_do_not_influence_each_other() {
     let run = |with_other: bool| {
         let mut net = Net::wifi(1, fixed(6), &[0.0, 0.0, 0.0]);
-        let other = net.medium.add_pipe(PipeConfig::default());
+        let other = net.medium.add_network(PipeConfig::default());
         let from = net.medium.add_radio(net.stations[0], other, 10);
         let flows = [net.flow(0, 2), net.flow(1, 2)];
         flows.iter().for_each(|flow| net.saturate(*flow));

@@ -63,7 +63,7 @@ fn queues_of_one_radio_do_not_collide_on_the_air() {
 fn code_points_share_a_queue_by_category() {
     let same = |a: u8, b: u8| {
         let mut medium = tautline_medium::Medium::new(1);
-        let wifi = medium.add_wifi(edca());
+        let wifi = medium.add_network(edca());
         let radio = |medium: &mut tautline_medium::Medium<()>| {
             let station = medium.add_station(tautline_medium::Motion::at([0.0; 3]));
             medium.add_radio(station, wifi, 1)

@@ -56,7 +56,7 @@ fn a_queue_fills_to_its_limit_and_traffic_continues_after_the_outage() {
 #[test]
 fn a_refused_frame_is_returned_unchanged() {
     let mut medium = tautline_medium::Medium::new(1);
-    let wifi = medium.add_wifi(fixed(6));
+    let wifi = medium.add_network(fixed(6));
     let station = medium.add_station(tautline_medium::Motion::at([0.0; 3]));
     let radio = medium.add_radio(station, wifi, 1);
     let frame = |payload| tautline_medium::Frame {
@@ -89,7 +89,7 @@ fn a_pipe_loses_frames_sent_during_an_outage() {
 fn received(outages: &[(Outage, bool)]) -> Vec<RadioId> {
     let mut medium = Medium::new(1);
     let [robot, base] = [(); 2].map(|()| medium.add_station(Motion::at([0.0; 3])));
-    let networks = [medium.add_wifi(fixed(6)), medium.add_pipe(PipeConfig::default())];
+    let networks = [medium.add_network(fixed(6)), medium.add_network(PipeConfig::default())];
     let radios = networks.map(|it| [robot, base].map(|station| medium.add_radio(station, it, 9)));
     for (outage, out) in outages {
         medium.outage(*outage, *out);

@@ -405,7 +405,8 @@ mod tests {
         assert_eq!(receiver.delivered, [4]);
         assert_eq!(receiver.dropped(DropReason::Refused), 2);
         // A complete message that waits for an incomplete one.
-        [(5, false), (6, true)].map(|(number, whole)| receiver.take(at(0), number, whole));
+        receiver.take(at(0), 5, false);
+        receiver.take(at(0), 6, true);
         receiver.inbox.drop_unwanted(CHANNEL);
         receiver.note(at(0));
         assert_eq!(receiver.delivered, [4]);

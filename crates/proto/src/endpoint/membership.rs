@@ -106,7 +106,7 @@ impl Router {
             return Err(SetupError::PeerRemoved);
         }
         // The packets that carry its packets are marked instead.
-        let (rate, marking) = (Rate::BackPressure, None);
+        let (rate, marking) = (Rate::BACK_PRESSURE, None);
         let default = RadioConfig::default();
         let config = RadioConfig { rate, in_flight_bytes: WINDOW, marking, ..default };
         let radio = self.take_vacant_radio(config);

@@ -193,10 +193,19 @@ impl Endpoint {
         &self.router.net.cx.refused
     }
 
-    /// Whether the queues for all peers that are up are empty.
+    /// Whether the queues for all peers that are up are empty, and the outcome of each message of a topic
+    /// is known.
     pub fn is_drained(&self) -> bool {
         let mut peers = self.router.net.peers.iter();
-        peers.all(|peer| !peer.up || peer.channels.outbox.queues.waiting_messages() == 0)
+        peers.all(|peer| {
+            let queues = &peer.channels.outbox.queues;
+            !peer.up || queues.waiting_messages() == 0 && queues.unsettled() == 0
+        })
+    }
+
+    /// The number of messages of topics to all peers that are queued, or sent with unknown outcome.
+    pub fn unsettled(&self) -> u64 {
+        self.router.net.peers.iter().map(|peer| peer.channels.outbox.queues.unsettled()).sum()
     }
 
     /// A beacon for the local network, to be sent from the address at which this node receives;

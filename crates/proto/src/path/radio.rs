@@ -6,7 +6,7 @@ use crate::class::Class;
 use crate::config::{RadioConfig, Rate};
 use crate::ids::{PeerId, TeamId};
 use crate::path::headroom::aged_limit;
-use crate::rate::{Auto, BackPressure, Controller, Fixed, Window};
+use crate::rate::{BackPressure, Controller, Fixed, Window};
 use crate::time::{Duration, Instant};
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -48,9 +48,8 @@ impl Radio {
     /// The controller of a link of this radio, in addition to the radio's own.
     pub(crate) fn link_controller(&self) -> Option<Box<dyn Controller>> {
         match self.config.rate {
-            Rate::Auto => Some(Box::new(Auto::new(self.config.tuning))),
-            Rate::Custom(custom) => Some((custom.make)()),
-            Rate::Fixed(_) | Rate::BackPressure => None,
+            Rate::Fixed(_) => None,
+            Rate::PerLink(control) => (control.make)(self.config.tuning),
         }
     }
 
@@ -139,7 +138,7 @@ fn controller(config: &RadioConfig) -> Box<dyn Controller> {
     let local = BackPressure::new(config.in_flight_bytes);
     match config.rate {
         Rate::Fixed(rate_bps) => Box::new(Fixed::new(rate_bps, local)),
-        Rate::Auto | Rate::BackPressure | Rate::Custom(_) => Box::new(local),
+        Rate::PerLink(_) => Box::new(local),
     }
 }
 

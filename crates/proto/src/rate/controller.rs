@@ -114,23 +114,6 @@ pub trait Controller: std::fmt::Debug + Send {
     }
 }
 
-/// A controller that the caller brings along, for each link.
-#[derive(Debug, Clone, Copy)]
-pub struct Custom {
-    /// The name; two controllers with the same name are the same.
-    pub name: &'static str,
-    /// Makes one for a link.
-    pub make: fn() -> Box<dyn Controller>,
-}
-
-impl PartialEq for Custom {
-    fn eq(&self, other: &Self) -> bool {
-        self.name == other.name
-    }
-}
-
-impl Eq for Custom {}
-
 /// The time at which the packet after this one may be sent. This one was sent at `now` and is
 /// followed by `gap`. A late timer costs no rate, up to `catch_up`.
 pub(crate) fn next_send_time(

@@ -4,8 +4,8 @@
 //!
 //! Each radio has a controller for its queue in the kernel: [`BackPressure`], or [`Fixed`], which
 //! adds a gap after each packet. Each link has a controller for a bottleneck further along its
-//! path: [`Auto`], a [`Custom`] one or none. A packet is sent when both agree. Controllers do no I/O:
-//! the caller reports events to them and asks for decisions.
+//! path, or none ([`CONTROLS`]). A packet is sent when both agree. Controllers do no I/O: the caller
+//! reports events to them and asks for decisions.
 
 mod auto;
 pub(crate) mod controller;
@@ -16,7 +16,42 @@ mod tests;
 
 pub use auto::{Auto, Constant, Tuning};
 pub(crate) use controller::FULL_PACKET;
-pub use controller::{Controller, Custom, PendingPacket, Release, Report};
+pub use controller::{Controller, PendingPacket, Release, Report};
 pub use fixed::Fixed;
 pub use local::BackPressure;
 pub(crate) use local::{PAUSE, Window};
+
+/// How the rate of each link is controlled, in addition to its radio's back-pressure.
+#[derive(Clone, Copy)]
+pub struct LinkControl {
+    /// The word in files; two with the same word are equal.
+    pub name: &'static str,
+    /// The signals that govern the rate, for people.
+    pub signals: &'static str,
+    /// Makes the controller of a link; `None` if the links have none.
+    pub make: fn(Tuning) -> Option<Box<dyn Controller>>,
+}
+
+impl std::fmt::Debug for LinkControl {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.name)
+    }
+}
+
+impl PartialEq for LinkControl {
+    fn eq(&self, other: &Self) -> bool {
+        self.name == other.name
+    }
+}
+
+impl Eq for LinkControl {}
+
+/// Those of the product, the default first. Files, schema, tests and the laboratory follow.
+pub const CONTROLS: [LinkControl; 2] = [
+    LinkControl {
+        name: "auto",
+        signals: "back-pressure and reports",
+        make: |tuning| Some(Box::new(Auto::new(tuning))),
+    },
+    LinkControl { name: "back-pressure", signals: "back-pressure", make: |_| None },
+];

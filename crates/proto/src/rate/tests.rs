@@ -8,7 +8,9 @@
 mod cubic;
 mod marking;
 
-use super::{Auto, BackPressure, Controller, Fixed, PendingPacket, Release, Report};
+use super::{
+    Auto, BackPressure, CONTROLS, Controller, Fixed, PendingPacket, Release, Report, Tuning,
+};
 use crate::time::{Duration, Instant, serialization_time};
 use cubic::Cubic;
 use marking::{Marker, Marking};
@@ -154,7 +156,9 @@ fn report(
 }
 
 fn controllers() -> Vec<Box<dyn Controller>> {
-    vec![Box::new(Auto::default()), Box::new(Fixed::new(6_000_000, BackPressure::new(usize::MAX)))]
+    let fixed: Box<dyn Controller> = Box::new(Fixed::new(6_000_000, BackPressure::new(usize::MAX)));
+    let of_links = CONTROLS.into_iter().filter_map(|control| (control.make)(Tuning::default()));
+    of_links.chain([fixed]).collect()
 }
 
 fn utilisation(second: &Second, path: &Path) -> f64 {

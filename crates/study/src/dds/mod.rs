@@ -41,12 +41,12 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 use system::System;
-use tautline_lab::rig::output::{Output, stamp};
-use tautline_lab::rig::processes::{make_folder, read_packed, word};
+use tautline_lab::rig::output::Output;
+use tautline_lab::rig::processes::{read_packed, word};
 use tautline_lab::rig::progress::Progress;
 use tautline_lab::rig::verdict::{Verdict, verdict_lines};
 use tautline_lab::setup::daemon::DaemonSetup;
-use tautline_lab::setup::ros::{Ros, ros2_packages};
+use tautline_lab::setup::ros::ros2_packages;
 
 /// Name on the command line.
 const NAME: &str = "dds";
@@ -76,22 +76,11 @@ pub struct Arguments {
     /// Measure the delay by size only with messages of these bytes, also others than the paper's.
     #[arg(long, value_delimiter = ',', value_parser = clap::value_parser!(u32).range(64..))]
     bytes: Vec<u32>,
-    /// Print the report as JSON instead of tables.
-    #[arg(long)]
-    json: bool,
-    /// Folder in which each invocation creates its own folder, named by date and host.
-    #[arg(long, default_value = "target/study")]
-    output: PathBuf,
-    /// Also write measured/study-dds.json.gz, and the tables and pictures of explanation/study-dds.md,
-    /// below this folder.
-    #[arg(long, value_name = "FOLDER")]
-    docs: Option<PathBuf>,
+    #[command(flatten)]
+    common: crate::Common,
     /// Measure nothing: make the tables and pictures in --docs again, from their data.
     #[arg(long, requires = "docs")]
     again: bool,
-    /// Path of the daemon; by default the `tautline` in the folder of this program.
-    #[arg(long)]
-    tautline: Option<PathBuf>,
 }
 
 /// A part of the study.
@@ -225,14 +214,13 @@ impl Part {
 
 /// Runs the study.
 pub fn run(arguments: &Arguments) -> Result<ExitCode> {
-    docs::check(arguments.docs.as_deref())?;
-    if let (true, Some(docs)) = (arguments.again, &arguments.docs) {
+    docs::check(arguments.common.docs.as_deref())?;
+    if let (true, Some(docs)) = (arguments.again, &arguments.common.docs) {
         docs::write_again(docs, &read_packed(&docs::data(docs))?)?;
         return Ok(ExitCode::SUCCESS);
     }
     stage::hide_shared_memory()?;
-    let folder = std::path::absolute(arguments.output.join(stamp()?).join(NAME))?;
-    make_folder(&folder)?;
+    let output = arguments.common.output(NAME)?;
     let mut figures = Figures { mode: mode(arguments.quick), ..Figures::default() };
     let systems = arguments.systems(&mut figures.skipped)?;
     figures.packages = packages();
@@ -241,9 +229,9 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
         quick: arguments.quick,
         places: arguments.place.clone(),
         sizes: arguments.bytes.iter().map(|it| *it as usize).collect(),
-        daemons: arguments.daemons()?,
+        daemons: arguments.common.daemons()?,
         progress: Progress::new(Vec::new()),
-        folder: folder.clone(),
+        folder: output.folder.clone(),
         number: std::cell::Cell::new(0),
     };
     let parts = arguments.parts();
@@ -253,7 +241,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
         part.run(&context, &mut figures)?;
     }
     context.progress.finish();
-    arguments.report(folder, &figures)
+    arguments.report(&output, &figures)
 }
 
 fn mode(quick: bool) -> &'static str {
@@ -288,15 +276,8 @@ impl Arguments {
         Ok(systems)
     }
 
-    fn daemons(&self) -> Result<DaemonSetup> {
-        let beside = std::env::current_exe()?.with_file_name("tautline");
-        let program = std::path::absolute(self.tautline.clone().unwrap_or(beside))?;
-        Ok(DaemonSetup { program, ros: Ros::One, rate_bps: None })
-    }
-
-    fn report(&self, folder: PathBuf, figures: &Figures) -> Result<ExitCode> {
+    fn report(&self, output: &Output, figures: &Figures) -> Result<ExitCode> {
         let verdicts: Vec<Verdict> = added::verdicts(&figures.added);
-        let output = Output { case: NAME, folder, as_json: self.json };
         let tables = docs::tables(&serde_json::to_string(figures)?)?;
         let words = format!(
             " {} run\n{}\n{}\n{}",
@@ -308,7 +289,7 @@ impl Arguments {
         let conclusion = output.conclude(figures, verdicts, &words)?;
         let report = output.folder.join("report.json");
         docs::draw(&report, &output.folder)?;
-        if let Some(docs) = &self.docs {
+        if let Some(docs) = &self.common.docs {
             docs::write(docs, &report, tables, figures)?;
         }
         Ok(conclusion.exit_code())

@@ -21,7 +21,7 @@ use serde::Serialize;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
-use tautline_lab::rig::output::{About, Output, stamp};
+use tautline_lab::rig::output::{About, Output};
 use tautline_lab::rig::processes::make_folder;
 use tautline_lab::rig::progress::Progress;
 use tautline_lab::rig::verdict::{Conclusion, Verdict, verdict_lines};
@@ -56,18 +56,8 @@ pub struct Arguments {
     /// Measurements of each condition, interleaved; by default 2, with --quick 1.
     #[arg(long, value_parser = clap::value_parser!(u64).range(1..=20))]
     runs: Option<u64>,
-    /// Path of the daemon; by default the `tautline` in the folder of this program.
-    #[arg(long)]
-    tautline: Option<PathBuf>,
-    /// Folder in which each invocation creates its own folder, named by date and host.
-    #[arg(long, default_value = "target/study")]
-    output: PathBuf,
-    /// Also write the tables, pictures and data of the documentation into this folder.
-    #[arg(long, value_name = "FOLDER")]
-    docs: Option<PathBuf>,
-    /// Print the report as JSON instead of tables.
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    common: crate::Common,
 }
 
 /// The common settings of all parts.
@@ -158,10 +148,8 @@ impl Figures {
 
 /// Runs the study.
 pub fn run(arguments: &Arguments) -> Result<ExitCode> {
-    let folder = arguments.output.join(stamp()?).join(NAME);
-    let folder = std::path::absolute(folder)?;
-    make_folder(&folder.join("raw"))?;
-    let output = Output { case: NAME, folder, as_json: arguments.json };
+    let output = arguments.common.output(NAME)?;
+    make_folder(&output.folder.join("raw"))?;
     let (figures, about) = (arguments.measure(&output)?, About::now());
     let verdicts = figures.verdicts();
     let words = report_text(&figures, &verdicts, &about) + &output.raw_line();
@@ -169,7 +157,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     let conclusion = output.conclude(&figures, verdicts, &words)?;
     let report = output.folder.join("report.json");
     page::draw(&report, &output.folder.join(""))?;
-    if let Some(docs) = &arguments.docs {
+    if let Some(docs) = &arguments.common.docs {
         page::write(docs, &report, &figures, &about)?;
     }
     Ok(if void { Conclusion::Void } else { conclusion }.exit_code())
@@ -189,12 +177,6 @@ impl Arguments {
         self.only.is_empty() || self.only.contains(&part)
     }
 
-    /// Returns the path of the daemon.
-    fn daemon(&self) -> Result<PathBuf> {
-        let beside = std::env::current_exe()?.with_file_name("tautline");
-        Ok(std::path::absolute(self.tautline.clone().unwrap_or(beside))?)
-    }
-
     fn measure(&self, output: &Output) -> Result<Figures> {
         let progress = Progress::new(Vec::new());
         let mut skipped = Vec::new();
@@ -204,7 +186,7 @@ impl Arguments {
             quick: self.quick,
             runs: self.runs,
             raw: output.folder.join("raw"),
-            tautline: self.daemon()?,
+            tautline: self.common.tautline.absolute()?,
             progress: &progress,
             can_stress,
             skipped,
@@ -232,22 +214,14 @@ impl Arguments {
     }
 
     fn stages(&self, context: &Context<'_>) -> Vec<(String, Duration)> {
-        let mut stages = Vec::new();
-        if self.has(Part::Latency) {
-            stages.extend(latency::stages(context));
-        }
-        if self.has(Part::Tasks) {
-            stages.extend(tasks::stages(context));
-        }
-        if self.has(Part::Periods) {
-            stages.extend(periods::stages(context));
-        }
-        if self.has(Part::Roundtrip) {
-            stages.extend(exchange::roundtrip::stages(context));
-        }
-        if self.has(Part::Loss) {
-            stages.extend(exchange::loss::stages(context));
-        }
-        stages
+        let stages = |part: &Part| match part {
+            Part::Latency => latency::stages(context),
+            Part::Tasks => tasks::stages(context),
+            Part::Periods => periods::stages(context),
+            Part::Roundtrip => exchange::roundtrip::stages(context),
+            Part::Loss => exchange::loss::stages(context),
+        };
+        let parts = Part::value_variants().iter().filter(|part| self.has(**part));
+        parts.flat_map(stages).collect()
     }
 }

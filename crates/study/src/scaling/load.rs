@@ -132,17 +132,6 @@ impl Load {
         companion.map_or(own, |(contents, hz)| (contents, *hz))
     }
 
-    /// Returns the numbers of the senders, or echoers, of each process: at most `size`, all with the
-    /// same contents and frequency.
-    pub fn groups(&self, size: usize) -> Vec<Vec<usize>> {
-        let flows = if self.companion.is_some() { 2 } else { 1 };
-        let of_flow = |flow| (flow..self.senders).step_by(flows).collect::<Vec<_>>();
-        let flows = (0..flows).map(of_flow);
-        flows
-            .flat_map(|flow| flow.chunks(size).map(<[usize]>::to_vec).collect::<Vec<_>>())
-            .collect()
-    }
-
     /// Returns the time between two messages of a sender.
     pub fn period_ns(&self, sender: usize) -> u64 {
         (1e9 / self.flow(sender).1).round() as u64
@@ -207,12 +196,6 @@ mod tests {
         assert_eq!((load.senders, load.offered_per_s()), (4, 60.0));
         assert_eq!((load.flow(0), load.period_ns(0)), ((&Contents::Scan, 5.0), 200_000_000));
         assert_eq!((load.flow(3).1, load.period_ns(3)), (25.0, 40_000_000));
-    }
-
-    #[test]
-    fn senders_of_one_process_publish_the_same() {
-        assert_eq!(Load::robots(2).groups(2), [[0, 2], [1, 3]]);
-        assert_eq!(Load::pairs(3, Contents::Scan, 1.0).groups(2), [vec![0, 1], vec![2]]);
     }
 
     #[test]

@@ -34,12 +34,8 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 use system::System;
-use tautline_lab::rig::output::{Output, stamp};
-use tautline_lab::rig::processes::make_folder;
 use tautline_lab::rig::table::{self, left, or_dash, right};
 use tautline_lab::rig::verdict::verdict_lines;
-use tautline_lab::setup::daemon::DaemonSetup;
-use tautline_lab::setup::ros::Ros;
 use trial::Common;
 
 /// Name of the study.
@@ -63,9 +59,6 @@ pub struct Arguments {
     /// Repetitions of each run, interleaved; by default 1, of the runs for targets 3.
     #[arg(long, value_parser = clap::value_parser!(u64).range(1..=20))]
     runs: Option<u64>,
-    /// Senders, or echoers, that share a process; the thesis had one.
-    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=64))]
-    per_process: u64,
     /// For recorded: a recording to replay, FILE.bag by rospy or FILE.mcap by rclpy.
     #[arg(long, requires = "topic")]
     bag: Option<PathBuf>,
@@ -74,18 +67,8 @@ pub struct Arguments {
     topic: Option<String>,
     #[command(flatten)]
     own: OwnLoad,
-    /// Path of the daemon; by default the `tautline` in the folder of this program.
-    #[arg(long)]
-    tautline: Option<PathBuf>,
-    /// Folder in which each invocation creates its own folder, named by date and host.
-    #[arg(long, default_value = "target/study")]
-    output: PathBuf,
-    /// Also write the tables, pictures and data of the documentation into this folder.
-    #[arg(long, value_name = "FOLDER")]
-    docs: Option<PathBuf>,
-    /// Print the report as JSON instead of tables.
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    common: crate::Common,
 }
 
 /// Figures of the report.
@@ -101,14 +84,11 @@ struct Figures<'a> {
 
 /// Runs the study.
 pub fn run(arguments: &Arguments) -> Result<ExitCode> {
-    let folder = arguments.output.join(stamp()?).join(NAME);
-    make_folder(&folder)?;
-    let output = Output { case: NAME, folder, as_json: arguments.json };
-    let daemons = arguments.daemons()?;
+    let output = arguments.common.output(NAME)?;
+    let daemons = arguments.common.daemons()?;
     let time = Duration::from_secs(arguments.seconds);
     let (ladders, not_measured) = arguments.ladders()?;
-    let per_process = arguments.per_process as usize;
-    let common = Common { daemons: &daemons, time, per_process };
+    let common = Common { daemons: &daemons, time };
     let rows = measure::measure_all(ladders, &common, &output.folder)?;
     let comparisons = acceptance::comparisons(&rows);
     let verdicts = acceptance::verdicts(&comparisons);
@@ -126,19 +106,13 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     let conclusion = output.conclude(figures, verdicts, &words)?;
     let report = output.folder.join("report.json");
     page::draw(&report, &output.folder.join(""))?;
-    if let Some(docs) = &arguments.docs {
+    if let Some(docs) = &arguments.common.docs {
         page::write(docs, &report, &rows, comparisons)?;
     }
     Ok(conclusion.exit_code())
 }
 
 impl Arguments {
-    fn daemons(&self) -> Result<DaemonSetup> {
-        let beside = std::env::current_exe()?.with_file_name("tautline");
-        let program = std::path::absolute(self.tautline.clone().unwrap_or(beside))?;
-        Ok(DaemonSetup { program, ros: Ros::One, rate_bps: None })
-    }
-
     /// Returns the runs of all chosen experiments, and the systems omitted because a program is
     /// missing.
     fn ladders(&self) -> Result<(Vec<Ladder>, Vec<String>)> {

@@ -8,7 +8,6 @@ use super::scene::Scene;
 use super::system::{self, Library, System};
 use super::watch::Watched;
 use anyhow::{Context, Result};
-use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use tautline_lab::rig::processes::Process;
@@ -23,10 +22,10 @@ const PATIENCE_PER_PROCESS: Duration = Duration::from_millis(700);
 /// Maximum time by which publishing or writing samples may exceed its plan.
 const LATENESS: Duration = Duration::from_secs(30);
 
-/// One process with one or several senders or echoers.
+/// A sender or an echoer.
 struct Node {
     name: String,
-    numbers: Vec<usize>,
+    number: usize,
     process: Process,
 }
 
@@ -40,18 +39,11 @@ pub struct Nodes {
 
 impl Nodes {
     /// Starts all nodes and waits until a message of each sender has returned from each of its
-    /// echoers. `per_process` senders, or echoers, share a process.
-    pub fn start(
-        scene: &Scene,
-        system: System,
-        load: &Load,
-        per_process: usize,
-        folder: &Path,
-    ) -> Result<Self> {
+    /// echoers.
+    pub fn start(scene: &Scene, system: System, load: &Load, folder: &Path) -> Result<Self> {
+        let launch = Launch { scene, system, load, folder };
         let start = |role: &str| -> Result<Vec<Node>> {
-            let groups = load.groups(per_process);
-            let launch = Launch { scene, system, load, folder };
-            groups.iter().map(|group| launch.start(role, group)).collect()
+            (0..load.senders).map(|number| launch.start(role, number)).collect()
         };
         let (echoers, senders) = (start("echoer")?, start("sender")?);
         let has_one_lock = system.library().has_one_lock();
@@ -82,9 +74,9 @@ impl Nodes {
     /// Makes all senders publish for `time`, the first of them after [`COUNTDOWN`].
     pub fn begin(&mut self, load: &Load, time: Duration) -> Result<()> {
         for node in &mut self.senders {
-            let first = node.numbers.first().copied().unwrap_or(0);
-            let delay_ns = COUNTDOWN.as_nanos() as u64 + load.phase_ns(first);
-            let line = format!("start {delay_ns} {} {}", time.as_secs_f64(), load.period_ns(first));
+            let (phase_ns, period_ns) = (load.phase_ns(node.number), load.period_ns(node.number));
+            let delay_ns = COUNTDOWN.as_nanos() as u64 + phase_ns;
+            let line = format!("start {delay_ns} {} {period_ns}", time.as_secs_f64());
             node.process.send_line(&line)?;
         }
         Ok(())
@@ -108,14 +100,8 @@ impl Nodes {
 
     /// Returns the samples of each sender, in the order of their numbers.
     pub fn samples(&self) -> Result<Vec<Vec<Echo>>> {
-        let mut samples = BTreeMap::new();
-        for node in &self.senders {
-            for number in &node.numbers {
-                let file = format!("sender-{number}.csv");
-                samples.insert(*number, read(&self.folder.join(file))?);
-            }
-        }
-        Ok(samples.into_values().collect())
+        let file = |node: &Node| self.folder.join(format!("sender-{}.csv", node.number));
+        self.senders.iter().map(|node| read(&file(node))).collect()
     }
 
     /// Returns the processes.
@@ -141,46 +127,36 @@ struct Launch<'a> {
 }
 
 impl Launch<'_> {
-    fn start(&self, role: &str, numbers: &[usize]) -> Result<Node> {
-        let first = *numbers.first().context("a node without numbers")?;
+    fn start(&self, role: &str, number: usize) -> Result<Node> {
         let computer = match role {
-            "sender" => self.scene.host_of_sender(first),
-            _ => self.scene.host_of_echoer(first),
+            "sender" => self.scene.host_of_sender(number),
+            _ => self.scene.host_of_echoer(number),
         };
-        let name = format!("{role} {first}");
-        let own = list(numbers);
+        let program = self.scene.program(computer, self.folder);
+        let process = self.launch(&program, role, number)?;
+        Ok(Node { name: format!("{role} {number}"), number, process })
+    }
+
+    fn launch(&self, program: &RosProgram<'_>, role: &str, number: usize) -> Result<Process> {
+        let (name, own) = (&*format!("{role}-{number}"), number.to_string());
         let others = match self.load.pairing {
             Pairing::Pairs => "own".into(),
             Pairing::EveryToEvery => list(&self.load.counterparts(0)),
         };
-        let contents = self.load.flow(first).0;
-        let file = name.replace(' ', "-");
-        let program = self.scene.program(computer, self.folder);
-        let process = self.launch(&program, (&file, role, &own, &others), contents)?;
-        Ok(Node { name, numbers: numbers.into(), process })
-    }
-
-    fn launch(
-        &self,
-        program: &RosProgram<'_>,
-        (name, role, own, others): (&str, &str, &str, &str),
-        contents: &Contents,
-    ) -> Result<Process> {
-        let folder = utf8(self.folder)?;
+        let (contents, folder) = (self.load.flow(number).0, utf8(self.folder)?);
         let nodelay = self.system.has_nodelay();
         if self.system.library() == Library::Roscpp {
             let bytes = contents.bytes().unwrap_or(0).to_string();
             let kind = contents.kind();
-            let mut arguments =
-                vec![role.into(), own.into(), others.into(), folder, kind.into(), bytes];
+            let mut arguments = vec![role.into(), own, others, folder, kind.into(), bytes];
             arguments.extend(nodelay.then(|| "nodelay".into()));
             return program.compiled(name, &roscpp::echo()?, &arguments);
         }
         let script = crate::folder("ros/echo.py");
         let library = self.system.library().name().to_owned();
-        let mut arguments = vec![role.into(), library, own.into(), others.into(), folder];
+        let mut arguments = vec![role.into(), library, own, others, folder];
         if self.system.library() == Library::Zenoh {
-            arguments.extend(self.zenoh(role, own, contents)?);
+            arguments.extend(self.zenoh(role, number, contents)?);
             arguments.insert(0, utf8(&script)?);
             return program.compiled(name, &system::zenoh_python(), &arguments);
         }
@@ -190,18 +166,17 @@ impl Launch<'_> {
     }
 
     /// Returns the options of a zenoh node: the size of its text, and its endpoints.
-    fn zenoh(&self, role: &str, own: &str, contents: &Contents) -> Result<Vec<String>> {
+    fn zenoh(&self, role: &str, number: usize, contents: &Contents) -> Result<Vec<String>> {
         let bytes = contents.bytes().context("zenoh replays no recordings")?;
         let mut options = Contents::Text(bytes).options()?;
-        let numbers: Vec<usize> = own.split(',').map(str::parse).collect::<Result<_, _>>()?;
         let endpoint = |echoer: usize| {
             let host = self.scene.host_of_echoer(echoer);
             format!("tcp/{}:{}", host.address, ZENOH_PORT + echoer)
         };
         if role == "echoer" {
-            options.push(format!("--listen={}", endpoint(numbers[0])));
+            options.push(format!("--listen={}", endpoint(number)));
         } else {
-            let others = numbers.iter().flat_map(|number| self.load.counterparts(*number));
+            let others = self.load.counterparts(number).into_iter();
             options.extend(others.map(|echoer| format!("--connect={}", endpoint(echoer))));
         }
         Ok(options)

@@ -49,8 +49,6 @@ pub struct Common<'a> {
     pub daemons: &'a DaemonSetup,
     /// Counted time.
     pub time: Duration,
-    /// Senders, or echoers, that share a process.
-    pub per_process: usize,
 }
 
 /// Measurements during the counted time.
@@ -109,7 +107,7 @@ impl Trial {
     fn measure(&self, common: &Common, repetition: usize, folder: &Path) -> Result<Row> {
         let place = (self.system, self.medium, self.hosts);
         let mut scene = Scene::new(place, common.daemons, folder, repetition as u64)?;
-        let mut nodes = Nodes::start(&scene, self.system, &self.load, common.per_process, folder)?;
+        let mut nodes = Nodes::start(&scene, self.system, &self.load, folder)?;
         let groups = self.limit(&nodes)?;
         nodes.begin(&self.load, WARM_UP + common.time)?;
         let mut watched = self.watch(&mut scene, &nodes, common.time)?;

@@ -141,6 +141,17 @@ events! {
         /// reason, as text
         reason: Text,
     }
+    /// A peer refused a topic, a service or calls of this node.
+    RefusedByPeer "refused_by_peer", peer: "always" {
+        /// `topic`; `service`: a service of this node; `call`: calls of a service of the peer
+        kind: Kind,
+        /// its name as advertised to the peer
+        name: Text,
+        /// its type
+        r#type: Text,
+        /// reason, as the peer states it
+        reason: Text,
+    }
     /// Messages of a peer are dropped because they exceed `peers.NAME.max_rate`.
     OverRateBegan "over_rate_began", peer: "always" {
         /// topic of the first dropped message
@@ -192,7 +203,10 @@ impl Event {
     /// Whether a single sender can repeat the event at will, so that a count is enough. For the
     /// other events each occurrence matters.
     pub(super) fn is_merged(&self) -> bool {
-        matches!(self, Self::HandshakeRefused { .. } | Self::Refused { .. })
+        matches!(
+            self,
+            Self::HandshakeRefused { .. } | Self::Refused { .. } | Self::RefusedByPeer { .. }
+        )
     }
 }
 
@@ -339,6 +353,12 @@ mod tests {
                 key: some(),
             },
             Event::Refused { kind: Kind::Call, name: text(), r#type: text(), reason: text() },
+            Event::RefusedByPeer {
+                kind: Kind::Service,
+                name: text(),
+                r#type: text(),
+                reason: text(),
+            },
             Event::OverRateBegan { topic: text(), limit_bps: 1 },
             Event::OverRateEnded { messages: 1, bytes: 1 },
             Event::Changed { by: by(), changes: vec![text()] },

@@ -5,7 +5,7 @@ use crate::topics::exports::frames::Renaming;
 use crate::topics::imports::arrival::ArrivalChange;
 use crate::topics::imports::safe::SafeMessage;
 use crate::topics::key::ChannelKey;
-use crate::topics::message::{Outgoing, SourceChange};
+use crate::topics::message::{Change, Outgoing};
 use crate::treatment::Compression;
 use bytes::Bytes;
 use std::sync::Arc;
@@ -19,8 +19,8 @@ use tautline_proto::{Instant, PeerId};
 pub(crate) enum Job {
     /// Rename frames in a message of this robot, and compress it.
     Encode(Plain),
-    /// Only keeps its place behind messages that are encoded.
-    Change(SourceChange),
+    /// Only keeps its place behind messages that are encoded or decoded.
+    Change(Change),
     /// Decompress or translate a message for this robot's ROS.
     Decode(Incoming),
     /// Check the definition of a peer's topic and find its type in this robot's ROS.
@@ -41,7 +41,7 @@ pub(crate) enum Done {
         /// Why they keep their names.
         problem: Option<String>,
     },
-    Changed(SourceChange),
+    Changed(Change),
     Decoded(Incoming),
     /// A message from a peer cannot be read, or is not of its type.
     Unreadable {

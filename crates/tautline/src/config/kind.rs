@@ -14,6 +14,7 @@ use tautline_gateway::networks;
 use tautline_gateway::pattern::Pattern;
 use tautline_gateway::tf::MAX_PREFIX;
 use tautline_proto::Rate;
+use tautline_proto::rate::CONTROLS;
 
 /// Maximum bytes of a node's name.
 pub const MAX_NODE_NAME: usize = tautline_proto::wire::packet::MAX_NAME;
@@ -211,7 +212,8 @@ impl Kind {
             Kind::Duration(min, max) => format!("a time from {min} to {max} with its unit (us, ms, s, min, h)"),
             Kind::BitRate(min, max) => format!("a rate from {min} to {max} with its unit (bps, kbps, Mbps, Gbps)"),
             Kind::Pacing(min, max) => {
-                format!("{}, or {}", pacing_words(), Kind::BitRate(min, max).allowed())
+                let words = CONTROLS.map(|control| control.name).join(", ");
+                format!("{words}, or {}", Kind::BitRate(min, max).allowed())
             }
             Kind::Frequency(min, max) => format!("a frequency from {min} to {max} (Hz, kHz; a number alone is Hz)"),
             Kind::Bytes(min, max) => {
@@ -260,7 +262,7 @@ impl Kind {
             Kind::Duration(..) => text(&quantity_pattern(units::TIME_UNITS)),
             Kind::BitRate(..) => text(&quantity_pattern(units::BIT_RATE_UNITS)),
             Kind::Pacing(..) => {
-                let words = PACINGS.map(|(word, _)| word);
+                let words = CONTROLS.map(|control| control.name);
                 json!({ "anyOf": [{ "enum": words }, text(&quantity_pattern(units::BIT_RATE_UNITS))] })
             }
             Kind::Frequency(..) => number_or(units::FREQUENCY_UNITS, None),
@@ -296,24 +298,12 @@ fn check_range<T: PartialOrd>(
     parse(text).filter(|value| *value >= min && *value <= max)
 }
 
-/// Words for the rate control of a radio.
-const PACINGS: [(&str, Rate); 2] = [("auto", Rate::Auto), ("back-pressure", Rate::BackPressure)];
-
 /// Words that files of earlier versions have.
 const FORMER_PACINGS: [&str; 2] = ["aid", "aimd"];
 
-/// Returns the word of `rate` in the file.
-pub fn pacing_word(rate: Rate) -> Option<&'static str> {
-    PACINGS.iter().find(|(_, it)| *it == rate).map(|(word, _)| *word)
-}
-
-fn pacing_words() -> String {
-    PACINGS.map(|(word, _)| word).join(", ")
-}
-
 fn pacing(text: &str, min: &str, max: &str) -> Option<Rate> {
-    let word = PACINGS.iter().find(|(word, _)| *word == text).map(|(_, rate)| *rate);
-    word.or_else(|| check_range(units::bit_rate, text, min, max).map(Rate::Fixed))
+    let control = CONTROLS.iter().find(|control| control.name == text).map(Rate::PerLink);
+    control.or_else(|| within(units::bit_rate, text, min, max).map(Rate::Fixed))
 }
 
 fn whole_number(text: &str, min: u64, max: u64) -> Option<u64> {

@@ -79,8 +79,10 @@ fn write_text(f: &mut fmt::Formatter<'_>, text: &str) -> fmt::Result {
     f.write_str(&plain(text, usize::MAX))
 }
 
+crate::error::show_as_text!(ConfigError);
+
 /// The reason why a file cannot be used.
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 pub enum ConfigError {
     /// The file could not be read.
     #[error("{}: cannot be read: {cause}", file.display())]

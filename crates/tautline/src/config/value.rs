@@ -98,8 +98,7 @@ pub trait SingleValue: Clone + Sized {
 fn rate_in_words(rate: &Rate) -> String {
     match rate {
         Rate::Fixed(bps) => format!("{bps} bps"),
-        Rate::BackPressure => "back-pressure".into(),
-        other => format!("{other:?}").to_lowercase(),
+        Rate::PerLink(control) => control.name.into(),
     }
 }
 

@@ -4,6 +4,7 @@
 use super::array::{DiagnosticStatus, Level};
 use crate::columns::{Columns, LINKS, PEERS, RADIOS, ReportWithRates, Value};
 use crate::rates::{self, LinkRates, RadioRates, Rates, TopicRates};
+use crate::reasons::DroppedMessage;
 use crate::status::{LinkReport, PeerReport, RadioReport, Status, TopicReport, up_or_down};
 use std::collections::BTreeMap;
 use std::fmt::Display;
@@ -20,7 +21,7 @@ const MAX_NOTICES: usize = 5;
 const MAX_LINE: usize = 300;
 const UNKNOWN: &str = "-";
 /// Reasons that the file intends; they are reported without a warning.
-const INTENDED: [&str; 2] = [RATE_LIMITED, "no_named_frame"];
+const INTENDED: [&str; 2] = [RATE_LIMITED, DroppedMessage::NoNamedFrame.as_str()];
 const RATE_LIMITED: &str = "rate_limited";
 
 /// Returns all statuses of `now`; rates and growth are since `earlier`.

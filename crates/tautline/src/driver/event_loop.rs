@@ -4,11 +4,13 @@
 use super::listen::{self, Ready};
 use super::{Driver, Settings};
 use crate::codec::Codec;
+use crate::codec::job::{Done, Job};
 use crate::error::RunError;
 use crate::inlet::Input;
-use crate::report::Refused;
+use crate::reasons::RefusedInput;
 use crate::status::Status;
 use crate::topics::Order;
+use crate::topics::message::Change;
 use rustix::event::epoll;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::TryRecvError;
@@ -23,8 +25,6 @@ const INPUT_BATCH: usize = 256;
 const EVENT_TIME: Duration = Duration::from_millis(1);
 /// Maximum number of sockets reported in one iteration of the loop.
 const MAX_READY: usize = 64;
-/// Maximum time at shutdown for the queues to drain.
-const DRAIN_TIME: Duration = Duration::from_secs(1);
 /// Interval at which failed links and topics of restarted peers are checked.
 const SWEEP_EVERY: Duration = Duration::from_secs(1);
 
@@ -133,13 +133,15 @@ impl Driver {
         let now = self.common.now();
         self.waiting.on_input_taken(&input);
         match input {
+            // Its publisher does not count on it; the queues would never be empty.
+            Input::Local(LocalEvent::Message { .. }) if self.drain_until.is_some() => {}
             Input::Local(event) => {
                 if let LocalEvent::Message { received, .. } = &event {
                     tracing::trace!(waited = ?received.elapsed(), "message taken");
                 }
                 self.topics.on_local(&mut self.common.context(now), event);
             }
-            Input::Codec(done) => self.topics.on_codec(&mut self.common.context(now), done),
+            Input::Codec(done) => self.take_result(done),
             Input::Path { watch, path } => self.links.take_path(&mut self.common, watch, path),
             Input::Reconfigure(config, question) => {
                 question.answer(|| self.reconfigure(gateway, *config));
@@ -164,19 +166,23 @@ impl Driver {
             Input::WatchLinks(sender, question) => {
                 question.answer(|| self.news.watch(&self.common, &self.topics, sender));
             }
-            Input::Shutdown => {
-                self.drain_until.get_or_insert(now + DRAIN_TIME);
+            Input::Shutdown(timeout) => {
+                let until = now + timeout;
+                self.drain_until = Some(self.drain_until.map_or(until, |it| it.min(until)));
+                // Behind the messages that are on their way to the codec.
+                self.common.context(now).codec(Job::Change(Change::Closure));
+                self.is_encoding = true;
             }
         }
     }
 
     fn status(&self, gateway: &dyn Gateway, codec: &Codec) -> Status {
         let common = &self.common;
-        let refused = Refused {
-            inlet_full: self.waiting.refused.load(Ordering::Relaxed),
-            codec_behind: codec.dropped.load(Ordering::Relaxed),
-            over_time: self.reader.usage.dropped_packets(),
-        };
+        let refused = [
+            (RefusedInput::InletFull, self.waiting.refused.load(Ordering::Relaxed)),
+            (RefusedInput::CodecBehind, codec.dropped.load(Ordering::Relaxed)),
+            (RefusedInput::OverTime, self.reader.usage.dropped()),
+        ];
         let teams = self.teams.reports(common);
         let exchange = common.exchange(&self.topics);
         let (now, reporter) = (common.now(), &common.reporter);
@@ -256,20 +262,28 @@ impl Driver {
                 Order::Gateway(command) => gateway.handle(command),
                 Order::Codec(job) => {
                     if let Some(refused) = codec.push(job) {
-                        let now = self.common.now();
-                        self.topics.on_codec(&mut self.common.context(now), refused);
+                        self.take_result(refused);
                     }
                 }
             }
         }
     }
 
-    fn finish_iteration(&mut self) -> bool {
+    fn take_result(&mut self, done: Done) {
+        if let Done::Changed(Change::Closure) = done {
+            self.is_encoding = false;
+        }
+        let now = self.common.now();
+        self.topics.on_codec(&mut self.common.context(now), done);
+    }
+
+    fn finished(&mut self) -> bool {
         let Some(until) = self.drain_until else { return false };
         let now = self.common.now();
-        if now < until && !self.common.endpoint.is_drained() {
+        if now < until && (self.is_encoding || !self.common.endpoint.is_drained()) {
             return false;
         }
+        self.waiting.unsettled.store(self.common.endpoint.unsettled(), Ordering::Relaxed);
         self.common.endpoint.close();
         self.sender.is_unfinished = true;
         while self.sender.is_unfinished {

@@ -111,6 +111,8 @@ pub(crate) struct Driver {
     more_events: bool,
     waiting: Arc<Waiting>,
     drain_until: Option<Instant>,
+    /// Whether messages that were accepted before the shutdown may be in the codec.
+    is_encoding: bool,
 }
 
 impl Driver {
@@ -153,6 +155,7 @@ impl Driver {
             more_events: false,
             waiting,
             drain_until: None,
+            is_encoding: false,
         };
         driver.follow_peers(&config.peers)?;
         driver.clocks.check(&mut driver.common);

@@ -8,7 +8,6 @@ use crate::planned::{
     LinkCounts, LinkName, ObservedCounters, PlanComparison, Planner, RadioCounts, TopicCounts,
 };
 use crate::quota::Cause;
-use crate::recent::PREVENTED_BY_CAPACITY;
 use crate::topics::{LocalTopic, Topics};
 use std::collections::{BTreeMap, BTreeSet};
 use tautline_proto::{Instant, LinkView, PeerId, Place, RadioId};
@@ -163,9 +162,8 @@ impl Observer<'_> {
         let keys = self.topics.exported_topics().values().flat_map(LocalTopic::keys);
         let of_peers = keys.filter(|key| peers.contains(&key.peer));
         let dropped = of_peers.filter_map(|key| endpoint.peer(key.peer).channel_out(key.channel));
-        let of_each = dropped.map(|(_, _, stats)| {
-            PREVENTED_BY_CAPACITY.iter().map(|reason| stats.dropped.get(*reason)).sum::<u64>()
-        });
-        of_each.sum()
+        let reasons = dropped.flat_map(|(_, _, stats)| Vec::from_iter(stats.dropped.iter()));
+        let too_slow = reasons.filter(|(reason, _)| reason.is_prevented_by_capacity());
+        too_slow.map(|(_, count)| count).sum()
     }
 }

@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The reasons why an operation of a program fails, one type for each operation.
 
+use crate::error::{RunError, show_as_text};
 use std::time::Duration;
 use tautline_gateway::names::NameError;
 
+show_as_text!(PublishError, SendError, ServeError, CallError, CloseError);
+
 /// The reason why a topic cannot be published.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PublishError {
     /// The name is no name of a topic.
     #[error("the topic {0}")]
@@ -29,7 +32,7 @@ pub enum PublishError {
 }
 
 /// The reason why a message was not sent.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SendError {
     /// The message is too large for this node.
     #[error("found a message of {bytes} bytes; allowed: {most} (limits.max_message)")]
@@ -48,8 +51,22 @@ pub enum SendError {
     Stopped,
 }
 
+/// The reason why a node did not close in order.
+#[derive(thiserror::Error)]
+pub enum CloseError {
+    /// The node had stopped before.
+    #[error(transparent)]
+    Stopped(#[from] RunError),
+    /// Peers did not acknowledge messages or responses in time, or are not connected.
+    #[error("{messages} messages may not have arrived at their peers")]
+    Unsettled {
+        /// The number of messages and responses, for each peer.
+        messages: u64,
+    },
+}
+
 /// The reason why a service cannot be served.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ServeError {
     /// The name is no name of a service.
     #[error("the service {0}")]
@@ -63,7 +80,7 @@ pub enum ServeError {
 }
 
 /// The reason why a call has no response.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, PartialEq, Eq, thiserror::Error)]
 pub enum CallError {
     /// No peer serves the service, or this node's configuration does not accept it.
     #[error(

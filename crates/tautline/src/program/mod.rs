@@ -30,7 +30,7 @@ mod service;
 mod state;
 mod topic;
 
-pub use error::{CallError, PublishError, SendError, ServeError};
+pub use error::{CallError, CloseError, PublishError, SendError, ServeError};
 pub use message::Message;
 pub use message_type::MessageType;
 pub use queue::{Receiver, RecvError};
@@ -60,6 +60,9 @@ pub type Server = Receiver<Request>;
 /// What happens to the node: peers up and down, refusals, changes ([`crate::audit::Event`]).
 pub type Events = Receiver<Record>;
 
+/// The time for which a node that closes waits for peers to acknowledge its messages.
+pub const CLOSE_TIMEOUT: Duration = Duration::from_secs(10);
+
 /// The name of text in place of a file, in errors.
 const NO_FILE: &str = "configuration";
 
@@ -82,7 +85,7 @@ impl Config {
 /// A running node of this program, with a thread of its own.
 ///
 /// Messages, requests and responses are opaque bytes with the name of a type. All methods may be
-/// called from any thread. Dropping the node closes it.
+/// called from any thread. Dropping the node closes it as [`Node::close`] does, and logs the error.
 pub struct Node {
     name: String,
     key: PublicKey,
@@ -187,25 +190,34 @@ impl Node {
         &self.handle
     }
 
-    /// Sends what is queued, for a second at most, says goodbye to peers and stops. Returns why the
-    /// node stopped before, if it did.
-    pub fn close(mut self) -> Result<(), RunError> {
-        self.stop()
+    /// Waits until the peers that are up have all messages and responses, or these are dropped by the
+    /// rules of their topics, but no longer than [`CLOSE_TIMEOUT`]. Then says goodbye to peers and stops.
+    pub fn close(self) -> Result<(), CloseError> {
+        self.close_within(CLOSE_TIMEOUT)
     }
 
-    fn stop(&mut self) -> Result<(), RunError> {
+    /// The same with another time limit; zero does not wait.
+    pub fn close_within(mut self, timeout: Duration) -> Result<(), CloseError> {
+        self.stop(timeout)
+    }
+
+    fn stop(&mut self, timeout: Duration) -> Result<(), CloseError> {
         let Some(thread) = self.thread.take() else { return Ok(()) };
-        self.participant.wait_for_repeats();
-        self.handle.shutdown();
+        self.participant.stop_sending(timeout);
+        self.handle.shutdown_within(timeout);
         let panicked = |_| Err(RunError::Thread { thread: "node".into(), how: "panicked" });
-        thread.join().unwrap_or_else(panicked)
+        thread.join().unwrap_or_else(panicked)?;
+        match self.handle.unsettled() {
+            0 => Ok(()),
+            messages => Err(CloseError::Unsettled { messages }),
+        }
     }
 }
 
 impl Drop for Node {
     fn drop(&mut self) {
-        if let Err(error) = self.stop() {
-            tracing::error!(node = self.name, %error, "the node had stopped");
+        if let Err(error) = self.stop(CLOSE_TIMEOUT) {
+            tracing::error!(node = self.name, %error, "closed");
         }
     }
 }

@@ -94,10 +94,12 @@ impl Participant {
         });
     }
 
-    /// Waits until the data plane has got the messages for which subscribers wait.
-    pub(super) fn wait_for_repeats(&self) {
-        let deadline = Instant::now().checked_add(REPEATS_TIMEOUT);
+    /// Waits until the data plane has got the messages for which subscribers wait. Then no message is
+    /// accepted any more.
+    pub(super) fn stop_sending(&self, timeout: Duration) {
+        let deadline = Instant::now().checked_add(timeout.min(REPEATS_TIMEOUT));
         self.wait_until(deadline, |state| !state.has_repeats());
+        self.state().is_closing = true;
     }
 
     pub(super) fn add_publisher(

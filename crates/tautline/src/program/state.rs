@@ -74,6 +74,8 @@ pub(super) struct State {
     announcing: Vec<String>,
     /// Calls of peers that this program does not take.
     refused: Vec<(String, CallId)>,
+    /// Whether messages are no longer accepted.
+    pub(super) is_closing: bool,
     pub(super) is_closed: bool,
 }
 
@@ -110,7 +112,7 @@ impl State {
         source: Source,
         payload: Bytes,
     ) -> Result<(Vec<Event>, Option<Event>), SendError> {
-        if self.is_closed {
+        if self.is_closing || self.is_closed {
             return Err(SendError::Stopped);
         }
         let Some(published) = self.published.get_mut(topic) else { return Ok(Default::default()) };

@@ -2,7 +2,7 @@
 //! Two nodes of one program over loopback.
 
 use super::*;
-use crate::audit::Event;
+use crate::audit::{Event, Kind};
 use crate::inlet::{Inlet, Input};
 use std::net::UdpSocket;
 use std::time::Instant;
@@ -63,7 +63,27 @@ fn a_message_arrives_with_its_type_and_in_its_order() {
 }
 
 #[test]
-fn late_joiners_get_kept_messages_until_the_publisher_leaves() {
+fn publishers_that_leave_at_once_lose_nothing() {
+    for treatment in ["", "compression: zstd"] {
+        let lines = format!("topics: {{ \"/**\": {{ {treatment} }} }}\n");
+        let [robot, base] = pair(&lines, ACCEPTS);
+        let subscription = base.subscribe("/last").unwrap();
+        for bytes in [LARGE, LARGE + 1] {
+            // The second one follows while messages of the first one are on their way.
+            let publisher = robot.publish("/last", "example/Text").unwrap();
+            assert!(publisher.wait_for_subscriber(DEADLINE));
+            publisher.send(vec![7; bytes]).unwrap();
+        }
+        robot.close().unwrap();
+        let received = [(); 2].map(|()| subscription.recv_timeout(DEADLINE).expect(treatment));
+        let mut bytes = received.map(|it| it.payload.len());
+        bytes.sort_unstable();
+        assert_eq!(bytes, [LARGE, LARGE + 1]);
+    }
+}
+
+#[test]
+fn late_joiners_get_what_is_kept_and_a_publisher_that_leaves_takes_it_away() {
     let [robot, base] = pair(SENDS, ACCEPTS);
     let kept = Qos { transient_local: true, depth: 2, ..Qos::default() };
     let publisher = robot.publish_with("/map", "example/Map", kept).unwrap();
@@ -140,6 +160,47 @@ fn events_report_connected_and_disconnected_peers() {
     assert_eq!(event_of(|it| matches!(it, Event::Went { .. })).as_deref(), Some("robot"));
     base.close().unwrap();
     assert_eq!(events.iter().count(), 0);
+}
+
+#[test]
+fn events_name_what_a_peer_refuses_and_what_is_refused_to_it() {
+    let lines = "topics: { /image: {} }\nservices: { /switch: {} }\n";
+    let [robot, base] = pair(lines, "    accept: { /other: any, /switch: any, /image: T/Other }\n");
+    let [here, there] = [robot.events(), base.events()];
+    let publisher = robot.publish("/image", "T/Image").unwrap();
+    let _server = robot.serve("/switch", "T/Switch").unwrap();
+    let refusal = |events: &Events| loop {
+        let record = events.recv_timeout(DEADLINE).unwrap();
+        let (Event::Refused { kind, name, reason, .. }
+        | Event::RefusedByPeer { kind, name, reason, .. }) = &record.event
+        else {
+            continue;
+        };
+        let peer = record.peer.as_ref().unwrap().as_str().to_owned();
+        return (peer, *kind, name.as_str().to_owned(), reason.as_str().to_owned());
+    };
+    let [(by, kind, name, reason), (of, ..)] = [&here, &there].map(refusal);
+    assert_eq!((&*by, kind, &*name, &*of), ("base", Kind::Topic, "/image", "robot"));
+    assert!(reason.contains("accept: { /image: T/Image }"), "{reason}");
+    assert!(!publisher.is_subscribed());
+    // The call waits for a line of the robot's file.
+    let calls = std::thread::scope(|scope| {
+        scope.spawn(|| base.call("/switch", "", DEADLINE)).join().unwrap()
+    });
+    assert!(matches!(calls, Err(CallError::Failed(_))), "{calls:?}");
+    let (by, kind, name, reason) = refusal(&there);
+    assert_eq!((&*by, kind, &*name), ("robot", Kind::Call, "/switch"));
+    assert!(reason.contains("call: /switch"), "{reason}");
+}
+
+#[test]
+fn a_program_that_returns_an_error_prints_it_for_a_person() {
+    let error = Config::parse("name: x\nnonsense: 1").unwrap_err();
+    assert_eq!(format!("{error:?}"), error.to_string());
+    let address = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let text = format!("name: c\nlisten: \"{}\"\nsecurity: none", address.local_addr().unwrap());
+    let error = Node::open(Config::parse(&text).unwrap()).map(drop).unwrap_err();
+    assert!(format!("{error:?}").starts_with("cannot listen on 127.0.0.1:"), "{error:?}");
 }
 
 #[test]
@@ -289,7 +350,7 @@ fn a_closing_node_sends_messages_for_a_new_subscriber() {
     subscribe(&gateway);
     let participant = gateway.0.clone();
     let closes = std::thread::spawn(move || {
-        participant.wait_for_repeats();
+        participant.stop_sending(DEADLINE);
         participant.emit(GatewayEvent::Withdrawn { topic: "/a".into() });
     });
     announce(&gateway);

@@ -16,7 +16,8 @@ use tautline_gateway::{Qos, Source};
 /// their peer, so that a subscription that nobody reads must not hold all of them.
 const WAITING_MESSAGES: Limits = Limits { entries: 1024, bytes: 8 << 20 };
 
-/// A publisher of a topic. The topic is withdrawn when its last publisher is dropped.
+/// A publisher of a topic. The topic is withdrawn once its last publisher is dropped and subscribers have
+/// what is queued.
 pub struct Publisher {
     participant: Arc<Participant>,
     topic: String,
@@ -40,8 +41,8 @@ impl Publisher {
     }
 
     /// Sends a message to the peers that have subscribed. Never blocks: the node queues the message
-    /// by the priority of its topic, or drops it by the rules of its topic. A publisher that is dropped
-    /// withdraws what is still queued: drop it after [`Node::close`](crate::Node::close).
+    /// by the priority of its topic, or drops it by the rules of its topic. The publisher may be dropped
+    /// at once: what is queued is still sent.
     pub fn send(&self, message: impl Into<Bytes>) -> Result<(), SendError> {
         self.participant.send(&self.topic, self.source, message.into())
     }

@@ -131,7 +131,7 @@ impl Context<'_> {
         self.orders.push_back(Order::Gateway(command));
     }
 
-    pub(super) fn codec(&mut self, job: Job) {
+    pub(crate) fn codec(&mut self, job: Job) {
         self.orders.push_back(Order::Codec(job));
     }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Messages of this robot on their way to peers, and changes of their publishers.
 
+use super::key::ChannelKey;
 use bytes::Bytes;
 use tautline_gateway::{Origin, Source};
 use tautline_proto::Instant;
@@ -16,8 +17,19 @@ pub(crate) struct Outgoing {
     pub(crate) published: Instant,
 }
 
-/// What has become known about a local publisher. If its topic uses the codec, it follows the messages that
-/// the publisher has sent so far through the codec.
+/// A change that follows the messages so far through the codec.
+#[derive(Debug)]
+pub(crate) enum Change {
+    Source(SourceChange),
+    /// The topic of this name has no publishers any more. The number tells its departures apart.
+    Withdrawal(String, u64),
+    /// A peer has withdrawn its topic.
+    PeersWithdrawal(ChannelKey),
+    /// The node closes.
+    Closure,
+}
+
+/// What has become known about a local publisher.
 #[derive(Debug)]
 pub(crate) struct SourceChange {
     pub(super) topic: String,

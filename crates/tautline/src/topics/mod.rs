@@ -50,7 +50,7 @@ use crate::status::{TopicChange, WatchdogReport};
 use bytes::Bytes;
 use exports::Exports;
 use imports::Imports;
-use message::{Outgoing, SourceChange};
+use message::{Change, Outgoing, SourceChange};
 use reload::{Verdicts, peers_in, verdicts};
 use services::Services;
 use shown::{Kind, ShownLists};
@@ -201,8 +201,8 @@ impl Topics {
             Event::Withdrawn { peer, channel } => {
                 let key = ChannelKey { peer, channel };
                 cx.waiting.remove(&key);
-                if !self.services.on_withdrawn(cx, key) && !self.shown.on_withdrawn(cx, key) {
-                    self.imports.on_withdrawn(cx, key);
+                if !self.services.withdrawn(cx, key) && !self.shown.withdrawn(cx, key) {
+                    self.imports.withdrawn_by_peer(cx, key);
                 }
             }
             Event::Wanted { peer, channel, wanted } => {
@@ -218,6 +218,7 @@ impl Topics {
             }
             Event::Refused { peer, channel, reason } => {
                 let key = ChannelKey { peer, channel };
+                cx.record_refusal_by_peer(key, &reason);
                 if !self.services.on_refused(cx, key, &reason)
                     && !self.shown.on_refused(cx, key, &reason)
                 {
@@ -254,8 +255,9 @@ impl Topics {
             Done::Encoded { message, renaming, problem } => {
                 self.exports.on_encoded(cx, message, renaming, problem);
             }
-            Done::Changed(change) => self.exports.source_changed(cx, change),
-            Done::Decoded(message) => self.imports.on_decoded(cx, message),
+            Done::Changed(Change::PeersWithdrawal(key)) => self.imports.withdrawn_if_due(cx, key),
+            Done::Changed(change) => self.exports.changed(cx, change),
+            Done::Decoded(message) => self.imports.decoded(cx, message),
             Done::Unreadable { key, topic, reason } => {
                 self.imports.unreadable(cx, key, &topic, &reason);
             }
@@ -286,6 +288,8 @@ impl Topics {
     /// Does the work that is due at `now`.
     pub(crate) fn handle_timeout(&mut self, cx: &mut Context<'_>) {
         self.exports.send_due(cx);
+        self.exports.end_departures(cx);
+        self.services.local.end_departures(cx);
         self.services.remote.fail_late(cx);
         self.imports.handle_timeout(cx);
     }

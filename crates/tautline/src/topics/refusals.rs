@@ -18,6 +18,15 @@ fn unusable(name: &str, of: &str, at: &str) -> String {
     format!("{name} of '{of}' at '{at}': ")
 }
 
+fn described(offered: &OfferedTopic) -> (Kind, audit::Text, audit::Text) {
+    let kind = match offered.role {
+        Role::Topic => Kind::Topic,
+        Role::Answers => Kind::Service,
+        Role::Calls => Kind::Call,
+    };
+    (kind, (&offered.name).into(), (&offered.type_name).into())
+}
+
 impl Context<'_> {
     /// Reports at both ends why a peer's topic or service cannot be used here.
     pub(super) fn refuse(&mut self, key: ChannelKey, name: &str, reason: &str) {
@@ -42,13 +51,18 @@ impl Context<'_> {
         let Some((offered, ..)) = self.endpoint.peer(key.peer).channel_in(key.channel) else {
             return;
         };
-        let kind = match offered.role {
-            Role::Topic => Kind::Topic,
-            Role::Answers => Kind::Service,
-            Role::Calls => Kind::Call,
-        };
-        let (name, r#type) = ((&offered.name).into(), (&offered.type_name).into());
+        let (kind, name, r#type) = described(offered);
         let event = audit::Event::Refused { kind, name, r#type, reason: reason.into() };
+        self.record_of(key.peer, event);
+    }
+
+    /// Records that a peer refuses a topic, a service or calls of this node.
+    pub(super) fn record_refusal_by_peer(&mut self, key: ChannelKey, reason: &str) {
+        let Some((config, ..)) = self.endpoint.peer(key.peer).channel_out(key.channel) else {
+            return;
+        };
+        let (kind, name, r#type) = described(&config.topic);
+        let event = audit::Event::RefusedByPeer { kind, name, r#type, reason: reason.into() };
         self.record_of(key.peer, event);
     }
 

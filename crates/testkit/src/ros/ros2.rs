@@ -22,7 +22,7 @@ const NETWORK: &str = "ip link set lo up && ip link add v0 type veth peer name v
 
 /// Returns `true` in a separate network with an interface in addition to loopback. Elsewhere, runs
 /// the calling test in such a network and returns `false`.
-pub fn keys_below() -> bool {
+pub fn runs_in_own_network() -> bool {
     in_own_network(NETWORK)
 }
 

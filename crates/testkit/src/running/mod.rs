@@ -7,7 +7,7 @@ pub mod node;
 
 pub use crate::wait::wait_for;
 
-use enclosure::Enclosure;
+pub use enclosure::Enclosure;
 use std::collections::BTreeSet;
 use std::net::UdpSocket;
 use std::path::PathBuf;

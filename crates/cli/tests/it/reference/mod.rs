@@ -3,4 +3,5 @@
 
 pub mod audit;
 pub mod limits;
+pub mod reasons;
 pub mod schema;

@@ -6,12 +6,12 @@ use serde_json::json;
 use tautline_gateway::description::{Nodes, Shown};
 use tautline_gateway::ros2::Range;
 use tautline_gateway::{Command, Event, Qos};
-use tautline_testkit::ros::ros2::{keys_below, start, string_topic, watch};
+use tautline_testkit::ros::ros2::{runs_in_own_network, start, string_topic, watch};
 use tautline_testkit::ros::{Agent, wait_for};
 
 #[test]
-fn ended_nodes_are_removed_and_stand_ins_use_their_names() {
-    if !keys_below() {
+fn nodes_that_end_or_crash_leave_the_list_and_stand_ins_take_their_names() {
+    if !runs_in_own_network() {
         return;
     }
     let gateway = watch(Range::Machine, "graph");

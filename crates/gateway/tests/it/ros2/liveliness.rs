@@ -6,7 +6,9 @@ use serde_json::json;
 use std::time::{Duration, Instant};
 use tautline_gateway::ros2::Range;
 use tautline_gateway::{Event, Liveliness, Qos, Topic};
-use tautline_testkit::ros::ros2::{keys_below, start, string_message, string_topic, watch};
+use tautline_testkit::ros::ros2::{
+    runs_in_own_network, start, string_message, string_topic, watch,
+};
 use tautline_testkit::ros::{Agent, Watched, wait_for};
 
 /// Seconds.
@@ -49,8 +51,8 @@ fn wait_for_alive(agent: &Agent, topic: &str, expected: &[u64]) {
 }
 
 #[test]
-fn the_liveliness_of_a_remote_publisher_is_reported_to_subscribers() {
-    if !keys_below() {
+fn subscribers_see_a_publisher_of_a_peer_as_alive_while_the_peer_says_so() {
+    if !runs_in_own_network() {
         return;
     }
     let gateway = watch(Range::Machine, "alive");
@@ -123,8 +125,8 @@ fn wait_for_offer(gateway: &Watched, name: &str, lost: bool) {
 }
 
 #[test]
-fn a_local_publisher_without_liveliness_is_reported() {
-    if !keys_below() {
+fn a_local_publisher_that_ceases_to_assert_its_liveliness_is_reported() {
+    if !runs_in_own_network() {
         return;
     }
     let gateway = watch(Range::Machine, "asserted");

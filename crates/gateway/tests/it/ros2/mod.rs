@@ -15,7 +15,7 @@ use tautline_gateway::ros2::Range;
 use tautline_gateway::types::{Dialect, Schema};
 use tautline_gateway::{Event, Kept, Liveliness, Qos};
 use tautline_testkit::ros::ros2::{
-    STRING_HASH, keys_below, start, start_cyclone, string_message, string_topic, watch,
+    STRING_HASH, runs_in_own_network, start, start_cyclone, string_message, string_topic, watch,
     watch_keeping, watch_selecting,
 };
 use tautline_testkit::ros::{Agent, MAX_MESSAGE, assert_names, bytes_of, wait_for};
@@ -31,8 +31,8 @@ pub fn equal_without_padding(one: &[u8], other: &[u8]) -> bool {
 }
 
 #[test]
-fn any_type_passes_in_both_directions_with_hash_definition_and_node() {
-    if !keys_below() {
+fn any_type_passes_both_ways_with_hash_definition_and_node() {
+    if !runs_in_own_network() {
         return;
     }
     let gateway = watch(Range::Machine, "both");
@@ -85,7 +85,7 @@ fn any_type_passes_in_both_directions_with_hash_definition_and_node() {
 
 #[test]
 fn a_new_selector_does_not_interrupt_other_topics() {
-    if !keys_below() {
+    if !runs_in_own_network() {
         return;
     }
     let closed = Arc::new(Mutex::new("/late".to_owned()));
@@ -129,7 +129,7 @@ fn a_new_selector_does_not_interrupt_other_topics() {
 
 #[test]
 fn quality_of_service_is_reported_and_offered_and_mismatches_are_reported() {
-    if !keys_below() {
+    if !runs_in_own_network() {
         return;
     }
     let gateway = watch(Range::Machine, "qos");
@@ -174,7 +174,7 @@ fn quality_of_service_is_reported_and_offered_and_mismatches_are_reported() {
 
 #[test]
 fn late_joiners_get_the_last_messages_of_each_publisher() {
-    if !keys_below() {
+    if !runs_in_own_network() {
         return;
     }
     let gateway = watch(Range::Machine, "late");
@@ -258,8 +258,8 @@ fn late_joiners_get_the_last_messages_of_each_publisher() {
 }
 
 #[test]
-fn a_late_detected_kept_message_reaches_transient_local_subscribers() {
-    if !keys_below() {
+fn a_message_that_is_found_to_be_kept_reaches_whom_no_volatile_writer_reached() {
+    if !runs_in_own_network() {
         return;
     }
     let gateway = watch(Range::Machine, "found");
@@ -291,8 +291,8 @@ fn a_late_detected_kept_message_reaches_transient_local_subscribers() {
 }
 
 #[test]
-fn a_subscriber_discovered_late_after_a_restart_misses_nothing() {
-    if !keys_below() {
+fn a_subscriber_that_is_found_late_after_a_restart_misses_nothing() {
+    if !runs_in_own_network() {
         return;
     }
     let folder = tempfile::tempdir().unwrap();
@@ -338,7 +338,7 @@ fn a_subscriber_discovered_late_after_a_restart_misses_nothing() {
 
 #[test]
 fn a_subscriber_that_left_during_a_restart_is_forgotten() {
-    if !keys_below() {
+    if !runs_in_own_network() {
         return;
     }
     let folder = tempfile::tempdir().unwrap();
@@ -373,8 +373,8 @@ fn a_subscriber_that_left_during_a_restart_is_forgotten() {
 }
 
 #[test]
-fn a_new_subscriber_gets_no_samples_of_a_killed_subscriber() {
-    if !keys_below() {
+fn a_new_subscriber_gets_nothing_that_is_kept_for_one_that_was_killed() {
+    if !runs_in_own_network() {
         return;
     }
     let gateway = watch(Range::Machine, "killed");
@@ -409,8 +409,8 @@ fn a_new_subscriber_gets_no_samples_of_a_killed_subscriber() {
 }
 
 #[test]
-fn two_types_of_a_topic_are_reported_and_another_hash_is_not_published() {
-    if !keys_below() {
+fn two_types_of_a_name_are_reported_and_another_hash_is_not_published() {
+    if !runs_in_own_network() {
         return;
     }
     let gateway = watch(Range::Loopback, "types");
@@ -434,7 +434,7 @@ fn two_types_of_a_topic_are_reported_and_another_hash_is_not_published() {
 
 #[test]
 fn a_message_that_is_too_large_is_counted_with_its_topic_and_the_next_arrives() {
-    if !keys_below() {
+    if !runs_in_own_network() {
         return;
     }
     let gateway = watch(Range::Machine, "large");
@@ -461,8 +461,8 @@ fn a_message_that_is_too_large_is_counted_with_its_topic_and_the_next_arrives() 
 }
 
 #[test]
-fn types_with_a_key_and_xcdr2_are_reported_and_not_carried() {
-    if !keys_below() {
+fn types_with_a_key_and_xcdr2_are_named_and_not_carried() {
+    if !runs_in_own_network() {
         return;
     }
     let gateway = watch(Range::Machine, "odd");

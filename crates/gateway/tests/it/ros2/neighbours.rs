@@ -5,7 +5,7 @@ use super::STRING;
 use serde_json::json;
 use std::process::{Child, Command as Process, Stdio};
 use tautline_gateway::ros2::Range;
-use tautline_testkit::ros::ros2::{installation, keys_below, rclpy, watch};
+use tautline_testkit::ros::ros2::{installation, rclpy, runs_in_own_network, watch};
 use tautline_testkit::ros::{Agent, Watched, wait_for};
 
 /// A node with this setting in place of the tests' own.
@@ -46,8 +46,8 @@ fn wait_for_trouble(gateway: &Watched, words: &[&str]) {
 }
 
 #[test]
-fn undiscovered_nodes_are_reported_with_a_remedy() {
-    if !keys_below() {
+fn nodes_that_are_not_seen_are_reported_with_what_to_set() {
+    if !runs_in_own_network() {
         return;
     }
     let gateway = watch(Range::Machine, "neighbours");
@@ -76,8 +76,8 @@ fn undiscovered_nodes_are_reported_with_a_remedy() {
 
 /// In the range LOCALHOST, ROS 2 replaces the transports by those that we have.
 #[test]
-fn nodes_with_these_settings_are_discovered_in_the_range_localhost() {
-    if !keys_below() {
+fn in_the_range_localhost_nodes_with_these_settings_are_seen() {
+    if !runs_in_own_network() {
         return;
     }
     let gateway = watch(Range::Loopback, "localhost");

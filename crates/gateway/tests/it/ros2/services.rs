@@ -4,7 +4,7 @@
 use serde_json::{Value, json};
 use tautline_gateway::ros2::Range;
 use tautline_gateway::{Event, Service};
-use tautline_testkit::ros::ros2::{keys_below, start, start_cyclone, watch};
+use tautline_testkit::ros::ros2::{runs_in_own_network, start, start_cyclone, watch};
 use tautline_testkit::ros::{Agent, MAX_MESSAGE, Watched, assert_names, bytes_of, wait_for};
 
 const BOOL: &str = "std_srvs/srv/SetBool";
@@ -67,7 +67,7 @@ fn refused(gateway: &Watched, call: u64, parts: &[&str]) {
 
 #[test]
 fn a_local_server_is_offered_and_called() {
-    if !keys_below() {
+    if !runs_in_own_network() {
         return;
     }
     let gateway = watch(Range::Machine, "calls");
@@ -117,8 +117,8 @@ fn a_local_server_is_offered_and_called() {
 }
 
 #[test]
-fn late_clients_are_served_in_a_busy_domain() {
-    if !keys_below() {
+fn clients_that_come_later_are_served_whatever_else_is_in_the_domain() {
+    if !runs_in_own_network() {
         return;
     }
     let gateway = watch(Range::Machine, "later");
@@ -156,7 +156,7 @@ fn late_clients_are_served_in_a_busy_domain() {
 
 #[test]
 fn local_clients_are_served_and_answered_out_of_order() {
-    if !keys_below() {
+    if !runs_in_own_network() {
         return;
     }
     let gateway = watch(Range::Machine, "serves");
@@ -262,8 +262,8 @@ fn local_clients_are_served_and_answered_out_of_order() {
 }
 
 #[test]
-fn calls_end_when_their_server_leaves_and_another_is_found() {
-    if !keys_below() {
+fn a_server_that_leaves_ends_its_calls_and_another_is_found() {
+    if !runs_in_own_network() {
         return;
     }
     let gateway = watch(Range::Machine, "leaves");
@@ -294,7 +294,7 @@ fn calls_end_when_their_server_leaves_and_another_is_found() {
 
 #[test]
 fn rmw_cyclonedds_is_called_and_served_and_actions_keep_their_names() {
-    if !keys_below() {
+    if !runs_in_own_network() {
         return;
     }
     let gateway = watch(Range::Machine, "cyclone");
@@ -343,7 +343,7 @@ fn rmw_cyclonedds_is_called_and_served_and_actions_keep_their_names() {
 
 #[test]
 fn services_of_tautline_are_not_offered_and_those_of_local_nodes_not_served() {
-    if !keys_below() {
+    if !runs_in_own_network() {
         return;
     }
     let gateway = watch(Range::Machine, "own");
@@ -395,7 +395,7 @@ fn services_of_tautline_are_not_offered_and_those_of_local_nodes_not_served() {
 
 #[test]
 fn the_first_request_of_a_new_client_is_not_lost() {
-    if !keys_below() {
+    if !runs_in_own_network() {
         return;
     }
     let gateway = watch(Range::Machine, "first");

@@ -10,7 +10,7 @@ use crate::rig::plot;
 use crate::rig::stats::{Delay, Gap, Summary, upper_median};
 use crate::rig::table::{self, bar, left, or_dash, right};
 use crate::rig::verdict::{Conclusion, Verdict, verdict_lines};
-use crate::scenario::{self, NetworkKind};
+use crate::scenario;
 use crate::setup::flows::{ALL, Flow};
 use crate::setup::ros::{self, Ros, ros2_packages};
 use crate::setup::usage::DaemonFigures;
@@ -21,7 +21,6 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::path::Path;
 use std::time::Duration;
-use tautline_medium::{RateControl, WifiConfig};
 
 /// Everything known about one case after its runs.
 #[derive(Serialize)]
@@ -98,11 +97,9 @@ impl Link {
 
 /// Returns the rate at which the stations of a scenario's first network send; `None` if it adapts.
 fn radio_rate(name: &str) -> Result<Option<u64>> {
-    let first = scenario::named(name)?.networks.into_iter().next();
-    Ok(match first.map(|network| network.kind) {
-        Some(NetworkKind::Wifi(WifiConfig { rate: RateControl::Fixed(bps), .. })) => Some(bps),
-        _ => None,
-    })
+    let scenario = scenario::named(name)?;
+    let rates = scenario.networks.first().map(|network| network.kind.facts().bps());
+    Ok(rates.filter(|bps| bps.start() == bps.end()).map(|bps| *bps.start()))
 }
 
 /// The machine was busy if one message in a hundred was published later than this.

@@ -111,7 +111,7 @@ impl Check {
         until: Nanos,
     ) -> Option<Happening> {
         let network = self.network(&raw.network.value.0, &raw.network.place)?;
-        if let NetworkKind::Pipe(_) = self.done.networks[network].kind {
+        if !matches!(self.done.networks[network].kind, NetworkKind::Wifi(_)) {
             self.problems
                 .push(raw.network.place.problem("a wifi network; a pipe has no interference"));
             return None;
@@ -129,21 +129,19 @@ impl Check {
     fn new_rate(&mut self, raw: &file::NewRate) -> Option<Happening> {
         let network = self.network(&raw.network.value.0, &raw.network.place)?;
         let bps = raw.to.value.0;
-        match &self.done.networks[network].kind {
-            NetworkKind::Pipe(pipe) if pipe.trace.is_some() => {
-                return self
-                    .problems
-                    .refuse(raw.network.place.problem("a network without a trace"));
-            }
-            NetworkKind::Pipe(_) => {}
+        let allowed = match &self.done.networks[network].kind {
+            NetworkKind::Pipe(pipe) if pipe.trace.is_some() => Some("a network without a trace"),
             NetworkKind::Wifi(wifi) if wifi.rate == RateControl::Adaptive => {
-                let allowed = "a pipe, or a wifi network with a fixed rate";
-                return self.problems.refuse(raw.network.place.problem(allowed));
+                Some("a pipe, or a wifi network with a fixed rate")
             }
             NetworkKind::Wifi(wifi) => {
-                let phy = wifi.phy;
-                phy_rate(&mut self.problems, phy, bps, &raw.to.place)?;
+                phy_rate(&mut self.problems, wifi.phy, bps, &raw.to.place)?;
+                None
             }
+            _ => None,
+        };
+        if let Some(allowed) = allowed {
+            return self.problems.refuse(raw.network.place.problem(allowed));
         }
         Some(Happening::Rate { network, bps })
     }

@@ -8,7 +8,7 @@ use super::*;
 use proptest::prelude::*;
 use serde_json::Value as Json;
 use tautline::config::yaml::{Node, Yaml};
-use tautline_medium::{Aqm, Loss, RateControl, Reordering, StationId};
+use tautline_medium::{Aqm, Loss, PipeConfig, RateControl, Reordering, StationId, WifiConfig};
 
 /// Two stations on a radio, one on a pipe as well; cases extend or change it.
 const BASE: &str = "\

@@ -39,8 +39,14 @@ impl Faults<'_> {
     pub fn fault_phase(&mut self) -> Result<()> {
         self.set_losses(true);
         self.set_mishaps(true);
-        let slowest =
-            (0..self.world.plan.networks.len()).map(|n| self.world.rate_bps(n)).min().unwrap_or(0);
+        let slowest = self
+            .world
+            .plan
+            .networks
+            .iter()
+            .map(|it| *it.kind.facts().bps().start())
+            .min()
+            .unwrap_or(0);
         let mut bytes_left = MAX_BYTES.min((slowest / 8 * MAX_LOAD_SECONDS) as usize);
         for _ in 0..STEPS {
             self.disturb()?;
@@ -203,15 +209,12 @@ impl Faults<'_> {
     fn change_rate(&mut self) {
         let network = self.world.random.usize(..self.world.plan.networks.len());
         let bps = match &self.world.plan.networks[network].kind {
-            NetworkKind::Pipe(pipe) => {
-                let (normal, divisor) = (pipe.rate_bps, self.world.random.u64(1..=10));
-                normal / divisor
-            }
             NetworkKind::Wifi(WifiConfig { rate: RateControl::Fixed(_), phy, .. }) => {
                 let rates = phy.rates();
                 rates[self.world.random.usize(..rates.len())].bps
             }
             NetworkKind::Wifi(_) => return,
+            kind => kind.facts().bps().start() / self.world.random.u64(1..=10),
         };
         self.world.net.medium.set_rate(self.world.net.now(), NetworkId(network), bps);
     }
@@ -258,13 +261,9 @@ impl Faults<'_> {
         }
         let now = self.world.net.now();
         for network in 0..self.world.plan.networks.len() {
-            let adapts = matches!(
-                self.world.plan.networks[network].kind,
-                NetworkKind::Wifi(WifiConfig { rate: RateControl::Adaptive, .. })
-            );
-            if !adapts {
-                let bps = self.world.rate_bps(network);
-                self.world.net.medium.set_rate(now, NetworkId(network), bps);
+            let rates = self.world.plan.networks[network].kind.facts().bps();
+            if rates.start() == rates.end() {
+                self.world.net.medium.set_rate(now, NetworkId(network), *rates.end());
             }
         }
         let rest: Nanos = self.world.plan.rests_from.saturating_sub(now);

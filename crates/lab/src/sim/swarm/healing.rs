@@ -3,10 +3,9 @@
 
 use super::plan::{Chain, MS, TopicPlan};
 use super::world::{Path, World};
-use crate::scenario::NetworkKind;
 use anyhow::{Result, anyhow, bail};
 use std::time::Duration;
-use tautline_medium::{Nanos, NetworkId, StationId, WifiConfig};
+use tautline_medium::{Nanos, NetworkId, StationId};
 use tautline_proto::stats::{DropReason, Drops};
 use tautline_proto::{DeliveryOrder, Rate};
 
@@ -47,7 +46,7 @@ const ROUNDS: usize = 3;
 const MAX_EASY: usize = 50_000;
 /// Bytes that may precede a packet at each hop: two full packets and reports.
 const AHEAD_BYTES: u64 = 6000;
-/// Lowest rate that faults may leave with `Rate::Auto`, until the next measurement of the path.
+/// Lowest rate that faults may leave with `Rate::AUTO`, until the next measurement of the path.
 const AUTO_BPS: u64 = 200_000;
 
 /// Bits that may be in flight through a relay per round trip.
@@ -346,7 +345,7 @@ impl Healing<'_> {
         let configured = rate.fixed_bps().unwrap_or(u64::MAX);
         // A relay paces relayed packets like its own.
         let paced = if self.world.plan.relays { AHEAD_BYTES * 8000 * MS / configured } else { 0 };
-        let bps = if rate == Rate::Auto { AUTO_BPS } else { configured };
+        let bps = if rate == Rate::AUTO { AUTO_BPS } else { configured };
         let mut worst = Ease { bps, one_way: 0, hops: 1 };
         for path in self.world.paths(from, to) {
             let hops = match path {
@@ -367,22 +366,14 @@ impl Healing<'_> {
         worst
     }
 
-    /// Returns the capacity of a hop: half of an 802.11 rate, less if an access point forwards.
+    /// Returns the capacity of a hop in one direction; at the lowest rate if it adapts.
     fn hop_bps(&self, network: usize) -> u64 {
-        let bps = self.world.rate_bps(network);
-        match &self.world.plan.networks[network].kind {
-            NetworkKind::Pipe(pipe) if pipe.half_duplex => bps / 2,
-            NetworkKind::Pipe(_) => bps,
-            NetworkKind::Wifi(WifiConfig { access_point: Some(_), .. }) => bps / 4,
-            NetworkKind::Wifi(_) => bps / 2,
-        }
+        let facts = self.world.plan.networks[network].kind.facts();
+        facts.one_way_bps(*facts.bps().start())
     }
 
     fn hop_time(&self, network: usize) -> Nanos {
         let airtime = AHEAD_BYTES * 8_000_000_000 / self.hop_bps(network).max(1);
-        match &self.world.plan.networks[network].kind {
-            NetworkKind::Pipe(pipe) => airtime + pipe.delay + pipe.jitter,
-            NetworkKind::Wifi(_) => airtime,
-        }
+        airtime + self.world.plan.networks[network].kind.facts().latency()
     }
 }

@@ -10,6 +10,7 @@ use tautline_medium::{
     Access, Loss, Motion, Nanos, PathLoss, Phy, PipeConfig, RateControl, StationId, Trial,
     WifiConfig,
 };
+use tautline_proto::rate::CONTROLS;
 use tautline_proto::{
     ChannelConfig, Config, DeliveryOrder, LinkPolicy, LinkSet, LinkUse, Marking, OfferedTopic,
     RadioConfig, Rate, SecretKey,
@@ -224,22 +225,16 @@ impl Plan {
 
     fn add_station(&mut self, random: &mut Rng, networks: Vec<usize>, place: [f64; 3]) {
         let name = format!("station{}", self.stations.len());
+        let fixed = [Rate::Fixed(500_000), Rate::Fixed(4_000_000)];
+        let per_link = CONTROLS.iter().map(Rate::PerLink);
+        let rates: Vec<Rate> = [Rate::AUTO].into_iter().chain(per_link).chain(fixed).collect();
         self.stations.push(StationPlan {
             networks,
             motion: Motion::at(place),
             queue_packets: pick(random, &[20, 100, 1000]),
             config: draw_config(random, name),
             radio: RadioConfig {
-                rate: pick(
-                    random,
-                    &[
-                        Rate::Auto,
-                        Rate::Auto,
-                        Rate::BackPressure,
-                        Rate::Fixed(500_000),
-                        Rate::Fixed(4_000_000),
-                    ],
-                ),
+                rate: pick(random, &rates),
                 in_flight_bytes: PACKET_BYTES * pick(random, &[1, 2, 3, 4]),
                 marking: chance(random, 0.8).then(Marking::default),
                 ..RadioConfig::default()

@@ -7,13 +7,13 @@ use super::super::net::{HostEvent, Net, PORT, instant};
 use super::hostile::Hostile;
 use super::oracle::{Delivery, Era, Oracle, Sent, Terms};
 use super::plan::{Chain, LinkEnd, MAX_COPIES, Plan, TopicPlan};
-use crate::rig::staging::{add_network, address};
+use crate::rig::staging::address;
 use crate::scenario::NetworkKind;
 use anyhow::{Error, Result, anyhow, bail};
 use fastrand::Rng;
 use std::collections::BTreeMap;
 use std::net::SocketAddrV4;
-use tautline_medium::{Medium, Nanos, NetworkId, RadioId, RateControl, StationId, WifiConfig};
+use tautline_medium::{Medium, Nanos, NetworkId, RadioId, StationId};
 use tautline_proto::stats::{DropReason, Drops, InStats, OutStats, RefusedPacket};
 use tautline_proto::{
     ChannelId, DeliveryOrder, Endpoint, Event, Message, PeerId, Rights, SecretKey,
@@ -110,7 +110,7 @@ impl World {
     pub fn new(plan: Plan, seed: u64, mut random: Rng) -> Result<Self> {
         let mut medium = Medium::new(seed);
         for network in &plan.networks {
-            add_network(&network.kind, &mut medium);
+            medium.add_network(network.kind.clone());
         }
         let mut net = Net::new(medium);
         net.relays = plan.relays;
@@ -543,21 +543,12 @@ impl World {
             let (_, NetworkId(network)) = self.net.medium.radio(RadioId(radio));
             let failed = match self.plan.networks[network].kind {
                 NetworkKind::Wifi(_) => stats.given_up,
-                NetworkKind::Pipe(_) => stats.failed_attempts,
+                _ => stats.failed_attempts,
             };
             failed + stats.queue_drops
         };
         let behind = self.net.gate.as_ref().map_or(0, |gate| gate.lost);
         (0..self.radios).map(lost).sum::<u64>() + behind
-    }
-
-    /// Returns the rate of a network without faults; the lowest rate if it adapts.
-    pub fn rate_bps(&self, network: usize) -> u64 {
-        match &self.plan.networks[network].kind {
-            NetworkKind::Pipe(pipe) => pipe.rate_bps,
-            NetworkKind::Wifi(WifiConfig { rate: RateControl::Fixed(bps), .. }) => *bps,
-            NetworkKind::Wifi(wifi) => wifi.phy.rates()[0].bps,
-        }
     }
 
     pub fn drops(&self) -> Vec<(Drops, Drops)> {

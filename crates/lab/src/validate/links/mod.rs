@@ -4,6 +4,8 @@
 
 mod series;
 
+use crate::validate::Written;
+
 use crate::rig::parallel;
 use crate::rig::progress::Progress;
 use crate::rig::stats::{self, Delay, Samples};
@@ -13,7 +15,6 @@ use crate::scenario::{self, Pace, Scenario};
 use crate::sim;
 use anyhow::{Context, Result};
 use serde::Serialize;
-use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 use tautline_medium::{Nanos, RadioId};
@@ -72,7 +73,7 @@ impl System {
         scenario.tautline.rate = match self {
             Self::Aid => rivals::named(rivals::AID).unwrap_or_default(),
             Self::Aimd => rivals::named(rivals::AIMD).unwrap_or_default(),
-            _ => Rate::Auto,
+            _ => Rate::AUTO,
         };
         scenario.tautline.fixed_at_network_rate = self == Self::Fixed;
         for flow in &mut scenario.flows {
@@ -235,13 +236,13 @@ struct Figures {
     pairs: Vec<Pair>,
 }
 
-/// Runs all cases; exit code 3 if a target is missed. With `docs`, also draws the links over
+/// Runs all cases; exit code 3 if a target is missed. With `--docs`, also draws the links over
 /// time.
-pub fn run(as_json: bool, docs: Option<&Path>) -> Result<ExitCode> {
+pub fn run(written: &Written) -> Result<ExitCode> {
     let cases: Vec<(u64, System)> =
         OFFERED_HZ.into_iter().flat_map(|hz| System::ALL.map(|system| (hz, system))).collect();
     let words = cases.iter().map(|(hz, system)| format!("{hz} Hz, {}", system.words()));
-    let drawn = docs.map_or(Vec::new(), |_| series::SYSTEMS.to_vec());
+    let drawn = written.docs().map_or(Vec::new(), |_| series::SYSTEMS.to_vec());
     let over_time = drawn.iter().map(|system| format!("over time, {}", system.words()));
     let words = words.chain(PAIRS.map(str::to_owned)).chain(over_time);
     let progress = Progress::new(words.map(|words| (words, EXPECTED)).collect());
@@ -250,10 +251,10 @@ pub fn run(as_json: bool, docs: Option<&Path>) -> Result<ExitCode> {
     let series = parallel::run(&progress, drawn, series::run)?.concat();
     progress.finish();
     let figures = Figures { rcom, pairs };
-    if let Some(folder) = docs {
+    if let Some(folder) = written.docs() {
         series::write_docs(&series, folder)?;
     }
-    super::conclude(&figures, as_json, &figures.to_text(), figures.missed_targets().is_empty())
+    super::conclude(&figures, written.json, &figures.to_text(), figures.missed().is_empty())
 }
 
 impl Figures {

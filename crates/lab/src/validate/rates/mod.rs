@@ -13,7 +13,7 @@ use crate::rig::parallel;
 use crate::rig::processes::{make_folder, write_packed};
 use crate::rig::progress::Progress;
 use crate::scenario::{self, Scenario};
-use crate::validate::{self, relays};
+use crate::validate::{self, Written, relays};
 use anyhow::{Result, ensure};
 use serde::Serialize;
 use std::path::Path;
@@ -36,7 +36,7 @@ struct Measured {
 }
 
 /// Runs everything; exit code 3 if `auto` misses a target.
-pub fn run(as_json: bool, docs: Option<&Path>) -> Result<ExitCode> {
+pub fn run(written: &Written) -> Result<ExitCode> {
     let pauses = pauses::Case::every_case();
     let pause_stages = pauses.iter().map(|case| case.stage()).collect();
     let sparse = sparse::Case::every_case();
@@ -53,11 +53,11 @@ pub fn run(as_json: bool, docs: Option<&Path>) -> Result<ExitCode> {
         chains: relays::rows(&progress, CHAIN_SEEDS)?,
     };
     progress.finish();
-    if let Some(folder) = docs {
+    if let Some(folder) = written.docs() {
         write_docs(&measured, folder)?;
     }
-    let missed: Vec<String> = measured.missed_targets().collect();
-    let code = validate::conclude(&measured, as_json, &measured.page(), missed.is_empty());
+    let missed: Vec<String> = measured.missed().collect();
+    let code = validate::conclude(&measured, written.json, &measured.page(), missed.is_empty());
     missed.iter().for_each(|text| eprintln!("not reached: {text}"));
     code
 }

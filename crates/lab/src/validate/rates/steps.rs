@@ -15,9 +15,9 @@ use std::fmt::Write;
 use std::path::Path;
 use std::time::Duration;
 use tautline_medium::{RadioId, StationId};
+use tautline_proto::rate::CONTROLS;
 
 const SLOW_LINKS: [SlowLink; 3] = [SlowLink::Far, SlowLink::FarHalfDuplex, SlowLink::Local];
-const CONTROLLERS: [&str; 2] = ["auto", "back-pressure"];
 const SEEDS: u64 = 4;
 const HIGH_MBPS: u64 = 24;
 const LOW_MBPS: u64 = 3;
@@ -165,14 +165,13 @@ impl Step {
 pub fn stages() -> Vec<(String, Duration)> {
     let all = SLOW_LINKS
         .iter()
-        .flat_map(|link| CONTROLLERS.map(|it| format!("step, {}: {it}", link.name())));
+        .flat_map(|link| CONTROLS.map(|it| format!("step, {}: {}", link.name(), it.name)));
     all.map(|name| (name, EXPECTED * SEEDS as u32)).collect()
 }
 
 /// Runs all steps.
 pub fn run(progress: &Progress) -> Result<Vec<Step>> {
-    let all =
-        SLOW_LINKS.into_iter().flat_map(|link| CONTROLLERS.map(|controller| (link, controller)));
+    let all = SLOW_LINKS.into_iter().flat_map(|link| CONTROLS.map(|it| (link, it.name)));
     parallel::run(progress, all.collect(), |(link, controller)| link.run(controller))
 }
 

@@ -6,6 +6,7 @@ use crate::rig::parallel;
 use crate::rig::progress::Progress;
 use crate::rig::stats;
 use crate::rig::table::{markdown_row, markdown_rule};
+use crate::rivals;
 use crate::sim;
 use crate::validate::far::{self, LASER_BYTES, PAYLOAD_SHARE};
 use anyhow::{Context, Result};
@@ -16,8 +17,6 @@ use std::time::Duration;
 const SINGLE_LOSSES: [u64; 5] = [0, 1, 5, 10, 20];
 const BURST_LOSSES: [u64; 2] = [5, 20];
 const QUEUE_KB: [u64; 2] = [30, 300];
-/// Pacing of the radios; `fixed` has the right rate configured.
-const CONTROLLERS: [&str; 5] = ["auto", "back-pressure", "fixed", "aid", "aimd"];
 /// Seconds of virtual time, and below its first second, which does not count.
 const SECONDS: u64 = 20;
 const NEW_NS: u64 = 1_000_000_000;
@@ -50,6 +49,11 @@ pub struct Cell {
     laser_arrived_percent: f64,
 }
 
+/// Pacing of the radios; `fixed` has the right rate configured.
+fn controllers() -> impl Iterator<Item = &'static str> {
+    rivals::of_product().chain([rivals::AID, rivals::AIMD])
+}
+
 impl Case {
     fn every_case() -> impl Iterator<Item = Self> {
         MBPS.into_iter().flat_map(|mbps| {
@@ -59,7 +63,7 @@ impl Case {
                 losses.flat_map(move |(loss_percent, bursts)| {
                     let case =
                         move |controller| Self { controller, mbps, loss_percent, bursts, queue_kb };
-                    CONTROLLERS.into_iter().map(case)
+                    controllers().map(case)
                 })
             })
         })
@@ -151,14 +155,15 @@ pub fn section(cells: &[Cell]) -> String {
 }
 
 pub fn table(cells: &[Cell]) -> String {
-    let titles = ["Mbps", "queue", "loss"].into_iter().chain(CONTROLLERS).map(String::from);
+    let titles = ["Mbps", "queue", "loss"].into_iter().chain(controllers()).map(String::from);
     let row = |row: &[Cell]| {
         let Cell { mbps, queue_kb, .. } = row[0];
         let first = [mbps.to_string(), format!("{queue_kb} KB"), row[0].loss()];
         markdown_row(first.into_iter().chain(row.iter().map(words)))
     };
-    let rows = cells.chunks(CONTROLLERS.len()).map(row);
-    markdown_row(titles) + &markdown_rule(3 + CONTROLLERS.len()) + &rows.collect::<String>()
+    let columns = controllers().count();
+    let rows = cells.chunks(columns).map(row);
+    markdown_row(titles) + &markdown_rule(3 + columns) + &rows.collect::<String>()
 }
 
 impl Cell {

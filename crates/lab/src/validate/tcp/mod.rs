@@ -10,11 +10,10 @@ use crate::air;
 use crate::rig::progress::Progress;
 use crate::rig::stats::Samples;
 use crate::scenario;
-use crate::validate::far;
+use crate::validate::{Written, far};
 use anyhow::{Context, Result};
 use serde::Serialize;
 use std::ops::Range;
-use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -42,8 +41,18 @@ struct Measured {
     step: step::Step,
 }
 
+/// Arguments of the command.
+#[derive(Debug, clap::Args)]
+pub struct Arguments {
+    /// Number of runs of each case; the medians are reported.
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u64).range(1..=100))]
+    runs: u64,
+    #[command(flatten)]
+    written: Written,
+}
+
 /// Runs everything `runs` times; exit code 4 if the emulator was late in every attempt at some run.
-pub fn run(runs: u64, as_json: bool, docs: Option<&Path>) -> Result<ExitCode> {
+pub fn run(&Arguments { runs, ref written }: &Arguments) -> Result<ExitCode> {
     let once = [losses::stages(), beside::stages(), step::stages()].concat();
     let stages = once.into_iter().flat_map(|it| vec![it; runs as usize]);
     let progress = Progress::new(stages.collect());
@@ -57,11 +66,11 @@ pub fn run(runs: u64, as_json: bool, docs: Option<&Path>) -> Result<ExitCode> {
     };
     progress.finish();
     let json = serde_json::to_string_pretty(&measured)? + "\n";
-    if let Some(folder) = docs {
+    if let Some(folder) = written.docs() {
         std::fs::write(folder.join("explanation/tcp.md"), measured.page())?;
         std::fs::write(folder.join("measured/tcp.json"), &json)?;
     }
-    print!("{}", if as_json { json } else { measured.page() });
+    print!("{}", if written.json { json } else { measured.page() });
     Ok(if measured.is_late() { ExitCode::from(4) } else { ExitCode::SUCCESS })
 }
 
@@ -212,7 +221,7 @@ mod tests {
         let both = tcp("bbr", 5) + &far::load(6, 16_384, 0);
         for flows in [&both, &tcp("cubic", 0), &far::load(54, 65_536, 0)] {
             let text = scenario_text(10, 6, 20, flows);
-            scenario::parse("tcp", &text, Path::new(".")).unwrap();
+            scenario::parse("tcp", &text, ".".as_ref()).unwrap();
         }
     }
 }

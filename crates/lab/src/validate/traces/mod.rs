@@ -13,6 +13,7 @@ use crate::rig::{docs_page, parallel, plot};
 use crate::scenario::{self, NetworkKind, Scenario};
 use crate::sim;
 use crate::validate::far::{self, LASER_BYTES};
+use crate::validate::{TRACES, Written};
 use anyhow::{Context, Result, ensure};
 use omniscient::Capacity;
 use serde::Serialize;
@@ -48,14 +49,17 @@ const DRAWN: &str = "ATT-LTE-driving-2016.up";
 const EVERY_NS: Nanos = S / 4;
 const BASE_RADIO: RadioId = RadioId(3);
 
-/// Options of the command line.
-pub struct Options<'a> {
-    /// Folder of the recorded links.
-    pub folder: &'a Path,
-    /// Seeds of the generated links.
-    pub seeds: std::ops::Range<u64>,
-    pub json: bool,
-    pub docs: Option<&'a Path>,
+/// Seeds of the generated links.
+const SEEDS: std::ops::RangeInclusive<u64> = 1..=6;
+
+/// Arguments of the command.
+#[derive(Debug, clap::Args)]
+pub struct Arguments {
+    /// Folder of recorded links in the format of mahimahi, which may be compressed (.gz).
+    #[arg(long, value_name = "FOLDER", default_value = TRACES)]
+    traces: PathBuf,
+    #[command(flatten)]
+    written: Written,
 }
 
 /// A link.
@@ -228,15 +232,15 @@ fn recorded_links(folder: &Path) -> Result<Vec<Link>> {
 }
 
 /// Runs all links; exit code 3 if `auto` misses a target.
-pub fn run(options: &Options<'_>) -> Result<ExitCode> {
-    let recorded = recorded_links(options.folder)?;
+pub fn run(Arguments { traces, written }: &Arguments) -> Result<ExitCode> {
+    let recorded = recorded(traces)?;
     if recorded.is_empty() {
-        let folder = options.folder.display();
+        let folder = traces.display();
         let missing = format!("no recorded links in {folder} (--traces FOLDER)");
-        ensure!(options.docs.is_none(), "{missing}, which --docs needs");
+        ensure!(written.docs().is_none(), "{missing}, which --docs needs");
         eprintln!("{missing}: only generated ones are played");
     }
-    let generated: Result<Vec<Link>> = options.seeds.clone().map(Link::from_seed).collect();
+    let generated: Result<Vec<Link>> = SEEDS.map(Link::generated).collect();
     let links = [recorded, generated?].concat();
     let drawn = links.iter().find(|it| it.name == DRAWN).or(links.first()).cloned();
     let stage = |it: &Link| (it.name.clone(), EXPECTED * CONTROLLERS.len() as u32);
@@ -244,7 +248,7 @@ pub fn run(options: &Options<'_>) -> Result<ExitCode> {
     let cells = parallel::run(&progress, links, |link| link.play(&CONTROLLERS))?;
     progress.finish();
     let text = table(&cells);
-    if let Some(docs) = options.docs {
+    if let Some(docs) = written.docs() {
         docs_page::fill(docs, "unknown-links", &[("traces", text.clone())])?;
         make_folder(&docs.join("measured"))?;
         let json = serde_json::to_string_pretty(&cells)? + "\n";
@@ -252,7 +256,7 @@ pub fn run(options: &Options<'_>) -> Result<ExitCode> {
         drawn.iter().try_for_each(|link| link.draw(docs))?;
     }
     let holds = cells.iter().all(|cell| cell.senders[1].laser_holds && cell.senders[1].bulk_holds);
-    super::conclude(&cells, options.json, &text, holds)
+    super::conclude(&cells, written.json, &text, holds)
 }
 
 fn table(cells: &[Cell]) -> String {

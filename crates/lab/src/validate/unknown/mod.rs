@@ -11,23 +11,21 @@ use crate::rig::progress::Progress;
 use crate::rig::stats;
 use crate::rig::table::{self, Column, left, right};
 use crate::rig::{docs_page, plot};
-use crate::rivals::NAMES;
+use crate::rivals as published;
 use crate::scenario;
 use crate::sim;
-use crate::validate::far;
+use crate::validate::{Written, far};
 use anyhow::{Context, Result};
 pub use link::Family;
 use link::{Kind, Link, SECONDS};
 use rivals::Summary;
 use serde::Serialize;
 use serde_json::{Map, Value, json};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 use tautline_proto::rate::Tuning;
 
-/// The controllers of the product, before its rivals; `fixed` has the mean rate of the link configured.
-const OWN: [&str; 3] = ["auto", "back-pressure", "fixed"];
 /// Time that does not count.
 const NEW_NS: u64 = 2_000_000_000;
 /// The delay of a message that never arrived, for the percentile.
@@ -39,16 +37,24 @@ const EXPECTED: Duration = Duration::from_millis(400);
 /// Cells listed as the worst ones.
 const WORST: usize = 25;
 
-/// Options of the command line.
-pub struct Options {
-    pub seeds: u64,
-    pub first: u64,
-    pub json: bool,
-    /// Only this controller, without a comparison.
-    pub only: Option<String>,
-    pub family: Family,
-    /// Folder of the documentation to be updated.
-    pub docs: Option<PathBuf>,
+/// Arguments of the command.
+#[derive(Debug, clap::Args)]
+pub struct Arguments {
+    /// Number of links.
+    #[arg(long, default_value_t = 200, value_parser = clap::value_parser!(u64).range(1..=100_000))]
+    seeds: u64,
+    /// Seed of the first link; the next ones follow. Seeds below 10000 are those with which `auto`
+    /// was tuned.
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u64).range(..1_000_000_000))]
+    first: u64,
+    /// Run only this controller.
+    #[arg(long, value_parser = ["auto"], conflicts_with = "docs")]
+    only: Option<String>,
+    /// Which links are drawn.
+    #[arg(long, value_enum, default_value_t, conflicts_with = "docs")]
+    family: Family,
+    #[command(flatten)]
+    written: Written,
 }
 
 /// Figures of a controller on a link.
@@ -108,26 +114,27 @@ fn play(link: &Link, controller: &'static str, tuning: Tuning) -> Result<Run> {
 }
 
 /// Runs all seeds; exit code 3 if `auto` collapses on a link.
-pub fn run(options: &Options) -> Result<ExitCode> {
-    let seeds = options.first..options.first + options.seeds;
-    let only = |name: &&str| options.only.as_deref().is_none_or(|it| it == *name);
-    let controllers: Vec<&'static str> = OWN.into_iter().chain(NAMES).filter(only).collect();
+pub fn run(arguments: &Arguments) -> Result<ExitCode> {
+    let seeds = arguments.first..arguments.first + arguments.seeds;
+    let only = |name: &&str| arguments.only.as_deref().is_none_or(|it| it == *name);
+    let controllers: Vec<_> =
+        published::of_product().chain(published::NAMES).filter(only).collect();
     let stage = |seed| (format!("link {seed}"), EXPECTED * controllers.len() as u32);
     let progress = Progress::new(seeds.clone().map(stage).collect());
     let cells = parallel::run(&progress, seeds.collect(), |seed| {
-        let (link, tuning) = (Link::draw(options.family, seed), Tuning::default());
+        let (link, tuning) = (Link::draw(arguments.family, seed), Tuning::default());
         let runs = controllers.iter().map(|it| play(&link, it, tuning)).collect::<Result<_>>()?;
         Ok(Cell { link, runs })
     })?;
     progress.finish();
     let collapses = cells.iter().filter(|cell| cell.ratio() < COLLAPSE).count();
     let rivals = Summary::new(&cells);
-    if let Some(docs) = &options.docs {
+    if let Some(docs) = arguments.written.docs() {
         let summary = rivals.as_ref().context("--docs needs all controllers")?;
         write_docs(docs, &cells, summary)?;
     }
     let text = report_text(&cells) + &rivals.as_ref().map(Summary::to_text).unwrap_or_default();
-    super::conclude(&Measured { cells, rivals }, options.json, &text, collapses == 0)
+    super::conclude(&Measured { cells, rivals }, arguments.written.json, &text, collapses == 0)
 }
 
 impl Cell {

@@ -75,13 +75,13 @@ impl Net {
 
     pub fn moving(seed: u64, config: WifiConfig, motions: Vec<Motion>) -> Self {
         let mut medium = Medium::new(seed);
-        let network = medium.add_wifi(config);
+        let network = medium.add_network(config);
         Self::new(medium, network, motions, 10)
     }
 
     pub fn pipe(seed: u64, config: PipeConfig, stations: usize) -> Self {
         let mut medium = Medium::new(seed);
-        let network = medium.add_pipe(config);
+        let network = medium.add_network(config);
         Self::new(medium, network, vec![Motion::at([0.0; 3]); stations], 10)
     }
 

@@ -280,6 +280,12 @@ impl Queues {
         self.store.queued()
     }
 
+    /// Messages of topics that are queued, or sent with unknown outcome.
+    pub(crate) fn unsettled(&self) -> u64 {
+        let topics = self.channels.iter().filter(|(it, _)| matches!(it, Traffic::Topic(_)));
+        topics.map(|(_, open)| open.stats.queued + open.stats.sent).sum()
+    }
+
     /// Control messages that are not acknowledged.
     pub(crate) fn control_backlog(&self) -> u64 {
         let control = self.channels.get(&Traffic::Control);

@@ -2,6 +2,7 @@
 //! Topics of this robot that are advertised to peers, and their messages.
 
 pub(crate) mod channel;
+mod departures;
 pub(crate) mod frames;
 mod kept;
 mod sending;
@@ -17,7 +18,7 @@ pub(super) use treatments::MAX_CHANGES;
 
 use super::context::Context;
 use super::key::ChannelKey;
-use super::message::{Outgoing, SourceChange};
+use super::message::{Change, Outgoing, SourceChange};
 use super::peers::LINGER;
 use crate::audit::Actor;
 use crate::codec::job::Job;
@@ -26,6 +27,7 @@ use crate::quota::Cause;
 use crate::status::TopicChange;
 use crate::treatment::TopicRule;
 use channel::channel_config;
+use departures::Departure;
 use frames::Renaming;
 use sending::send_presence_to;
 use std::collections::{BTreeMap, BTreeSet};
@@ -40,6 +42,9 @@ use treatments::{RATES_HZ, Treatments};
 #[derive(Debug)]
 pub(crate) struct Exports {
     topics: BTreeMap<String, LocalTopic>,
+    /// Those without publishers, until peers have their last messages.
+    departures: BTreeMap<String, Departure>,
+    last_departure: u64,
     treatments: Treatments,
     /// Which frames are sent on tf topics, and under which names there and in other messages.
     tf_rules: Arc<tf::Rules>,
@@ -52,6 +57,8 @@ impl Exports {
     pub(super) fn new(config: &Config) -> Self {
         Self {
             topics: BTreeMap::new(),
+            departures: BTreeMap::new(),
+            last_departure: 0,
             treatments: Treatments::new(&config.topics),
             tf_rules: Arc::new(config.tf.clone()),
             next_held_back: None,
@@ -86,15 +93,15 @@ impl Exports {
     pub(super) fn withdrawn_by_others(&mut self, cx: &mut Context<'_>, topic: String) {
         match self.topics.get_mut(&topic).filter(|local| local.own) {
             Some(local) => local.others = false,
-            None => self.on_withdrawn(cx, topic),
+            None => self.depart(cx, topic),
         }
     }
 
     /// Advertises a topic that this node itself publishes. If others publish it with another type,
     /// theirs stays.
     pub(super) fn publish_own(&mut self, cx: &mut Context<'_>, topic: &Topic) {
-        if !self.topics.contains_key(&topic.name) {
-            self.on_offered(cx, topic.clone());
+        if !self.topics.contains_key(&topic.name) || self.departures.contains_key(&topic.name) {
+            self.offered(cx, topic.clone());
         }
         if let Some(local) = self.topics.get_mut(&topic.name) {
             local.own = local.is_of_type(topic);
@@ -105,7 +112,7 @@ impl Exports {
     pub(super) fn stop_own(&mut self, cx: &mut Context<'_>, name: &str) {
         match self.topics.get_mut(name).filter(|local| local.own) {
             Some(local) if local.others => local.own = false,
-            Some(_) => self.on_withdrawn(cx, name.to_owned()),
+            Some(_) => self.depart(cx, name.to_owned()),
             None => {}
         }
     }
@@ -132,15 +139,19 @@ impl Exports {
         for peer in cx.endpoint.peers() {
             local.offer(cx, peer);
         }
+        if self.departures.remove(&name).is_some() && local.is_wanted() {
+            cx.gateway(Command::Subscribe { topic: name.clone() });
+        }
         self.topics.insert(name, local);
     }
 
-    pub(super) fn on_withdrawn(&mut self, cx: &mut Context<'_>, topic: String) {
+    /// Withdraws a topic at once: its queued messages are dropped.
+    pub(super) fn withdrawn(&mut self, cx: &mut Context<'_>, topic: String) {
         let Some(gone) = self.topics.remove(&topic) else { return };
         for (peer, channel) in &gone.channels {
             cx.endpoint.peer_mut(*peer).withdraw(cx.now, *channel);
         }
-        if gone.is_read() {
+        if self.departures.remove(&topic).is_none() && gone.is_read() {
             cx.gateway(Command::Unsubscribe { topic });
         }
     }
@@ -166,7 +177,7 @@ impl Exports {
         for message in latched {
             local.send_to(cx, key, &message);
         }
-        if !was_read {
+        if !was_read && !self.departures.contains_key(&topic) {
             cx.gateway(Command::Subscribe { topic });
         }
     }
@@ -197,7 +208,8 @@ impl Exports {
     pub(super) fn stop_reading(&mut self, cx: &mut Context<'_>) {
         let now = cx.now;
         let mut unwanted = Vec::new();
-        for (name, local) in &mut self.topics {
+        let departures = &self.departures;
+        for (name, local) in self.topics.iter_mut().filter(|it| !departures.contains_key(it.0)) {
             if local.unwanted_since.is_some_and(|at| now.since(at) >= LINGER) {
                 local.unwanted_since = None;
                 local.forget_latched();
@@ -369,13 +381,22 @@ impl Exports {
     /// Applies a change after the messages that pass through the codec.
     fn after_codec(&mut self, cx: &mut Context<'_>, change: SourceChange) {
         match self.topics.get(&change.topic).map(LocalTopic::uses_codec) {
-            Some(true) => cx.codec(Job::Change(change)),
+            Some(true) => cx.codec(Job::Change(Change::Source(change))),
             Some(false) => self.source_changed(cx, change),
             None => {}
         }
     }
 
-    pub(super) fn source_changed(&mut self, cx: &mut Context<'_>, change: SourceChange) {
+    /// A change has passed the codec.
+    pub(super) fn changed(&mut self, cx: &mut Context<'_>, change: Change) {
+        match change {
+            Change::Source(change) => self.source_changed(cx, change),
+            Change::Withdrawal(topic, number) => self.encoded_before_departure(&topic, number),
+            Change::PeersWithdrawal(_) | Change::Closure => {}
+        }
+    }
+
+    fn source_changed(&mut self, cx: &mut Context<'_>, change: SourceChange) {
         let SourceChange { topic, source, successor } = change;
         let Some(local) = self.topics.get_mut(&topic) else { return };
         match successor {

@@ -5,6 +5,7 @@
 //! one.
 
 use super::topic::LocalTopic;
+use crate::reasons::DroppedMessage;
 use crate::topics::message::Outgoing;
 use bytes::Bytes;
 use std::collections::BTreeMap;
@@ -24,7 +25,7 @@ pub(crate) struct Transforms {
     encoding: Encoding,
     pub(super) merger: Merger,
     /// Messages that were not sent, by reason.
-    pub(crate) dropped: BTreeMap<&'static str, u64>,
+    pub(crate) dropped: BTreeMap<DroppedMessage, u64>,
 }
 
 impl Transforms {
@@ -44,12 +45,12 @@ impl Transforms {
         self.merger.rename(source, successor);
     }
 
-    fn drop_one(&mut self, reason: &'static str) {
+    fn drop_one(&mut self, reason: DroppedMessage) {
         *self.dropped.entry(reason).or_default() += 1;
     }
 
     fn unreadable(&mut self, error: &TranscodeError) -> String {
-        self.drop_one("malformed");
+        self.drop_one(DroppedMessage::Malformed);
         format!("a message of its publishers cannot be read: {error}")
     }
 
@@ -88,7 +89,7 @@ impl LocalTopic {
         let read = transforms.encoding.parse(&message.payload);
         let leaving = rules.apply(read.map_err(|error| transforms.unreadable(&error))?);
         if leaving.is_empty() {
-            transforms.drop_one("no_named_frame");
+            transforms.drop_one(DroppedMessage::NoNamedFrame);
             return Ok(None);
         }
         if !merges {
@@ -104,7 +105,7 @@ impl LocalTopic {
         if excess == 0 {
             return Ok(None);
         }
-        transforms.drop_one("no_room");
+        transforms.drop_one(DroppedMessage::NoRoom);
         Err(format!("{excess} transforms dropped; allowed: {MAX_TRANSFORMS} on one topic"))
     }
 

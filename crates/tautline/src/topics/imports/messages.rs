@@ -71,7 +71,7 @@ impl Imports {
         let expires = lifespan.map(|it| now + it.saturating_sub(message.age));
         let Received { payload, encoded, .. } = message;
         let (checker, arrived) = (remote.checked.checker(), now);
-        let is_decoded = remote.encoded || translator.is_some();
+        let is_decoded = remote.uses_codec();
         let message = Incoming {
             key,
             topic,
@@ -99,7 +99,7 @@ impl Imports {
         let is_same =
             self.catalog.get(message.key).is_some_and(|it| it.topic.name == message.topic);
         if is_same
-            && self.publications.is_fed_by(&self.catalog, message.key)
+            && self.publications.was_fed_by(&self.catalog, message.key)
             && message.expires.is_none_or(|at| now <= at)
         {
             self.publish_message(cx, message);

@@ -17,11 +17,13 @@ mod watchdogs;
 use super::context::Context;
 use super::definitions;
 use super::key::ChannelKey;
+use super::message::Change;
 use super::peers::REOFFER_GRACE;
 use super::rights::OverRate;
 use super::translation::Translation;
 use super::unchecked::Unchecked;
 use super::waiting::Act;
+use crate::codec::job::Job;
 use crate::config::{Config, WatchdogConfig};
 use crate::limits::{HISTORY_DEPTH, MIN_LEASE};
 use crate::notices::plain;
@@ -148,7 +150,7 @@ impl Imports {
         let local_name = accepted.as_deref().ok();
         let (kept, held, not_held) =
             self.catalog.counters_of_earlier(key, &offered.name, local_name);
-        self.replace_earlier(cx, key, &offered.name, local_name);
+        self.replace_earlier(cx, key, &offered, local_name);
         let name = match accepted {
             Ok(name) => name,
             Err(denied) => {
@@ -193,6 +195,7 @@ impl Imports {
             offered_name: offered.name,
             checked,
             encoded: false,
+            is_withdrawn: false,
             over_rate,
             stale_since: None,
             kept,
@@ -210,10 +213,10 @@ impl Imports {
         &mut self,
         cx: &mut Context<'_>,
         key: ChannelKey,
-        offered_name: &str,
+        offered: &OfferedTopic,
         local_name: Option<&str>,
     ) {
-        let named = self.catalog.offered_as(key.peer, offered_name).filter(|other| *other != key);
+        let named = self.catalog.offered_as(key.peer, &offered.name).filter(|other| *other != key);
         for old in iter::once(key).chain(named).collect::<Vec<_>>() {
             let name = self.catalog.get(old).map(|r| r.topic.name.clone());
             if name.as_deref() != local_name {
@@ -222,7 +225,9 @@ impl Imports {
                 }
                 continue;
             }
-            if old == key {
+            // Messages of one that was withdrawn are in the codec.
+            let is_due = |it: &RemoteTopic| it.is_withdrawn && it.offered_type == offered.type_name;
+            if old == key || self.catalog.get(old).is_some_and(is_due) {
                 continue;
             }
             // The publication continues, fed from the new number.
@@ -252,7 +257,24 @@ impl Imports {
         true
     }
 
-    pub(super) fn on_withdrawn(&mut self, cx: &mut Context<'_>, key: ChannelKey) {
+    /// A peer withdraws its topic: after the messages that pass through the codec.
+    pub(super) fn withdrawn_by_peer(&mut self, cx: &mut Context<'_>, key: ChannelKey) {
+        let Some(remote) = self.catalog.get_mut(key) else { return };
+        remote.is_withdrawn = true;
+        match remote.uses_codec() {
+            true => cx.codec(Job::Change(Change::PeersWithdrawal(key))),
+            false => self.withdrawn(cx, key),
+        }
+    }
+
+    /// The messages of a topic have passed the codec; the peer may have advertised it again.
+    pub(super) fn withdrawn_if_due(&mut self, cx: &mut Context<'_>, key: ChannelKey) {
+        if self.catalog.get(key).is_some_and(|it| it.is_withdrawn) {
+            self.withdrawn(cx, key);
+        }
+    }
+
+    pub(super) fn withdrawn(&mut self, cx: &mut Context<'_>, key: ChannelKey) {
         let Some(gone) = self.catalog.remove(key) else { return };
         let name = gone.topic.name;
         if let Some(publication) = self.publications.get_mut(&name) {

@@ -117,8 +117,12 @@ impl Publications {
 
     /// Whether a topic of a peer is published.
     pub(super) fn is_fed_by(&self, catalog: &Catalog, key: ChannelKey) -> bool {
-        let usable = |r: &&RemoteTopic| r.stale_since.is_none() && r.translation.is_known();
-        let remote = catalog.get(key).filter(usable);
+        catalog.get(key).is_some_and(|it| it.stale_since.is_none()) && self.was_fed_by(catalog, key)
+    }
+
+    /// The same, perhaps in the last session of the peer, which may have closed.
+    pub(super) fn was_fed_by(&self, catalog: &Catalog, key: ChannelKey) -> bool {
+        let remote = catalog.get(key).filter(|it| it.translation.is_known());
         let publication = remote.and_then(|r| self.get(&r.topic.name));
         publication.is_some_and(|p| p.from.contains(&key))
     }

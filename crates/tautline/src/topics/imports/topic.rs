@@ -31,6 +31,8 @@ pub(crate) struct RemoteTopic {
     pub(super) checked: Checked,
     /// Whether a message came compressed: then all pass through the codec, to stay in order.
     pub(crate) encoded: bool,
+    /// Whether the peer has withdrawn it. Messages may still be in the codec.
+    pub(super) is_withdrawn: bool,
     /// Messages dropped above the rate, in this session of the peer.
     pub(crate) over_rate: OverRate,
     /// Time since which the peer has a new session without advertising the topic again. Its number
@@ -50,6 +52,11 @@ impl RemoteTopic {
         self.translation.is_known() && !self.awaits_local_form
     }
 
+    /// Whether its messages pass through the codec.
+    pub(super) fn uses_codec(&self) -> bool {
+        self.encoded || self.translation.translator().is_some()
+    }
+
     /// Whether the topic may be published here. Its local type is certain only after translation.
     pub(super) fn may_be_published(&self, rights: &Rights) -> bool {
         let Topic { type_name: name, type_hash: hash, .. } = &self.topic;
@@ -65,8 +72,7 @@ impl RemoteTopic {
         peer: PeerId,
         message: &Received,
     ) -> bool {
-        let is_for_codec =
-            message.encoded || self.encoded || self.translation.translator().is_some();
+        let is_for_codec = message.encoded || self.uses_codec();
         let Some(checker) = self.checked.checker.as_ref().filter(|_| !is_for_codec) else {
             return true;
         };

@@ -13,7 +13,7 @@ use crate::topics::waiting::Waiting;
 use crate::treatment::services::{
     SERVICE_TIMEOUT, ServiceRule, ServiceTreatment, service_treatment,
 };
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use tautline_gateway::types::check::ServiceChecker;
 use tautline_gateway::{CallId, Command, Outcome, Service};
@@ -50,6 +50,8 @@ pub(crate) struct LocalServices {
     rules: Arc<[ServiceRule]>,
     /// By local name.
     services: BTreeMap<String, LocalService>,
+    /// Those that are no longer served, until their callers have the last responses.
+    departures: BTreeSet<String>,
     /// The services, by the channel on which a peer calls them.
     callers: BTreeMap<ChannelKey, String>,
     serving: BTreeMap<CallId, Serving>,
@@ -63,6 +65,7 @@ impl LocalServices {
         Self {
             rules,
             services: BTreeMap::new(),
+            departures: BTreeSet::new(),
             callers: BTreeMap::new(),
             serving: BTreeMap::new(),
             next_call: 0,
@@ -137,6 +140,7 @@ impl LocalServices {
         let Some(treatment) = self.treatment_of(cx, &service) else { return };
         let name = service.name.clone();
         let known = self.services.remove(&name);
+        self.departures.remove(&name);
         let mut local = LocalService {
             checker: ServiceChecker::of_own(&service),
             service,
@@ -182,21 +186,42 @@ impl LocalServices {
         }
     }
 
-    pub(crate) fn on_withdrawn(&mut self, cx: &mut Context<'_>, name: &str) {
-        let Some(gone) = self.services.remove(name) else { return };
-        for (peer, channel) in gone.answers {
-            cx.endpoint.peer_mut(peer).withdraw(cx.now, channel);
+    /// A service is no longer served; it is withdrawn once its callers have the last responses.
+    pub(crate) fn withdrawn(&mut self, cx: &mut Context<'_>, name: &str) {
+        if self.services.contains_key(name) {
+            self.departures.insert(name.to_owned());
         }
         // The gateway still answers the calls under way; their responses are discarded.
         self.serving.retain(|_, serving| serving.service != name);
+        self.end_departures(cx);
+    }
+
+    pub(in crate::topics) fn end_departures(&mut self, cx: &mut Context<'_>) {
+        for name in self.departures.iter().cloned().collect::<Vec<_>>() {
+            let answers = self.services.get(&name).map(|it| &it.answers);
+            let mut answers = answers.into_iter().flatten();
+            if answers.any(|(peer, channel)| cx.is_unsettled(*peer, *channel)) {
+                continue;
+            }
+            self.departures.remove(&name);
+            let gone = self.services.remove(&name).map(|it| it.answers);
+            for (peer, channel) in gone.into_iter().flatten() {
+                cx.endpoint.peer_mut(peer).withdraw(cx.now, channel);
+            }
+        }
+    }
+
+    /// Returns a service that is served.
+    fn served(&self, name: &str) -> Option<&LocalService> {
+        self.services.get(name).filter(|_| !self.departures.contains(name))
     }
 
     pub(super) fn type_of(&self, name: &str) -> Option<&str> {
-        self.services.get(name).map(|it| it.service.type_name.as_str())
+        self.served(name).map(|it| it.service.type_name.as_str())
     }
 
     pub(super) fn calls_offered(&mut self, cx: &mut Context<'_>, key: ChannelKey, name: &str) {
-        let local = self.services.get(name);
+        let local = self.served(name);
         let is_served = local.is_some();
         let is_offered = local.is_some_and(|it| it.answers.contains_key(&key.peer));
         cx.waiting.remove(&key);
@@ -228,7 +253,7 @@ impl LocalServices {
         let now = cx.now;
         self.next_call += 1;
         let call = self.next_call;
-        let Some(local) = self.services.get(&service) else { return };
+        let Some(local) = self.served(&service) else { return };
         let patience = local.treatment.timeout;
         let full = self.is_full(peer, &service);
         let serving = Serving { service: service.clone(), peer, theirs, due: now + patience };

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use std::time::{Duration, Instant};
 use tautline_gateway::ros2::Range;
 use tautline_gateway::{Qos, Service};
-use tautline_testkit::ros::ros2::{keys_below, string_topic};
+use tautline_testkit::ros::ros2::{runs_in_own_network, string_topic};
 use tautline_testkit::ros::{Agent, wait_for};
 
 const TOPIC: &str = "/topic";
@@ -42,8 +42,8 @@ fn wait_for_counts(agents: &mut [Agent], subscriptions: u32, publishers: u32, re
 }
 
 #[test]
-fn nodes_notice_when_our_endpoints_are_removed() {
-    if !keys_below() {
+fn nodes_see_our_endpoints_go_and_all_at_once_when_the_gateway_stops() {
+    if !runs_in_own_network() {
         return;
     }
     let gateway = join(0, Range::Machine, "departing");

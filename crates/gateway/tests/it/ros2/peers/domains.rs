@@ -10,7 +10,7 @@ use std::io::Read;
 use std::process::{Child, Command as Process, Stdio};
 use tautline_gateway::ros2::Range;
 use tautline_gateway::{Event, Qos};
-use tautline_testkit::ros::ros2::{keys_below, string_topic};
+use tautline_testkit::ros::ros2::{runs_in_own_network, string_topic};
 use tautline_testkit::ros::{Agent, Watched, wait_for};
 
 /// How many messages go each way before it is asked who got none of them.
@@ -28,8 +28,8 @@ fn reported_offers(agent: &Agent, name: &str) -> usize {
 }
 
 #[test]
-fn domains_of_one_machine_are_separate() {
-    if !keys_below() {
+fn each_domain_of_a_machine_sees_its_own() {
+    if !runs_in_own_network() {
         return;
     }
     let mut sides: Vec<_> = [(0, Peer::Kilted, 0), (7, Peer::Jazzy, OTHER)]
@@ -69,8 +69,8 @@ fn domains_of_one_machine_are_separate() {
 }
 
 #[test]
-fn two_gateways_in_a_domain_do_not_carry_topics_of_each_other() {
-    if played_role() || !keys_below() {
+fn two_gateways_in_a_domain_carry_the_nodes_topics_and_not_each_others() {
+    if played() || !runs_in_own_network() {
         return;
     }
     let gateway = join(0, Range::Machine, "this");
@@ -192,7 +192,7 @@ fn run(program: &mut Process) -> String {
 
 #[test]
 fn topics_of_another_machine_in_the_domain_are_not_carried() {
-    if played_role() || !keys_below() {
+    if played() || !runs_in_own_network() {
         return;
     }
     let machine = Machine::start();

@@ -12,7 +12,7 @@ use tautline_gateway::rejections::{Reason, Rejected};
 use tautline_gateway::ros2::Range;
 use tautline_gateway::ros2::graph::TOPIC as GRAPH;
 use tautline_gateway::{Event, Qos};
-use tautline_testkit::ros::ros2::{keys_below, string_topic};
+use tautline_testkit::ros::ros2::{runs_in_own_network, string_topic};
 use tautline_testkit::ros::{Watched, wait_for};
 
 const DDS_STRING: &str = "std_msgs::msg::dds_::String_";
@@ -36,7 +36,7 @@ fn usage() -> (u64, f64) {
 
 #[test]
 fn ten_thousand_endpoints_are_tracked_and_the_excess_is_reported() {
-    if !keys_below() {
+    if !runs_in_own_network() {
         return;
     }
     let gateway = join(0, Range::Machine, "many");
@@ -95,8 +95,8 @@ fn truncated_messages(size: usize) -> impl Iterator<Item = Vec<u8>> {
 }
 
 #[test]
-fn invalid_and_truncated_samples_are_counted_and_dropped() {
-    if played_role() || !keys_below() {
+fn samples_that_are_not_cdr_are_counted_and_cut_ones_harm_nobody() {
+    if played() || !runs_in_own_network() {
         return;
     }
     let gateway = join(0, Range::Machine, "odd");
@@ -159,8 +159,8 @@ fn invalid_and_truncated_samples_are_counted_and_dropped() {
 }
 
 #[test]
-fn invalid_ros_types_are_not_offered() {
-    if !keys_below() {
+fn types_that_ros_cannot_have_are_not_offered_and_unknown_ones_are_without_hash() {
+    if !runs_in_own_network() {
         return;
     }
     let gateway = join(0, Range::Machine, "types");
@@ -178,8 +178,8 @@ fn invalid_ros_types_are_not_offered() {
 }
 
 #[test]
-fn a_graph_with_humble_guids_gets_humble_guids() {
-    if !keys_below() {
+fn a_graph_with_guids_as_humble_has_them_is_answered_so() {
+    if !runs_in_own_network() {
         return;
     }
     let gateway = join(0, Range::Machine, "old");

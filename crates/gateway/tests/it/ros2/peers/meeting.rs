@@ -5,7 +5,7 @@ use super::{Peer, Reach, STRING, SizedTexts, join, message, sizes_read, until_go
 use serde_json::json;
 use tautline_gateway::Qos;
 use tautline_gateway::ros2::Range;
-use tautline_testkit::ros::ros2::{STRING_HASH, keys_below, string_topic};
+use tautline_testkit::ros::ros2::{STRING_HASH, runs_in_own_network, string_topic};
 use tautline_testkit::ros::{Agent, Watched, wait_for};
 
 /// Sent until both ends have matched; no other message has this size.
@@ -25,8 +25,8 @@ const QOS: Qos = Qos {
 };
 const BEST_EFFORT: Qos = Qos { reliable: false, ..QOS };
 
-fn check_discovery(peer: Peer, reach: Reach) {
-    if !keys_below() {
+fn meets(peer: Peer, reach: Reach) {
+    if !runs_in_own_network() {
         return;
     }
     let range = if reach == Reach::Network { Range::Machine } else { Range::Loopback };

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use tautline_gateway::Qos;
 use tautline_gateway::ros2::Range;
 use tautline_testkit::ros::Agent;
-use tautline_testkit::ros::ros2::{keys_below, string_topic};
+use tautline_testkit::ros::ros2::{runs_in_own_network, string_topic};
 
 const ROUNDS: usize = 50;
 
@@ -54,7 +54,7 @@ fn print_median(what: &str, mut all: Vec<Duration>) {
 #[test]
 #[ignore = "a measurement of some minutes"]
 fn meeting_times() {
-    if !keys_below() {
+    if !runs_in_own_network() {
         return;
     }
     for peer in Peer::ALL {

@@ -1,18 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Checks of the kernel features that the emulator needs and the command `air` does not show, on the
-//! kernel of this machine: the emulator itself runs small scenarios.
+//! Cases that the command `air` does not show, inside an enclosure: the emulator itself runs small
+//! scenarios.
 
-use super::kernel::Plumbing;
-use super::station::{Air, sleep_until};
-use crate::rig::namespace::enter;
-use crate::rig::processes::{POLL_PERIOD, wait_for};
-use crate::rig::staging::address;
-use crate::scenario::{self, Scenario};
 use anyhow::{Context, Result, bail, ensure};
 use rustix::net::sockopt::set_socket_send_buffer_size;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, TcpListener, TcpStream, UdpSocket};
 use std::time::{Duration, Instant};
+use tautline_lab::air::{Air, Plumbing, sleep_until};
+use tautline_lab::rig::namespace::enter;
+use tautline_lab::rig::processes::{POLL_PERIOD, wait_for};
+use tautline_lab::rig::staging::address;
+use tautline_lab::scenario::{self, Scenario};
 
 /// Time within which an expected packet must arrive.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -24,36 +23,6 @@ const PAYLOAD: [u8; 1400] = [0; 1400];
 const STREAM_BYTES: u32 = 1_000_000;
 /// Payload of a TCP segment in a packet of the radio's MTU, without options.
 const SEGMENT_BYTES: u64 = 1460;
-
-/// `tautline-lab air-check CASE`.
-#[derive(clap::Args)]
-pub struct Arguments {
-    case: Case,
-}
-
-#[derive(Debug, Clone, Copy, clap::ValueEnum)]
-enum Case {
-    /// A held packet stays charged to its socket.
-    BackPressure,
-    /// Frames that the medium loses do not arrive; a broadcast arrives where the medium delivers it.
-    Verdicts,
-    /// A megabyte by TCP, in frames of one packet.
-    Tcp,
-    /// Too many simultaneous frames are counted, and do not stop the emulator.
-    Overrun,
-}
-
-impl Arguments {
-    /// Runs one case; an error names the deviation.
-    pub fn run(&self) -> Result<()> {
-        match self.case {
-            Case::BackPressure => back_pressure(),
-            Case::Verdicts => verdicts(),
-            Case::Tcp => tcp(),
-            Case::Overrun => overrun(),
-        }
-    }
-}
 
 /// Returns a scenario with the stations `s1`, `s2` and so on, on one pipe.
 fn one_pipe(stations: usize, pipe: &str, rest: &str) -> Result<Scenario> {
@@ -104,7 +73,8 @@ fn expect(socket: &UdpSocket, text: &str) -> Result<()> {
     Ok(())
 }
 
-fn back_pressure() -> Result<()> {
+/// A held packet stays charged to its socket.
+pub fn back_pressure() -> Result<()> {
     // A full packet takes more than a second.
     let air = start(&one_pipe(2, "rate: 8kbps", "")?)?;
     let (sender, receiver) = (udp(0)?, udp(1)?);
@@ -139,7 +109,8 @@ fn fill(socket: &UdpSocket, to: (Ipv4Addr, u16)) -> Result<u32> {
     bail!("a socket is never full: no back-pressure");
 }
 
-fn verdicts() -> Result<()> {
+/// Frames that the medium loses do not arrive; a broadcast arrives where the medium delivers it.
+pub fn verdicts() -> Result<()> {
     let cut = "events: [ { at: 3s, for: 50s, outage: [s1, s3] } ]\n";
     let air = start(&one_pipe(4, "rate: 6Mbps", cut)?)?;
     let sockets = (0..4).map(udp).collect::<Result<Vec<_>>>()?;
@@ -162,7 +133,8 @@ fn verdicts() -> Result<()> {
     Ok(())
 }
 
-fn tcp() -> Result<()> {
+/// A megabyte by TCP, in frames of one packet.
+pub fn tcp() -> Result<()> {
     let air = start(&one_pipe(2, "rate: 6Mbps", "")?)?;
     let sent: Vec<u8> = (0..STREAM_BYTES).map(|place| (place * 7 / 5) as u8).collect();
     let to = (address(0, 1), PORT);
@@ -187,7 +159,8 @@ fn tcp() -> Result<()> {
     Ok(())
 }
 
-fn overrun() -> Result<()> {
+/// Too many simultaneous frames are counted, and do not stop the emulator.
+pub fn overrun() -> Result<()> {
     let scenario = one_pipe(2, "rate: 1Gbps, queue: 10MB", "")?;
     let plumbing = Plumbing::new(&scenario)?;
     let (sender, receiver) = (udp(0)?, udp(1)?);

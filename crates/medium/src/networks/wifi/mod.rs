@@ -13,6 +13,7 @@ use crate::config::{Access, Interference, Loss, RateControl, Trial, WifiConfig};
 use crate::frame::{Frame, Outcome, Output, RadioStats};
 use crate::ids::{Nanos, NetworkId, RadioId, StationId};
 use crate::loss::Losses;
+use crate::network::{Facts, Network};
 use crate::phy::{ACK_BYTES, MAC_BYTES};
 use crate::rate::RateChoice;
 use crate::scene::Scene;
@@ -21,6 +22,7 @@ use access::{ChannelAccess, category_of};
 use fastrand::Rng;
 use signals::{Heard, Kind, Powers, Transmission, disturb};
 use std::collections::{BTreeMap, VecDeque};
+use std::ops::RangeInclusive;
 
 /// A receiver that is not on this network: no radio has this number.
 const UNKNOWN: usize = usize::MAX;
@@ -125,73 +127,6 @@ impl<P: Clone> Wifi<P> {
         }
     }
 
-    /// Adds a radio; returns its number, which counts from 0.
-    pub fn add(&mut self, id: RadioId, station: StationId, queue_packets: usize) -> usize {
-        self.stations.push(station);
-        for transmission in &mut self.on_air {
-            // The new radio cannot receive transmissions that have already started.
-            transmission.heard.push(Heard { power: 0.0, disturbance: 0.0, sensed: false });
-        }
-        self.radios.push(Radio {
-            id,
-            access: ChannelAccess::new(self.config.phy, self.config.access),
-            queue_packets,
-            rates: BTreeMap::new(),
-            attempt: None,
-            stats: RadioStats::default(),
-        });
-        self.radios.len() - 1
-    }
-
-    pub fn interfere(&mut self, now: Nanos, what: Interference) {
-        // Bursts or pauses of length zero would stop virtual time.
-        let what = Interference { burst: what.burst.max(1), ..what };
-        let mut noise = Noise { what, next: None };
-        noise.schedule(now.max(noise.what.from), &mut self.random);
-        self.noises.push(noise);
-        self.plan();
-    }
-
-    pub fn set_loss(&mut self, loss: Loss) {
-        self.losses = Losses::new(loss);
-    }
-
-    pub fn set_rate(&mut self, rate: RateControl) {
-        self.config.rate = rate;
-        for radio in &mut self.radios {
-            radio.rates.clear();
-        }
-    }
-
-    pub fn stats(&self, radio: usize) -> RadioStats {
-        let radio = &self.radios[radio];
-        RadioStats { waiting: radio.access.waiting() as u64, ..radio.stats.clone() }
-    }
-
-    /// Returns the time during which anything was on the air.
-    pub fn busy(&self, now: Nanos) -> Nanos {
-        let current = if self.on_air.is_empty() { 0 } else { now - self.busy_since };
-        self.busy + current
-    }
-
-    /// Returns the time at which [`Wifi::step`] is due.
-    pub fn next(&self) -> Option<Nanos> {
-        self.next
-    }
-
-    /// Adds a frame to a radio's queue; returns it if the queue is full.
-    pub fn send(&mut self, now: Nanos, radio: usize, frame: Frame<P>) -> Result<(), Frame<P>> {
-        let point = self.access_point().filter(|point| *point != radio);
-        let to = match (point, frame.to) {
-            (Some(point), _) => Some(point),
-            (None, to) => to.map(|to| self.number(to)),
-        };
-        let waiting = Waiting { frame, to, origin: radio, delivered: false };
-        self.enqueue(now, radio, waiting).map_err(|waiting| waiting.frame)?;
-        self.plan();
-        Ok(())
-    }
-
     fn access_point(&self) -> Option<usize> {
         let point = self.config.access_point?;
         self.stations.iter().position(|station| *station == point)
@@ -223,28 +158,6 @@ impl<P: Clone> Wifi<P> {
         let starts = self.radios.iter().filter_map(|radio| radio.access.next());
         let starts = starts.map(|start| start.at);
         self.next = ends.chain(acks).chain(timeouts).chain(noises).chain(starts).min();
-    }
-
-    /// Processes all events at `now`, which is [`Wifi::next`].
-    pub fn step(&mut self, now: Nanos, scene: &Scene, outputs: &mut VecDeque<Output<P>>) {
-        self.powers.refresh(&self.config, scene, self.stations.len());
-        while let Some(index) = self.on_air.iter().position(|t| t.end <= now) {
-            let over = self.on_air.swap_remove(index);
-            self.end(now, &over, outputs);
-            self.spare.push(over.heard);
-        }
-        while let Some(index) = self.timeouts.iter().position(|timeout| timeout.at <= now) {
-            let AckTimeout { radio, .. } = self.timeouts.swap_remove(index);
-            self.attempt_failed(now, radio, outputs);
-        }
-        let first_new = self.on_air.len();
-        self.start_acks(now, scene);
-        self.start_noises(now, scene);
-        self.start_data_frames(now, scene);
-        for index in first_new..self.on_air.len() {
-            self.sense_start(now, index);
-        }
-        self.plan();
     }
 
     fn start_acks(&mut self, now: Nanos, scene: &Scene) {
@@ -570,6 +483,111 @@ impl<P: Clone> Wifi<P> {
             let (radio, payload) = (self.radios[radio].id, waiting.frame.payload);
             outputs.push_back(Output::Sent { at, radio, outcome, attempts, payload });
         }
+    }
+}
+
+impl<P: Clone> Network<P> for Wifi<P> {
+    /// Adds a radio; returns its number, which counts from 0.
+    fn add(&mut self, id: RadioId, station: StationId, queue_packets: usize) -> usize {
+        self.stations.push(station);
+        for transmission in &mut self.on_air {
+            // It cannot receive transmissions that started before.
+            transmission.heard.push(Heard { power: 0.0, disturbance: 0.0, sensed: false });
+        }
+        self.radios.push(Radio {
+            id,
+            access: ChannelAccess::new(self.config.phy, self.config.access),
+            queue_packets,
+            rates: BTreeMap::new(),
+            attempt: None,
+            stats: RadioStats::default(),
+        });
+        self.radios.len() - 1
+    }
+
+    fn interfere(&mut self, now: Nanos, what: Interference) {
+        // Bursts without length or pause would stop virtual time.
+        let what = Interference { burst: what.burst.max(1), ..what };
+        let mut noise = Noise { what, next: None };
+        noise.schedule(now.max(noise.what.from), &mut self.random);
+        self.noises.push(noise);
+        self.plan();
+    }
+
+    fn set_loss(&mut self, loss: Loss) {
+        self.losses = Losses::new(loss);
+    }
+
+    fn set_rate(&mut self, _now: Nanos, rate_bps: u64) {
+        self.config.rate = RateControl::Fixed(rate_bps);
+        for radio in &mut self.radios {
+            radio.rates.clear();
+        }
+    }
+
+    fn stats(&self, radio: usize) -> RadioStats {
+        let radio = &self.radios[radio];
+        RadioStats { waiting: radio.access.waiting() as u64, ..radio.stats.clone() }
+    }
+
+    /// Returns the time during which anything was on the air.
+    fn busy(&self, now: Nanos) -> Nanos {
+        let current = if self.on_air.is_empty() { 0 } else { now - self.busy_since };
+        self.busy + current
+    }
+
+    /// Returns the time at which [`Network::step`] is due.
+    fn next(&self) -> Option<Nanos> {
+        self.next
+    }
+
+    /// Adds a frame to a radio's queue; returns it if the queue is full.
+    fn send(&mut self, now: Nanos, radio: usize, frame: Frame<P>) -> Result<(), Frame<P>> {
+        let point = self.access_point().filter(|point| *point != radio);
+        let to = match (point, frame.to) {
+            (Some(point), _) => Some(point),
+            (None, to) => to.map(|to| self.number(to)),
+        };
+        let waiting = Waiting { frame, to, origin: radio, delivered: false };
+        self.enqueue(now, radio, waiting).map_err(|waiting| waiting.frame)?;
+        self.plan();
+        Ok(())
+    }
+
+    /// Processes everything that is due at `now`, which is [`Network::next`].
+    fn step(&mut self, now: Nanos, scene: &Scene, outputs: &mut VecDeque<Output<P>>) {
+        self.powers.refresh(&self.config, scene, self.stations.len());
+        while let Some(index) = self.on_air.iter().position(|t| t.end <= now) {
+            let over = self.on_air.swap_remove(index);
+            self.end(now, &over, outputs);
+            self.spare.push(over.heard);
+        }
+        while let Some(index) = self.timeouts.iter().position(|timeout| timeout.at <= now) {
+            let AckTimeout { radio, .. } = self.timeouts.swap_remove(index);
+            self.attempt_failed(now, radio, outputs);
+        }
+        let first_new = self.on_air.len();
+        self.start_acks(now, scene);
+        self.start_noises(now, scene);
+        self.start_data_frames(now, scene);
+        for index in first_new..self.on_air.len() {
+            self.sense_start(now, index);
+        }
+        self.plan();
+    }
+}
+
+impl Facts for WifiConfig {
+    fn bps(&self) -> RangeInclusive<u64> {
+        match (self.rate, self.phy.rates()) {
+            (RateControl::Fixed(bps), _) => bps..=bps,
+            (RateControl::Adaptive, [lowest, .., highest]) => lowest.bps..=highest.bps,
+            (RateControl::Adaptive, _) => 0..=0,
+        }
+    }
+
+    fn one_way_bps(&self, bps: u64) -> u64 {
+        if self.access_point.is_some() { bps / 4 } else { bps / 2 }
     }
 }
 

@@ -6,11 +6,13 @@ use crate::config::{Aqm, Loss, PipeConfig};
 use crate::frame::{Frame, Outcome, Output, RadioStats};
 use crate::ids::{Nanos, NetworkId, RadioId, StationId};
 use crate::loss::Losses;
+use crate::network::{Facts, Network};
 use crate::scene::Scene;
 use crate::trace::OPPORTUNITY_BYTES;
 use fastrand::Rng;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, VecDeque};
+use std::ops::RangeInclusive;
 
 const SECOND: u128 = 1_000_000_000;
 
@@ -107,36 +109,6 @@ impl<P: Clone> Pipe<P> {
         }
     }
 
-    pub fn add(&mut self, id: RadioId, station: StationId) -> usize {
-        self.radios.push(Radio { id, station, queued_bytes: 0, stats: RadioStats::default() });
-        if !self.config.half_duplex || self.servers.is_empty() {
-            self.servers.push(Server {
-                queue: VecDeque::new(),
-                full_at: 0,
-                departs: None,
-                opportunity: 0,
-                sent_of_first: 0,
-                manager: Manager::default(),
-            });
-        }
-        self.radios.len() - 1
-    }
-
-    pub fn set_loss(&mut self, loss: Loss) {
-        self.losses = Losses::new(loss);
-    }
-
-    /// Changes the rate; a trace continues.
-    pub fn set_rate(&mut self, now: Nanos, rate_bps: u64) {
-        if self.config.trace.is_some() {
-            return;
-        }
-        let old = std::mem::replace(&mut self.config.rate_bps, rate_bps);
-        for server in 0..self.servers.len() {
-            self.rescale(now, server, old.max(1), rate_bps.max(1));
-        }
-    }
-
     /// Keeps the progress of the first frame when the rate changes.
     fn rescale(&mut self, now: Nanos, server: usize, old: u64, new: u64) {
         let then = |at: Nanos| {
@@ -154,22 +126,6 @@ impl<P: Clone> Pipe<P> {
         };
     }
 
-    pub fn stats(&self, radio: usize) -> RadioStats {
-        let queued = self.servers.iter().flat_map(|server| &server.queue);
-        let waiting = queued.filter(|queued| queued.from == radio).count() as u64;
-        RadioStats { waiting, ..self.radios[radio].stats.clone() }
-    }
-
-    /// Returns how long the rate was in use, summed over all radios.
-    pub fn busy(&self) -> Nanos {
-        self.busy
-    }
-
-    pub fn next(&self) -> Option<Nanos> {
-        let departures = self.servers.iter().filter_map(|server| server.departs);
-        departures.chain(self.in_flight.peek().map(|Reverse(first)| first.at)).min()
-    }
-
     fn wire_bytes(&self, frame: &Frame<P>) -> u64 {
         u64::from(frame.bytes) + u64::from(self.config.overhead_bytes)
     }
@@ -181,29 +137,8 @@ impl<P: Clone> Pipe<P> {
         Nanos::try_from(time).unwrap_or(Nanos::MAX)
     }
 
-    pub fn send(&mut self, now: Nanos, radio: usize, frame: Frame<P>) -> Result<(), Frame<P>> {
-        let bytes = self.wire_bytes(&frame);
-        let sender = &mut self.radios[radio];
-        if sender.queued_bytes + bytes > self.config.queue_bytes && sender.queued_bytes > 0 {
-            sender.stats.queue_drops += 1;
-            return Err(frame);
-        }
-        sender.queued_bytes += bytes;
-        let server = if self.config.half_duplex { 0 } else { radio };
-        self.servers[server].queue.push_back(Queued {
-            from: radio,
-            since: now,
-            marked: None,
-            frame,
-        });
-        if self.servers[server].queue.len() == 1 {
-            // The frame did not wait, so nothing is dropped.
-            self.schedule(now, server, &mut VecDeque::new());
-        }
-        Ok(())
-    }
-
-    /// Applies active queue management to the frames that reach the head of the queue.
+    /// Marks or drops what active queue management selects among the frames that come to the head of the
+    /// queue.
     fn manage(&mut self, now: Nanos, server: usize, outputs: &mut VecDeque<Output<P>>) {
         while let Some(first) = self.servers[server].queue.front() {
             if self.config.aqm == Aqm::None || first.marked.is_some() {
@@ -254,27 +189,7 @@ impl<P: Clone> Pipe<P> {
         server.departs = Some(server.full_at.saturating_add(needed).saturating_sub(burst).max(now));
     }
 
-    /// Processes all events at `now`, which is [`Pipe::next`].
-    pub fn step(&mut self, now: Nanos, scene: &Scene, outputs: &mut VecDeque<Output<P>>) {
-        for server in 0..self.servers.len() {
-            if self.servers[server].departs.is_some_and(|at| at <= now) {
-                match self.config.trace {
-                    Some(_) => self.use_opportunity(now, server, scene, outputs),
-                    None => self.depart(now, server, scene, outputs),
-                }
-            }
-        }
-        while let Some(Reverse(first)) = self.in_flight.peek() {
-            if first.at > now {
-                break;
-            }
-            if let Some(Reverse(arrived)) = self.in_flight.pop() {
-                self.arrive(arrived, outputs);
-            }
-        }
-    }
-
-    /// Sends the bytes of one opportunity of the trace: several short frames, or a part of a frame.
+    /// Sends what one opportunity of the trace can carry: several short frames, or a part of one.
     fn use_opportunity(
         &mut self,
         now: Nanos,
@@ -375,5 +290,109 @@ impl<P: Clone> Pipe<P> {
         to.stats.received_bytes += u64::from(frame.bytes);
         let (to, payload) = (to.id, frame.payload);
         outputs.push_back(Output::Delivered { at, from, to, marked, payload });
+    }
+}
+
+impl<P: Clone> Network<P> for Pipe<P> {
+    fn add(&mut self, id: RadioId, station: StationId, _queue_packets: usize) -> usize {
+        self.radios.push(Radio { id, station, queued_bytes: 0, stats: RadioStats::default() });
+        if !self.config.half_duplex || self.servers.is_empty() {
+            self.servers.push(Server {
+                queue: VecDeque::new(),
+                full_at: 0,
+                departs: None,
+                opportunity: 0,
+                sent_of_first: 0,
+                manager: Manager::default(),
+            });
+        }
+        self.radios.len() - 1
+    }
+
+    fn set_loss(&mut self, loss: Loss) {
+        self.losses = Losses::new(loss);
+    }
+
+    /// Changes the rate; a trace continues.
+    fn set_rate(&mut self, now: Nanos, rate_bps: u64) {
+        if self.config.trace.is_some() {
+            return;
+        }
+        let old = std::mem::replace(&mut self.config.rate_bps, rate_bps);
+        for server in 0..self.servers.len() {
+            self.rescale(now, server, old.max(1), rate_bps.max(1));
+        }
+    }
+
+    fn stats(&self, radio: usize) -> RadioStats {
+        let queued = self.servers.iter().flat_map(|server| &server.queue);
+        let waiting = queued.filter(|queued| queued.from == radio).count() as u64;
+        RadioStats { waiting, ..self.radios[radio].stats.clone() }
+    }
+
+    /// Returns the time that the rate was in use, summed over all radios.
+    fn busy(&self, _now: Nanos) -> Nanos {
+        self.busy
+    }
+
+    fn next(&self) -> Option<Nanos> {
+        let departures = self.servers.iter().filter_map(|server| server.departs);
+        departures.chain(self.in_flight.peek().map(|Reverse(first)| first.at)).min()
+    }
+
+    fn send(&mut self, now: Nanos, radio: usize, frame: Frame<P>) -> Result<(), Frame<P>> {
+        let bytes = self.wire_bytes(&frame);
+        let sender = &mut self.radios[radio];
+        if sender.queued_bytes + bytes > self.config.queue_bytes && sender.queued_bytes > 0 {
+            sender.stats.queue_drops += 1;
+            return Err(frame);
+        }
+        sender.queued_bytes += bytes;
+        let server = if self.config.half_duplex { 0 } else { radio };
+        self.servers[server].queue.push_back(Queued {
+            from: radio,
+            since: now,
+            marked: None,
+            frame,
+        });
+        if self.servers[server].queue.len() == 1 {
+            // It did not wait, so that nothing is dropped.
+            self.schedule(now, server, &mut VecDeque::new());
+        }
+        Ok(())
+    }
+
+    /// Processes everything that is due at `now`, which is [`Network::next`].
+    fn step(&mut self, now: Nanos, scene: &Scene, outputs: &mut VecDeque<Output<P>>) {
+        for server in 0..self.servers.len() {
+            if self.servers[server].departs.is_some_and(|at| at <= now) {
+                match self.config.trace {
+                    Some(_) => self.use_opportunity(now, server, scene, outputs),
+                    None => self.depart(now, server, scene, outputs),
+                }
+            }
+        }
+        while let Some(Reverse(first)) = self.in_flight.peek() {
+            if first.at > now {
+                break;
+            }
+            if let Some(Reverse(arrived)) = self.in_flight.pop() {
+                self.arrive(arrived, outputs);
+            }
+        }
+    }
+}
+
+impl Facts for PipeConfig {
+    fn bps(&self) -> RangeInclusive<u64> {
+        self.rate_bps..=self.rate_bps
+    }
+
+    fn one_way_bps(&self, bps: u64) -> u64 {
+        if self.half_duplex { bps / 2 } else { bps }
+    }
+
+    fn latency(&self) -> Nanos {
+        self.delay + self.jitter
     }
 }

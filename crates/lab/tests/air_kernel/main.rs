@@ -1,16 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Checks that this machine's kernel holds frames as `tautline-lab air` requires.
 //!
-//! Each test starts the program, which creates its own namespaces. Without the permission to do so
-//! the test fails with the program's message.
+//! Each test starts the program, or itself once more, in namespaces of its own. Without the permission
+//! to create them the test fails with the program's message.
 
+mod cases;
+
+use anyhow::{Result, ensure};
 use serde_json::Value;
 use std::collections::HashSet;
 use std::io::{BufRead, BufReader};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
+use std::process::{Command, ExitCode, Output, Stdio};
 use std::time::{Duration, Instant};
+use tautline_lab::rig::enclosure::{self, Inner};
+use tautline_testkit::again::this_test_alone;
 
 const LAB: &str = env!("CARGO_BIN_EXE_tautline-lab");
 /// Exit code of a run with a late emulator, whose figures do not count.
@@ -18,11 +23,19 @@ const NOT_IN_TIME: i32 = 4;
 /// Time after which a required event counts as missing.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-fn check(case: &str) {
-    let output = Command::new(LAB).args(["air-check", case]).output().unwrap();
-    let said = text_of_output(&output);
-    assert!(output.status.success(), "{case}: {said}");
-    println!("{said}");
+/// Set in a copy of the test program inside an enclosure.
+const INSIDE: &str = "TAUTLINE_TEST_INSIDE";
+
+/// Runs a case of the calling test in an enclosure, by a copy of the test program.
+fn check(case: fn() -> Result<()>) -> Result<()> {
+    if std::env::var_os(INSIDE).is_some() {
+        enclosure::settle()?;
+        return case();
+    }
+    let inner = Inner::start_command(&this_test_alone(), &[(INSIDE, "1")])?;
+    let ended = inner.end()?;
+    ensure!(ended == ExitCode::SUCCESS, "the case failed in its enclosure");
+    Ok(())
 }
 
 fn text_of_output(output: &Output) -> String {
@@ -64,13 +77,13 @@ fn ping_and_arp_pass_through_the_emulator() {
 }
 
 #[test]
-fn a_held_packet_stays_charged_to_its_socket() {
-    check("back-pressure");
+fn a_held_packet_stays_charged_to_its_socket() -> Result<()> {
+    check(cases::back_pressure)
 }
 
 #[test]
-fn lost_frames_do_not_arrive_and_a_broadcast_reaches_only_its_receivers() {
-    check("verdicts");
+fn lost_frames_do_not_arrive_and_a_broadcast_reaches_only_its_receivers() -> Result<()> {
+    check(cases::verdicts)
 }
 
 #[test]
@@ -92,33 +105,35 @@ fn a_relay_with_one_radio_forwards() {
 }
 
 #[test]
-fn tcp_passes_intact_in_single_packets() {
-    check("tcp");
+fn tcp_passes_intact_in_single_packets() -> Result<()> {
+    check(cases::tcp)
 }
 
 #[test]
-fn unreported_kernel_events_are_counted() {
-    check("overrun");
+fn unreported_kernel_events_are_counted() -> Result<()> {
+    check(cases::overrun)
 }
 
 #[test]
 fn an_ordinary_user_needs_no_more_than_user_namespaces() {
     let folder = tempfile::tempdir().unwrap();
-    let (lab, mut command) = if is_root() {
+    let this = std::env::current_exe().unwrap();
+    let (program, mut command) = if is_root() {
         // A folder that every user can read, unlike a build folder under /root.
-        let lab = folder.path().join("tautline-lab");
-        std::fs::copy(LAB, &lab).unwrap();
+        let copy = folder.path().join("air_kernel");
+        std::fs::copy(this, &copy).unwrap();
         make_readable(folder.path());
         let mut command = Command::new("setpriv");
         command.args(["--reuid=65534", "--regid=65534", "--clear-groups"]);
-        (lab, command)
+        (copy, command)
     } else {
-        (LAB.into(), Command::new("env"))
+        (this, Command::new("env"))
     };
-    let output = command.arg(lab).args(["air-check", "back-pressure"]).output().unwrap();
-    let said = text_of_output(&output);
-    let refused = said.contains("needs network namespaces of its own and got none");
-    assert!(output.status.success() || refused, "{said}");
+    let test = ["a_held_packet_stays_charged_to_its_socket", "--exact", "--nocapture"];
+    let output = command.arg(program).args(test).output().unwrap();
+    let said = printed(&output);
+    let passed = output.status.success() && said.contains(" 1 passed");
+    assert!(passed || said.contains("needs its own network namespaces and got none"), "{said}");
     println!("{said}");
 }
 

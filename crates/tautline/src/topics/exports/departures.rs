@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Topics without publishers: a topic is withdrawn from its peers once they have its last messages.
+//! A publisher that sends and leaves at once thus loses nothing.
+
+use super::{Exports, LocalTopic};
+use crate::codec::job::Job;
+use crate::topics::context::Context;
+use crate::topics::message::Change;
+use tautline_gateway::Command;
+use tautline_proto::{ChannelId, PeerId};
+
+/// Why a topic without publishers is not withdrawn yet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Departure {
+    /// Messages may be in the codec, until [`Change::Withdrawal`] with this number has passed it.
+    Encoding(u64),
+    /// Messages may be queued, or sent with unknown outcome.
+    Sending,
+}
+
+impl Exports {
+    /// The last publisher of a topic has left.
+    pub(super) fn depart(&mut self, cx: &mut Context<'_>, topic: String) {
+        let Some(local) = self.topics.get_mut(&topic) else { return };
+        if self.departures.contains_key(&topic) {
+            return;
+        }
+        self.last_departure += 1;
+        let number = self.last_departure;
+        let was_read = local.is_read();
+        // Those who return are asked for what they keep.
+        local.forget_latched();
+        (local.own, local.others, local.unwanted_since) = (false, false, None);
+        let departure = match local.uses_codec() {
+            true => Departure::Encoding(number),
+            false => Departure::Sending,
+        };
+        self.departures.insert(topic.clone(), departure);
+        if departure != Departure::Sending {
+            cx.codec(Job::Change(Change::Withdrawal(topic.clone(), number)));
+        }
+        if was_read {
+            cx.gateway(Command::Unsubscribe { topic });
+        }
+        self.end_departures(cx);
+    }
+
+    /// The messages of a topic without publishers have passed the codec.
+    pub(super) fn encoded_before_departure(&mut self, topic: &str, number: u64) {
+        let departure = self.departures.get_mut(topic);
+        if let Some(departure) = departure.filter(|it| **it == Departure::Encoding(number)) {
+            *departure = Departure::Sending;
+        }
+    }
+
+    /// Withdraws the topics whose last messages have arrived or are dropped.
+    pub(in crate::topics) fn end_departures(&mut self, cx: &mut Context<'_>) {
+        let is_sent = |name: &String| {
+            let mut channels = self.topics.get(name).into_iter().flat_map(LocalTopic::keys);
+            !channels.any(|key| cx.is_unsettled(key.peer, key.channel))
+        };
+        let sending = self.departures.iter().filter(|(_, it)| **it == Departure::Sending);
+        let ended: Vec<String> =
+            sending.map(|(name, _)| name).filter(|it| is_sent(it)).cloned().collect();
+        ended.into_iter().for_each(|name| self.withdrawn(cx, name));
+    }
+}
+
+impl Context<'_> {
+    /// Whether messages on a channel may still arrive at a peer that is not given up.
+    pub(in crate::topics) fn is_unsettled(&self, peer: PeerId, channel: ChannelId) -> bool {
+        !self.peers.is_given_up(peer) && self.endpoint.peer(peer).pending(channel).next().is_some()
+    }
+}
