@@ -5,7 +5,7 @@ use crate::clock::Clock;
 use crate::config::{Config, Security};
 use crate::notices;
 use crate::reasons::{DroppedMessage, RefusedInput};
-use crate::recent::{Lately, Recent, Stream};
+use crate::recent::{Recent, RecentCounters, Stream};
 use crate::status::{
     BudgetReport, ClockReport, DelayReport, Direction, FieldReport, GatewayReport, LinesReport,
     LinkReport, LinkUseReport, PeerReport, PlanReport, RadioReport, RejectedReport, Status,

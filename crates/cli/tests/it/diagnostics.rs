@@ -75,7 +75,7 @@ fn value<'a>(status: &'a Value, key: &str) -> &'a str {
 }
 
 #[test]
-fn rclpy_on_the_robot_and_rospy_at_the_base_read_of_links_and_drops() {
+fn rclpy_and_rospy_read_diagnostics_of_links_and_drops() {
     if !ros2::runs_in_own_network() {
         return;
     }
@@ -127,7 +127,7 @@ fn rclpy_on_the_robot_and_rospy_at_the_base_read_of_links_and_drops() {
 }
 
 #[test]
-fn programs_of_either_ros_read_what_their_own_links_have_room_for() {
+fn programs_of_either_ros_read_the_available_rate_of_links() {
     if !ros2::runs_in_own_network() {
         return;
     }

@@ -49,7 +49,7 @@ fn until_all_have(bases: &[&Agent], topics: &[&str], text: &str, mut send: impl 
 }
 
 #[test]
-fn after_an_outage_no_message_arrives_whose_publisher_has_let_it_expire() {
+fn messages_that_expired_during_an_outage_do_not_arrive() {
     if !ros2::runs_in_own_network() {
         return;
     }

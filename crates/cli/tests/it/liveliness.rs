@@ -74,7 +74,7 @@ fn wait_for_life(base: &Agent, expected: bool, what: &str, publisher: &mut Agent
 }
 
 #[test]
-fn a_subscriber_sees_whether_the_publisher_of_a_far_robot_is_alive() {
+fn a_subscriber_sees_the_liveliness_of_a_remote_publisher() {
     if !ros2::runs_in_own_network() {
         return;
     }

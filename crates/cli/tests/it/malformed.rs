@@ -148,7 +148,7 @@ fn scan(ranges: u32) -> Vec<u8> {
 }
 
 #[test]
-fn a_payload_that_is_not_its_type_ends_no_subscriber_of_ros_2() {
+fn a_malformed_payload_does_not_end_ros_2_subscribers() {
     if !ros2::runs_in_own_network() {
         return;
     }

@@ -449,7 +449,7 @@ fn start_script(domain: u32, script: &str, arguments: &[&str]) -> Agent {
 }
 
 #[test]
-fn nodes_and_parameters_of_a_robot_with_ros2_are_seen_at_the_base() {
+fn nodes_and_parameters_of_a_ros2_robot_are_shown_at_the_base() {
     if !ros2::runs_in_own_network() {
         return;
     }

@@ -44,7 +44,7 @@ fn send_until(from: &mut Agent, to: &Agent, there: &str, order: &Value) -> (Vec<
 }
 
 #[test]
-fn a_topic_of_either_ros_arrives_typed_at_the_other() {
+fn topics_are_translated_between_ros_1_and_ros_2() {
     if !ros2::runs_in_own_network() {
         return;
     }
@@ -136,7 +136,7 @@ fn latched_messages_return_after_restarts_and_both_ends_report_two_types() {
 }
 
 #[test]
-fn commands_of_ros_1_that_stop_are_answered_in_ros_2() {
+fn a_ros_2_watchdog_detects_the_end_of_ros_1_commands() {
     if !ros2::runs_in_own_network() {
         return;
     }
@@ -165,7 +165,7 @@ fn commands_of_ros_1_that_stop_are_answered_in_ros_2() {
 }
 
 #[test]
-fn two_robots_of_ros_2_keep_their_domains_and_names_apart() {
+fn two_ros_2_robots_have_separate_domains_and_names() {
     if !ros2::runs_in_own_network() {
         return;
     }
@@ -209,7 +209,7 @@ fn two_robots_of_ros_2_keep_their_domains_and_names_apart() {
 }
 
 #[test]
-fn static_transforms_of_ros_1_are_all_there_for_who_comes_late_in_ros_2() {
+fn late_ros_2_subscribers_get_all_static_transforms_of_ros_1() {
     if !ros2::runs_in_own_network() {
         return;
     }

@@ -58,7 +58,7 @@ fn at2(sec: i64, nanosec: i64) -> Value {
 }
 
 #[test]
-fn times_names_and_empty_messages_of_real_nodes_are_the_same_or_refused_by_name() {
+fn real_nodes_exchange_times_names_and_empty_messages() {
     if !ros2::runs_in_own_network() {
         return;
     }

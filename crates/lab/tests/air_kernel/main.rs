@@ -131,7 +131,7 @@ fn an_ordinary_user_needs_no_more_than_user_namespaces() {
     };
     let test = ["a_held_packet_stays_charged_to_its_socket", "--exact", "--nocapture"];
     let output = command.arg(program).args(test).output().unwrap();
-    let said = printed(&output);
+    let said = text_of_output(&output);
     let passed = output.status.success() && said.contains(" 1 passed");
     assert!(passed || said.contains("needs its own network namespaces and got none"), "{said}");
     println!("{said}");

@@ -303,7 +303,7 @@ const FORMER_PACINGS: [&str; 2] = ["aid", "aimd"];
 
 fn pacing(text: &str, min: &str, max: &str) -> Option<Rate> {
     let control = CONTROLS.iter().find(|control| control.name == text).map(Rate::PerLink);
-    control.or_else(|| within(units::bit_rate, text, min, max).map(Rate::Fixed))
+    control.or_else(|| check_range(units::bit_rate, text, min, max).map(Rate::Fixed))
 }
 
 fn whole_number(text: &str, min: u64, max: u64) -> Option<u64> {

@@ -181,7 +181,7 @@ impl Driver {
         let refused = [
             (RefusedInput::InletFull, self.waiting.refused.load(Ordering::Relaxed)),
             (RefusedInput::CodecBehind, codec.dropped.load(Ordering::Relaxed)),
-            (RefusedInput::OverTime, self.reader.usage.dropped()),
+            (RefusedInput::OverTime, self.reader.usage.dropped_packets()),
         ];
         let teams = self.teams.reports(common);
         let exchange = common.exchange(&self.topics);
@@ -277,7 +277,7 @@ impl Driver {
         self.topics.on_codec(&mut self.common.context(now), done);
     }
 
-    fn finished(&mut self) -> bool {
+    fn finish_iteration(&mut self) -> bool {
         let Some(until) = self.drain_until else { return false };
         let now = self.common.now();
         if now < until && (self.is_encoding || !self.common.endpoint.is_drained()) {

@@ -83,7 +83,7 @@ fn publishers_that_leave_at_once_lose_nothing() {
 }
 
 #[test]
-fn late_joiners_get_what_is_kept_and_a_publisher_that_leaves_takes_it_away() {
+fn late_joiners_get_kept_messages_until_the_publisher_leaves() {
     let [robot, base] = pair(SENDS, ACCEPTS);
     let kept = Qos { transient_local: true, depth: 2, ..Qos::default() };
     let publisher = robot.publish_with("/map", "example/Map", kept).unwrap();

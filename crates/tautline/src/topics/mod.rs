@@ -201,7 +201,7 @@ impl Topics {
             Event::Withdrawn { peer, channel } => {
                 let key = ChannelKey { peer, channel };
                 cx.waiting.remove(&key);
-                if !self.services.withdrawn(cx, key) && !self.shown.withdrawn(cx, key) {
+                if !self.services.on_withdrawn(cx, key) && !self.shown.on_withdrawn(cx, key) {
                     self.imports.withdrawn_by_peer(cx, key);
                 }
             }
@@ -257,7 +257,7 @@ impl Topics {
             }
             Done::Changed(Change::PeersWithdrawal(key)) => self.imports.withdrawn_if_due(cx, key),
             Done::Changed(change) => self.exports.changed(cx, change),
-            Done::Decoded(message) => self.imports.decoded(cx, message),
+            Done::Decoded(message) => self.imports.on_decoded(cx, message),
             Done::Unreadable { key, topic, reason } => {
                 self.imports.unreadable(cx, key, &topic, &reason);
             }

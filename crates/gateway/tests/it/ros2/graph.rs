@@ -10,7 +10,7 @@ use tautline_testkit::ros::ros2::{runs_in_own_network, start, string_topic, watc
 use tautline_testkit::ros::{Agent, wait_for};
 
 #[test]
-fn nodes_that_end_or_crash_leave_the_list_and_stand_ins_take_their_names() {
+fn ended_nodes_are_removed_and_stand_ins_use_their_names() {
     if !runs_in_own_network() {
         return;
     }

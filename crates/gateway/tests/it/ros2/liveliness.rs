@@ -51,7 +51,7 @@ fn wait_for_alive(agent: &Agent, topic: &str, expected: &[u64]) {
 }
 
 #[test]
-fn subscribers_see_a_publisher_of_a_peer_as_alive_while_the_peer_says_so() {
+fn the_liveliness_of_a_remote_publisher_is_reported_to_subscribers() {
     if !runs_in_own_network() {
         return;
     }
@@ -125,7 +125,7 @@ fn wait_for_offer(gateway: &Watched, name: &str, lost: bool) {
 }
 
 #[test]
-fn a_local_publisher_that_ceases_to_assert_its_liveliness_is_reported() {
+fn a_local_publisher_without_liveliness_is_reported() {
     if !runs_in_own_network() {
         return;
     }

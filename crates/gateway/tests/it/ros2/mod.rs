@@ -31,7 +31,7 @@ pub fn equal_without_padding(one: &[u8], other: &[u8]) -> bool {
 }
 
 #[test]
-fn any_type_passes_both_ways_with_hash_definition_and_node() {
+fn any_type_passes_in_both_directions_with_hash_definition_and_node() {
     if !runs_in_own_network() {
         return;
     }
@@ -258,7 +258,7 @@ fn late_joiners_get_the_last_messages_of_each_publisher() {
 }
 
 #[test]
-fn a_message_that_is_found_to_be_kept_reaches_whom_no_volatile_writer_reached() {
+fn a_late_detected_kept_message_reaches_transient_local_subscribers() {
     if !runs_in_own_network() {
         return;
     }
@@ -291,7 +291,7 @@ fn a_message_that_is_found_to_be_kept_reaches_whom_no_volatile_writer_reached() 
 }
 
 #[test]
-fn a_subscriber_that_is_found_late_after_a_restart_misses_nothing() {
+fn a_subscriber_discovered_late_after_a_restart_misses_nothing() {
     if !runs_in_own_network() {
         return;
     }
@@ -373,7 +373,7 @@ fn a_subscriber_that_left_during_a_restart_is_forgotten() {
 }
 
 #[test]
-fn a_new_subscriber_gets_nothing_that_is_kept_for_one_that_was_killed() {
+fn a_new_subscriber_gets_no_samples_of_a_killed_subscriber() {
     if !runs_in_own_network() {
         return;
     }
@@ -409,7 +409,7 @@ fn a_new_subscriber_gets_nothing_that_is_kept_for_one_that_was_killed() {
 }
 
 #[test]
-fn two_types_of_a_name_are_reported_and_another_hash_is_not_published() {
+fn two_types_of_a_topic_are_reported_and_another_hash_is_not_published() {
     if !runs_in_own_network() {
         return;
     }
@@ -461,7 +461,7 @@ fn a_message_that_is_too_large_is_counted_with_its_topic_and_the_next_arrives() 
 }
 
 #[test]
-fn types_with_a_key_and_xcdr2_are_named_and_not_carried() {
+fn types_with_a_key_and_xcdr2_are_reported_and_not_carried() {
     if !runs_in_own_network() {
         return;
     }

@@ -46,7 +46,7 @@ fn wait_for_trouble(gateway: &Watched, words: &[&str]) {
 }
 
 #[test]
-fn nodes_that_are_not_seen_are_reported_with_what_to_set() {
+fn undiscovered_nodes_are_reported_with_a_remedy() {
     if !runs_in_own_network() {
         return;
     }
@@ -76,7 +76,7 @@ fn nodes_that_are_not_seen_are_reported_with_what_to_set() {
 
 /// In the range LOCALHOST, ROS 2 replaces the transports by those that we have.
 #[test]
-fn in_the_range_localhost_nodes_with_these_settings_are_seen() {
+fn nodes_with_these_settings_are_discovered_in_the_range_localhost() {
     if !runs_in_own_network() {
         return;
     }

@@ -117,7 +117,7 @@ fn a_local_server_is_offered_and_called() {
 }
 
 #[test]
-fn clients_that_come_later_are_served_whatever_else_is_in_the_domain() {
+fn late_clients_are_served_in_a_busy_domain() {
     if !runs_in_own_network() {
         return;
     }
@@ -262,7 +262,7 @@ fn local_clients_are_served_and_answered_out_of_order() {
 }
 
 #[test]
-fn a_server_that_leaves_ends_its_calls_and_another_is_found() {
+fn calls_end_when_their_server_leaves_and_another_is_found() {
     if !runs_in_own_network() {
         return;
     }

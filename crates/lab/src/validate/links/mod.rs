@@ -254,7 +254,7 @@ pub fn run(written: &Written) -> Result<ExitCode> {
     if let Some(folder) = written.docs() {
         series::write_docs(&series, folder)?;
     }
-    super::conclude(&figures, written.json, &figures.to_text(), figures.missed().is_empty())
+    super::conclude(&figures, written.json, &figures.to_text(), figures.missed_targets().is_empty())
 }
 
 impl Figures {

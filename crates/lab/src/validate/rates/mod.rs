@@ -56,7 +56,7 @@ pub fn run(written: &Written) -> Result<ExitCode> {
     if let Some(folder) = written.docs() {
         write_docs(&measured, folder)?;
     }
-    let missed: Vec<String> = measured.missed().collect();
+    let missed: Vec<String> = measured.missed_targets().collect();
     let code = validate::conclude(&measured, written.json, &measured.page(), missed.is_empty());
     missed.iter().for_each(|text| eprintln!("not reached: {text}"));
     code

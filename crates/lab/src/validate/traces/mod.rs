@@ -233,14 +233,14 @@ fn recorded_links(folder: &Path) -> Result<Vec<Link>> {
 
 /// Runs all links; exit code 3 if `auto` misses a target.
 pub fn run(Arguments { traces, written }: &Arguments) -> Result<ExitCode> {
-    let recorded = recorded(traces)?;
+    let recorded = recorded_links(traces)?;
     if recorded.is_empty() {
         let folder = traces.display();
         let missing = format!("no recorded links in {folder} (--traces FOLDER)");
         ensure!(written.docs().is_none(), "{missing}, which --docs needs");
         eprintln!("{missing}: only generated ones are played");
     }
-    let generated: Result<Vec<Link>> = SEEDS.map(Link::generated).collect();
+    let generated: Result<Vec<Link>> = SEEDS.map(Link::from_seed).collect();
     let links = [recorded, generated?].concat();
     let drawn = links.iter().find(|it| it.name == DRAWN).or(links.first()).cloned();
     let stage = |it: &Link| (it.name.clone(), EXPECTED * CONTROLLERS.len() as u32);

@@ -62,7 +62,7 @@ impl Exports {
         let sending = self.departures.iter().filter(|(_, it)| **it == Departure::Sending);
         let ended: Vec<String> =
             sending.map(|(name, _)| name).filter(|it| is_sent(it)).cloned().collect();
-        ended.into_iter().for_each(|name| self.withdrawn(cx, name));
+        ended.into_iter().for_each(|name| self.on_withdrawn(cx, name));
     }
 }
 

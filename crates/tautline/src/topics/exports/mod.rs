@@ -101,7 +101,7 @@ impl Exports {
     /// theirs stays.
     pub(super) fn publish_own(&mut self, cx: &mut Context<'_>, topic: &Topic) {
         if !self.topics.contains_key(&topic.name) || self.departures.contains_key(&topic.name) {
-            self.offered(cx, topic.clone());
+            self.on_offered(cx, topic.clone());
         }
         if let Some(local) = self.topics.get_mut(&topic.name) {
             local.own = local.is_of_type(topic);
@@ -146,7 +146,7 @@ impl Exports {
     }
 
     /// Withdraws a topic at once: its queued messages are dropped.
-    pub(super) fn withdrawn(&mut self, cx: &mut Context<'_>, topic: String) {
+    pub(super) fn on_withdrawn(&mut self, cx: &mut Context<'_>, topic: String) {
         let Some(gone) = self.topics.remove(&topic) else { return };
         for (peer, channel) in &gone.channels {
             cx.endpoint.peer_mut(*peer).withdraw(cx.now, *channel);

@@ -263,18 +263,18 @@ impl Imports {
         remote.is_withdrawn = true;
         match remote.uses_codec() {
             true => cx.codec(Job::Change(Change::PeersWithdrawal(key))),
-            false => self.withdrawn(cx, key),
+            false => self.on_withdrawn(cx, key),
         }
     }
 
     /// The messages of a topic have passed the codec; the peer may have advertised it again.
     pub(super) fn withdrawn_if_due(&mut self, cx: &mut Context<'_>, key: ChannelKey) {
         if self.catalog.get(key).is_some_and(|it| it.is_withdrawn) {
-            self.withdrawn(cx, key);
+            self.on_withdrawn(cx, key);
         }
     }
 
-    pub(super) fn withdrawn(&mut self, cx: &mut Context<'_>, key: ChannelKey) {
+    pub(super) fn on_withdrawn(&mut self, cx: &mut Context<'_>, key: ChannelKey) {
         let Some(gone) = self.catalog.remove(key) else { return };
         let name = gone.topic.name;
         if let Some(publication) = self.publications.get_mut(&name) {

@@ -187,7 +187,7 @@ impl LocalServices {
     }
 
     /// A service is no longer served; it is withdrawn once its callers have the last responses.
-    pub(crate) fn withdrawn(&mut self, cx: &mut Context<'_>, name: &str) {
+    pub(crate) fn on_withdrawn(&mut self, cx: &mut Context<'_>, name: &str) {
         if self.services.contains_key(name) {
             self.departures.insert(name.to_owned());
         }

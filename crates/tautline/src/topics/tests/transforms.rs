@@ -108,8 +108,9 @@ fn selected_frames_are_sent_with_the_prefix_on_any_topic() {
     let expected = "map>r1/odom@1 r1/base>r1/arm/1@3 map>r1/odom@4";
     assert_eq!(arrived_messages(&mut world, 1, "/my/tf"), [(5, expected.into())]);
     publish(&mut world, "/my/tf", 5, &tf("odom>base@2"));
-    assert!(arrived(&mut world, 1, "/my/tf").is_empty());
-    let dropped = &world.sides[0].topics.exported()["/my/tf"].transforms.as_ref().unwrap().dropped;
+    assert!(arrived_messages(&mut world, 1, "/my/tf").is_empty());
+    let dropped =
+        &world.sides[0].topics.exported_topics()["/my/tf"].transforms.as_ref().unwrap().dropped;
     assert_eq!(dropped[&DroppedMessage::NoNamedFrame], 1);
 }
 
@@ -290,8 +291,9 @@ fn an_unreadable_transform_message_is_counted_and_reported() {
     publish(&mut world, "/tf", 0, &good);
     assert_eq!(arrived_messages(&mut world, 1, "/tf"), [message_with("r/map>r/odom@1")]);
     let words = ["/tf of 'robot'", "cannot be read", "transforms[0].transform", "55 are left"];
-    assert!(world.noticed(0, &words), "{:?}", world.notices(0));
-    let dropped = &world.sides[0].topics.exported()["/tf"].transforms.as_ref().unwrap().dropped;
+    assert!(world.has_notice(0, &words), "{:?}", world.notices(0));
+    let dropped =
+        &world.sides[0].topics.exported_topics()["/tf"].transforms.as_ref().unwrap().dropped;
     assert_eq!(dropped[&DroppedMessage::Malformed], 1);
 }
 
@@ -310,7 +312,8 @@ fn excess_frames_are_counted_and_reported() {
     world.run(2 * SECOND);
     let messages = arrived_messages(&mut world, 1, "/tf");
     assert_eq!(messages.last().unwrap().1.split(' ').count(), 4096);
-    let dropped = &world.sides[0].topics.exported()["/tf"].transforms.as_ref().unwrap().dropped;
+    let dropped =
+        &world.sides[0].topics.exported_topics()["/tf"].transforms.as_ref().unwrap().dropped;
     assert_eq!(dropped[&DroppedMessage::NoRoom], 1);
 }
 

@@ -42,7 +42,7 @@ fn wait_for_counts(agents: &mut [Agent], subscriptions: u32, publishers: u32, re
 }
 
 #[test]
-fn nodes_see_our_endpoints_go_and_all_at_once_when_the_gateway_stops() {
+fn nodes_notice_when_our_endpoints_are_removed() {
     if !runs_in_own_network() {
         return;
     }

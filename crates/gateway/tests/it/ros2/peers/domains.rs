@@ -28,7 +28,7 @@ fn reported_offers(agent: &Agent, name: &str) -> usize {
 }
 
 #[test]
-fn each_domain_of_a_machine_sees_its_own() {
+fn domains_of_one_machine_are_separate() {
     if !runs_in_own_network() {
         return;
     }
@@ -69,8 +69,8 @@ fn each_domain_of_a_machine_sees_its_own() {
 }
 
 #[test]
-fn two_gateways_in_a_domain_carry_the_nodes_topics_and_not_each_others() {
-    if played() || !runs_in_own_network() {
+fn two_gateways_in_a_domain_do_not_carry_topics_of_each_other() {
+    if played_role() || !runs_in_own_network() {
         return;
     }
     let gateway = join(0, Range::Machine, "this");
@@ -192,7 +192,7 @@ fn run(program: &mut Process) -> String {
 
 #[test]
 fn topics_of_another_machine_in_the_domain_are_not_carried() {
-    if played() || !runs_in_own_network() {
+    if played_role() || !runs_in_own_network() {
         return;
     }
     let machine = Machine::start();

@@ -95,8 +95,8 @@ fn truncated_messages(size: usize) -> impl Iterator<Item = Vec<u8>> {
 }
 
 #[test]
-fn samples_that_are_not_cdr_are_counted_and_cut_ones_harm_nobody() {
-    if played() || !runs_in_own_network() {
+fn invalid_and_truncated_samples_are_counted_and_dropped() {
+    if played_role() || !runs_in_own_network() {
         return;
     }
     let gateway = join(0, Range::Machine, "odd");
@@ -159,7 +159,7 @@ fn samples_that_are_not_cdr_are_counted_and_cut_ones_harm_nobody() {
 }
 
 #[test]
-fn types_that_ros_cannot_have_are_not_offered_and_unknown_ones_are_without_hash() {
+fn invalid_ros_types_are_not_offered() {
     if !runs_in_own_network() {
         return;
     }
@@ -178,7 +178,7 @@ fn types_that_ros_cannot_have_are_not_offered_and_unknown_ones_are_without_hash(
 }
 
 #[test]
-fn a_graph_with_guids_as_humble_has_them_is_answered_so() {
+fn a_graph_with_humble_guids_gets_humble_guids() {
     if !runs_in_own_network() {
         return;
     }

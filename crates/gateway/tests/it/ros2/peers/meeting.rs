@@ -25,7 +25,7 @@ const QOS: Qos = Qos {
 };
 const BEST_EFFORT: Qos = Qos { reliable: false, ..QOS };
 
-fn meets(peer: Peer, reach: Reach) {
+fn check_discovery(peer: Peer, reach: Reach) {
     if !runs_in_own_network() {
         return;
     }
