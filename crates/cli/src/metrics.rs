@@ -10,7 +10,7 @@ mod teams;
 pub use connections::{MAX_CONNECTIONS, MAX_CONNECTIONS_PER_ADDRESS};
 
 use crate::control::Inspect;
-use connections::{Connections, Served};
+use connections::{AdmittedConnection, Connections};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, text};
 use prometheus_client::metrics::MetricType;
@@ -22,7 +22,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
-use tautline::columns::{Columns, LINKS, Metric, PEERS, PLAN, RADIOS, Seen, TEAMS, TOPICS, Value};
+use tautline::columns::{
+    Columns, LINKS, Metric, PEERS, PLAN, RADIOS, ReportWithRates, TEAMS, TOPICS, Value,
+};
 use tautline::status::{
     DelayReport, Direction, GatewayReport, LinkReport, RejectedReport, Status, TopicReport,
 };
@@ -117,9 +119,9 @@ fn accept_connections(listener: &TcpListener, inspect: &Arc<dyn Inspect>, stop: 
     }
 }
 
-fn serve_connection(served: &Served, inspect: &dyn Inspect) -> io::Result<()> {
+fn serve_connection(served: &AdmittedConnection, inspect: &dyn Inspect) -> io::Result<()> {
     let deadline = Instant::now() + CONNECTION_TIMEOUT;
-    let mut connection = Timed { stream: served.stream(), deadline };
+    let mut connection = TimedConnection { stream: served.stream(), deadline };
     let (status, kind, body) = match read_target(&mut connection)? {
         Ok(target) if target == "/metrics" => match served.work(|| inspect.status()) {
             Some(Ok(status)) => ("200 OK", OPENMETRICS, openmetrics(&status)),
@@ -138,12 +140,12 @@ fn serve_connection(served: &Served, inspect: &dyn Inspect) -> io::Result<()> {
 }
 
 /// A connection that is read and written until a deadline, however slow its client is.
-struct Timed<'a> {
+struct TimedConnection<'a> {
     stream: &'a TcpStream,
     deadline: Instant,
 }
 
-impl Timed<'_> {
+impl TimedConnection<'_> {
     /// Returns the time left, which is never zero: no socket timeout may be zero.
     fn time_left(&self) -> io::Result<Duration> {
         let left = self.deadline.saturating_duration_since(Instant::now());
@@ -151,14 +153,14 @@ impl Timed<'_> {
     }
 }
 
-impl Read for Timed<'_> {
+impl Read for TimedConnection<'_> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         self.stream.set_read_timeout(Some(self.time_left()?))?;
         (&mut &*self.stream).read(buffer)
     }
 }
 
-impl Write for Timed<'_> {
+impl Write for TimedConnection<'_> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.stream.set_write_timeout(Some(self.time_left()?))?;
         (&mut &*self.stream).write(bytes)
@@ -294,7 +296,7 @@ impl Page<'_> {
         labels: fn(&'a Report) -> Labels<'a>,
     ) -> Result<(), fmt::Error> {
         for (column, metric) in columns.metrics() {
-            let read = |now| (labels(now), (column.read)(&Seen { now, rates: None }));
+            let read = |now| (labels(now), (column.read)(&ReportWithRates { now, rates: None }));
             let values = reports.iter().map(read);
             match metric {
                 Metric::Counter(name) => {

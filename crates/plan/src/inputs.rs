@@ -7,7 +7,7 @@ use super::spread::Links;
 use super::team::{Team, Traffic};
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
-use tautline::config::{Config, Expected, LinkConfig, PeerConfig, units};
+use tautline::config::{Config, LinkConfig, PeerConfig, TopicExpectation, units};
 use tautline::rates;
 use tautline::status::{Direction, Status, TopicReport};
 use tautline::treatment::TopicRule;
@@ -361,7 +361,7 @@ fn of_report(
 }
 
 /// Returns the topic rules with their expectations, without the actions' rules, which precede them.
-fn rules(config: &Config) -> impl Iterator<Item = (&TopicRule, &Expected)> {
+fn rules(config: &Config) -> impl Iterator<Item = (&TopicRule, &TopicExpectation)> {
     let actions = config.topics.len().saturating_sub(config.expected.len());
     config.topics[actions..].iter().zip(&config.expected)
 }
@@ -450,7 +450,7 @@ fn may_meet(one: &Pattern, other: &Pattern) -> bool {
     (are_patterns && alike) || one.covers(other) || other.covers(one)
 }
 
-fn ask(file: &RobotFile, expected: &Expected, rate: bool, size: bool) -> String {
+fn ask(file: &RobotFile, expected: &TopicExpectation, rate: bool, size: bool) -> String {
     let what = match (rate, size) {
         (true, true) => "rate and size",
         (true, false) => "the rate",

@@ -155,7 +155,7 @@ pub fn between(previous: Option<&Status>, current: &Status) -> Rates {
     let seconds = |previous: &&Status| current.uptime_s - previous.uptime_s;
     let previous = previous.filter(|p| p.node == current.node && seconds(p) >= MIN_INTERVAL_S);
     let interval = Interval { seconds: previous.as_ref().map(seconds) };
-    let [rejected_before, rejected] = [previous, Some(current)].map(Rejected::from_status);
+    let [rejected_before, rejected] = [previous, Some(current)].map(RejectedMessages::from_status);
     let topics = pair_reports(previous.map(|p| &p.topics[..]), &current.topics, |t| {
         (t.direction, &*t.topic, &*t.peer)
     });
@@ -207,9 +207,9 @@ fn pair_reports<'s, T, K: Hash + Eq>(
 }
 
 /// Messages that gateways rejected, by direction and topic.
-struct Rejected<'s>(HashMap<(Direction, &'s str), Vec<(&'s str, u64)>>);
+struct RejectedMessages<'s>(HashMap<(Direction, &'s str), Vec<(&'s str, u64)>>);
 
-impl<'s> Rejected<'s> {
+impl<'s> RejectedMessages<'s> {
     fn from_status(status: Option<&'s Status>) -> Self {
         let mut of = HashMap::<_, Vec<_>>::new();
         for it in status.iter().flat_map(|s| &s.gateways).flat_map(|g| &g.rejected) {

@@ -56,7 +56,7 @@ pub(crate) struct Rates {
 
 /// The counters from the oldest sample until now.
 #[derive(Debug)]
-pub(crate) struct Lately<'a> {
+pub(crate) struct RecentCounters<'a> {
     pub(crate) exchange: Exchange<'a>,
     /// The oldest sample and its age in seconds, once that is long enough for a report.
     oldest: Option<(&'a Sample, f64)>,
@@ -91,12 +91,16 @@ impl Recent {
     }
 
     /// Returns the counters from the oldest sample until `now`.
-    pub(crate) fn counters_until<'a>(&'a self, now: Instant, exchange: Exchange<'a>) -> Lately<'a> {
-        Lately { exchange, oldest: self.oldest(now), loads: loads(exchange) }
+    pub(crate) fn counters_until<'a>(
+        &'a self,
+        now: Instant,
+        exchange: Exchange<'a>,
+    ) -> RecentCounters<'a> {
+        RecentCounters { exchange, oldest: self.oldest(now), loads: loads(exchange) }
     }
 }
 
-impl Lately<'_> {
+impl RecentCounters<'_> {
     /// Returns the rates that were accepted for a peer and that its links carried.
     pub(crate) fn rates(&self, peer: PeerId) -> Option<Rates> {
         let (oldest, seconds) = self.oldest?;

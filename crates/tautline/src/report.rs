@@ -5,7 +5,7 @@ use crate::clock::Clock;
 use crate::config::{Config, Security};
 use crate::notices;
 use crate::reasons::{DroppedMessage, RefusedInput};
-use crate::recent::{Lately, Recent, Stream};
+use crate::recent::{Recent, RecentCounters, Stream};
 use crate::status::{
     BudgetReport, ClockReport, DelayReport, Direction, FieldReport, GatewayReport, LinesReport,
     LinkReport, LinkUseReport, PeerReport, PlanReport, RadioReport, RejectedReport, Status,
@@ -154,7 +154,7 @@ impl Reporter {
         }
     }
 
-    fn peer(&self, lately: &Lately<'_>, id: PeerId) -> PeerReport {
+    fn peer(&self, lately: &RecentCounters<'_>, id: PeerId) -> PeerReport {
         let endpoint = lately.exchange.endpoint;
         let view = endpoint.peer(id);
         let rates = lately.rates(id);
@@ -287,7 +287,10 @@ fn rejected_report(rejected: &Rejected) -> RejectedReport {
     }
 }
 
-fn topic_reports(lately: &Lately<'_>, slow_subscribers: &[(String, u64)]) -> Vec<TopicReport> {
+fn topic_reports(
+    lately: &RecentCounters<'_>,
+    slow_subscribers: &[(String, u64)],
+) -> Vec<TopicReport> {
     let endpoint = lately.exchange.endpoint;
     let mut reports = Vec::new();
     for (name, local) in lately.exchange.topics.exported_topics() {
@@ -301,7 +304,7 @@ fn topic_reports(lately: &Lately<'_>, slow_subscribers: &[(String, u64)]) -> Vec
 }
 
 fn outgoing(
-    lately: &Lately<'_>,
+    lately: &RecentCounters<'_>,
     name: &str,
     local: &LocalTopic,
     key: ChannelKey,
@@ -373,7 +376,7 @@ fn limit_of_link(rule: &LinkUse, link: &LinkView<'_>) -> Option<&'static str> {
 }
 
 fn incoming(
-    lately: &Lately<'_>,
+    lately: &RecentCounters<'_>,
     slow_subscribers: &[(String, u64)],
     key: ChannelKey,
 ) -> Option<TopicReport> {

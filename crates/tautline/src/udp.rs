@@ -9,7 +9,7 @@ mod reporting;
 
 use crate::route::Path;
 use crate::sys;
-use charges::{Charges, Sent};
+use charges::{Charges, SentPackets};
 pub(crate) use inbox::{Datagram, Inbox};
 pub(crate) use reporting::Reporting;
 use rustix::event::epoll;
@@ -97,7 +97,7 @@ pub(crate) struct LinkSocket {
     /// The ECN field of its packets.
     ecn: Ecn,
     /// The last packets sent, oldest first.
-    sent: VecDeque<Sent>,
+    sent: VecDeque<SentPackets>,
     /// The kernel's charge when it was last read.
     charged: usize,
     charges: Charges,
@@ -173,7 +173,7 @@ impl LinkSocket {
             let charge =
                 self.charges.learn(bytes, self.charged.saturating_sub(before), before == 0);
             let ip_bytes = bytes + sent * header_bytes;
-            self.sent.push_back(Sent { charge, ip_bytes, packets: sent });
+            self.sent.push_back(SentPackets { charge, ip_bytes, packets: sent });
         }
         result.map(|()| self.held_bytes())
     }

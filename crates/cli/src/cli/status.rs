@@ -6,7 +6,7 @@ use super::words::{self, UNKNOWN, drop_counts, part_of_bytes, percent, short, up
 use super::{Failure, output};
 use std::collections::BTreeMap;
 use std::fmt::Write;
-use tautline::columns::{Columns, LINKS, PEERS, RADIOS, Seen, TEAMS, TOPICS};
+use tautline::columns::{Columns, LINKS, PEERS, RADIOS, ReportWithRates, TEAMS, TOPICS};
 use tautline::status::{
     GatewayReport, LinesReport, LinkReport, PlanReport, Status, TopicReport, UncheckedReport,
     WaitingReport, WatchdogReport, up_or_down,
@@ -114,7 +114,7 @@ fn reports<Report, Rates>(
     let columns = columns.status_columns();
     let header: Vec<&str> = columns.iter().map(|(_, heading)| *heading).collect();
     let row = |now| {
-        let seen = Seen { now, rates: None };
+        let seen = ReportWithRates { now, rates: None };
         columns.iter().map(|(column, _)| words::in_cell(&(column.read)(&seen))).collect()
     };
     let _ = write!(text, "\n{title}\n{}", output::lines(&header, reports.iter().map(row)));

@@ -21,7 +21,7 @@ const MORE_PROGRAMS: &str = "/usr/local/sbin:/usr/sbin:/sbin:/usr/bin:/bin";
 
 /// What a program said.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Said {
+pub(super) enum ProgramOutput {
     /// The program ended successfully with this standard output.
     Output(String),
     /// The program failed with these words.
@@ -92,15 +92,15 @@ impl Files {
     }
 
     /// Runs a program, which is ended if it takes too long.
-    pub(super) fn run(&self, program: &str, arguments: &[&str]) -> Said {
+    pub(super) fn run(&self, program: &str, arguments: &[&str]) -> ProgramOutput {
         let path = std::env::var("PATH").unwrap_or_default();
         let mut command = Command::new(program);
         command.args(arguments).env("LC_ALL", "C").env("PATH", format!("{path}:{MORE_PROGRAMS}"));
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         match command.spawn() {
             Ok(child) => finish(program, child),
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Said::Missing,
-            Err(error) => Said::Failed(error.to_string()),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => ProgramOutput::Missing,
+            Err(error) => ProgramOutput::Failed(error.to_string()),
         }
     }
 
@@ -135,7 +135,7 @@ pub(super) fn interface(name: &str, property: &str) -> String {
     format!("/sys/class/net/{name}/{property}")
 }
 
-fn finish(program: &str, mut child: Child) -> Said {
+fn finish(program: &str, mut child: Child) -> ProgramOutput {
     let (sender, receiver) = mpsc::channel();
     let readers = [
         child.stdout.take().map(|it| Box::new(it) as Box<dyn Read + Send>),
@@ -157,15 +157,15 @@ fn finish(program: &str, mut child: Child) -> Said {
                 let _ = child.kill();
                 let _ = child.wait();
                 let seconds = PROGRAM_TIME.as_secs();
-                return Said::Failed(format!("{program} did not end within {seconds} s"));
+                return ProgramOutput::Failed(format!("{program} did not end within {seconds} s"));
             }
         }
     }
     // A program that still runs has closed its output.
     let [output, errors] = texts;
     match child.wait() {
-        Ok(status) if status.success() => Said::Output(output),
-        Ok(_) => Said::Failed(if errors.trim().is_empty() { output } else { errors }),
-        Err(error) => Said::Failed(error.to_string()),
+        Ok(status) if status.success() => ProgramOutput::Output(output),
+        Ok(_) => ProgramOutput::Failed(if errors.trim().is_empty() { output } else { errors }),
+        Err(error) => ProgramOutput::Failed(error.to_string()),
     }
 }

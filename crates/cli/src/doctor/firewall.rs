@@ -3,7 +3,7 @@
 
 use super::finding::{Answer, Found, Harm};
 use super::firewall_rules::{Fate, IP6TABLES, IPTABLES, Packet, Place, Ruleset};
-use super::machine::{Machine, Said};
+use super::machine::{Machine, ProgramOutput};
 use super::robot::Robot;
 use std::net::IpAddr;
 use tautline::GROUP_V4 as BEACONS;
@@ -258,30 +258,30 @@ fn rules(machine: &Machine) -> Result<Vec<Rules>, String> {
     let has_iptables = tables.lines().any(|it| it == "filter");
     let mut all = Vec::new();
     match machine.run("nft", &["-j", "list", "ruleset"]) {
-        Said::Output(text) => {
+        ProgramOutput::Output(text) => {
             let (of_iptables, rest) = without_iptables(&text);
             all.push(Rules::Nft(rest));
             if of_iptables || has_iptables {
                 all.extend(iptables(machine)?);
             }
         }
-        Said::Missing if has_iptables => all.extend(iptables(machine)?),
-        Said::Missing if modules.contains("nf_tables ") => {
+        ProgramOutput::Missing if has_iptables => all.extend(iptables(machine)?),
+        ProgramOutput::Missing if modules.contains("nf_tables ") => {
             return Err("nft is not installed: apt install nftables".into());
         }
         // Without a module of the kernel there are no rules.
-        Said::Missing if !modules.is_empty() => {}
-        Said::Missing => return Err("nft is not installed: apt install nftables".into()),
-        Said::Failed(text) => return Err(format!("nft: {}", text.trim())),
+        ProgramOutput::Missing if !modules.is_empty() => {}
+        ProgramOutput::Missing => return Err("nft is not installed: apt install nftables".into()),
+        ProgramOutput::Failed(text) => return Err(format!("nft: {}", text.trim())),
     }
     Ok(all)
 }
 
 fn iptables(machine: &Machine) -> Result<Vec<Rules>, String> {
     let ask = |program: &str| match machine.run(program, &["-S"]) {
-        Said::Output(text) => Ok(text),
-        Said::Missing => Err(format!("{program} is not installed: apt install iptables")),
-        Said::Failed(text) => Err(format!("{program}: {}", text.trim())),
+        ProgramOutput::Output(text) => Ok(text),
+        ProgramOutput::Missing => Err(format!("{program} is not installed: apt install iptables")),
+        ProgramOutput::Failed(text) => Err(format!("{program}: {}", text.trim())),
     };
     // A machine without IPv6 has no ip6tables.
     let v6 = ask("ip6tables").unwrap_or_default();

@@ -3,7 +3,7 @@
 
 use super::finding::{Answer, Found, Harm};
 use super::links;
-use super::machine::{Machine, Said};
+use super::machine::{Machine, ProgramOutput};
 use super::robot::Robot;
 use std::collections::BTreeSet;
 use std::os::unix::fs::MetadataExt;
@@ -28,8 +28,8 @@ const CHRONY_ON_ROBOTS: &str = "and on each robot: echo 'server ADDRESS_OF_BASE 
 pub(super) fn clock(machine: &Machine, robot: &Robot) -> Answer {
     let is_synchronized =
         match machine.run("timedatectl", &["show", "--property=NTPSynchronized", "--value"]) {
-            Said::Output(text) if text.trim() == "yes" => true,
-            Said::Output(text) if text.trim() == "no" => false,
+            ProgramOutput::Output(text) if text.trim() == "yes" => true,
+            ProgramOutput::Output(text) if text.trim() == "no" => false,
             // Without systemd, the kernel knows.
             _ => match tautline::sys::clock_is_synchronized() {
                 Ok(it) => it,

@@ -2,9 +2,9 @@
 //! The machine: its files, and what they say about its processes, each found once.
 
 use super::files::Files;
-pub(super) use super::files::{Said, interface};
+pub(super) use super::files::{ProgramOutput, interface};
 use super::masters::{self, Nodes};
-use super::processes::{self, Process, Visible};
+use super::processes::{self, Process, VisibleProcesses};
 use super::settings::RosSettings;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Deref;
@@ -16,7 +16,7 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 pub struct Machine {
     files: Files,
     processes: OnceLock<Vec<Process>>,
-    visible: OnceLock<Visible>,
+    visible: OnceLock<VisibleProcesses>,
     settings: OnceLock<RosSettings>,
     owners: OnceLock<BTreeMap<u64, Process>>,
     /// What masters said, by their addresses.
@@ -64,7 +64,7 @@ impl Machine {
     }
 
     /// The programs of ROS 2 among them.
-    pub(super) fn visible(&self) -> &Visible {
+    pub(super) fn visible(&self) -> &VisibleProcesses {
         self.visible.get_or_init(|| processes::visible(&self.files, self.processes()))
     }
 

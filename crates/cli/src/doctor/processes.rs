@@ -79,7 +79,7 @@ impl RosProcess {
 
 /// The programs of ROS 2 that this user can see.
 #[derive(Debug, Default)]
-pub(super) struct Visible {
+pub(super) struct VisibleProcesses {
     /// The programs in the network of this process.
     pub(super) here: Vec<RosProcess>,
     /// The programs in other networks, such as containers.
@@ -105,8 +105,8 @@ pub(super) fn read_all(files: &Files) -> Vec<Process> {
     numbers.filter_map(process).take(MAX_PROCESSES).collect()
 }
 
-pub(super) fn visible(files: &Files, processes: &[Process]) -> Visible {
-    let mut found = Visible::default();
+pub(super) fn visible(files: &Files, processes: &[Process]) -> VisibleProcesses {
+    let mut found = VisibleProcesses::default();
     for process in processes.iter().filter(|it| !it.is_tautline()) {
         let folder = format!("/proc/{}", process.id);
         let denied = |error: std::io::Error| error.kind() == ErrorKind::PermissionDenied;

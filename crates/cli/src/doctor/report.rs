@@ -2,7 +2,7 @@
 //! One file to attach to a question. It has no secret: key files are not read, values of keys that may
 //! hold one are left out of all texts, and public keys of peers are shortened.
 
-use super::machine::{Machine, Said};
+use super::machine::{Machine, ProgramOutput};
 use super::robot::Robot;
 use super::ros;
 use std::fmt::Write;
@@ -85,9 +85,9 @@ impl Report<'_> {
 
     fn output(&self, program: &str, arguments: &[&str]) -> String {
         match self.machine.run(program, arguments) {
-            Said::Output(text) => text,
-            Said::Failed(text) => format!("{program}: {}", text.trim()),
-            Said::Missing => format!("{program} is not installed"),
+            ProgramOutput::Output(text) => text,
+            ProgramOutput::Failed(text) => format!("{program}: {}", text.trim()),
+            ProgramOutput::Missing => format!("{program} is not installed"),
         }
     }
 

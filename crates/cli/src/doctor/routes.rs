@@ -2,7 +2,7 @@
 //! Interfaces, addresses, and routes to peers.
 
 use super::finding::{Answer, Found, Harm};
-use super::machine::{Machine, Said, interface};
+use super::machine::{Machine, ProgramOutput, interface};
 use super::robot::{Robot, Route};
 use std::net::{IpAddr, SocketAddr};
 use tautline::config::Beacons;
@@ -404,12 +404,12 @@ pub(super) fn duplicate(machine: &Machine, robot: &Robot) -> Answer {
     for (name, address) in own {
         let shown = address.to_string();
         let text = match machine.run("arping", &["-D", "-c", "2", "-w", "2", "-I", &name, &shown]) {
-            Said::Missing => {
+            ProgramOutput::Missing => {
                 return Answer::NotMade(
                     "arping is not installed: sudo apt install iputils-arping".into(),
                 );
             }
-            Said::Output(text) | Said::Failed(text) => text,
+            ProgramOutput::Output(text) | ProgramOutput::Failed(text) => text,
         };
         let Some(line) = text.lines().find(is_of_another) else {
             was_own = was_own.or(text.contains("reply from").then(|| name.clone()));
@@ -485,8 +485,8 @@ fn way(machine: &Machine, route: &Route) -> Vec<String> {
         let payload = bytes.saturating_sub(headers).to_string();
         let words = ["-c", "3", "-i", "0.2", "-W", "1", "-M", "do", "-s", &payload, &target];
         let said = match machine.run("ping", &words) {
-            Said::Output(text) | Said::Failed(text) => text,
-            Said::Missing => {
+            ProgramOutput::Output(text) | ProgramOutput::Failed(text) => text,
+            ProgramOutput::Missing => {
                 return [lines, vec!["ping is not installed: apt install iputils-ping".into()]]
                     .concat();
             }

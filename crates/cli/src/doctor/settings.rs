@@ -7,7 +7,7 @@
 //! have them. The programs of ROS that run have them.
 
 use super::files::Files;
-use super::processes::{self, Process, Visible};
+use super::processes::{self, Process, VisibleProcesses};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The usual master.
@@ -39,7 +39,11 @@ impl RosSettings {
     }
 
     /// Finds the settings.
-    pub(super) fn find_settings(files: &Files, processes: &[Process], visible: &Visible) -> Self {
+    pub(super) fn find_settings(
+        files: &Files,
+        processes: &[Process],
+        visible: &VisibleProcesses,
+    ) -> Self {
         let own = std::env::vars_os();
         let own =
             own.filter_map(|(name, value)| name.into_string().ok().zip(value.into_string().ok()));
@@ -121,7 +125,7 @@ fn of_ros1(files: &Files, processes: &[Process]) -> Vec<Variables> {
     all.filter(|it| it.contains_key(MASTER)).collect()
 }
 
-fn of_ros2(visible: &Visible) -> Vec<Variables> {
+fn of_ros2(visible: &VisibleProcesses) -> Vec<Variables> {
     visible.here.iter().map(|it| it.settings.clone()).collect()
 }
 

@@ -2,7 +2,7 @@
 //! The systemd unit: its state, its user, and its limits.
 
 use super::finding::{Answer, Found, Harm};
-use super::machine::{Machine, Said};
+use super::machine::{Machine, ProgramOutput};
 use super::processes::Process;
 use super::robot::Robot;
 use crate::unit::{FILE, FOLDERS, UNIT};
@@ -114,8 +114,8 @@ pub(super) fn state(machine: &Machine, robot: &Robot) -> Answer {
     };
     let state = match machine.run("systemctl", &["is-failed", UNIT]) {
         // It fails for any state but 'failed'.
-        Said::Output(text) | Said::Failed(text) => text.trim().to_owned(),
-        Said::Missing => return Answer::NotMade("systemctl is not installed".into()),
+        ProgramOutput::Output(text) | ProgramOutput::Failed(text) => text.trim().to_owned(),
+        ProgramOutput::Missing => return Answer::NotMade("systemctl is not installed".into()),
     };
     if state.contains("bus") || state.contains("booted") {
         return Answer::NotMade(format!("systemctl: {}", state.lines().next().unwrap_or_default()));

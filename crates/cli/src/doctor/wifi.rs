@@ -2,7 +2,7 @@
 //! Wi-Fi, as `iw` shows it: the kernel has no files with these settings.
 
 use super::finding::{Answer, Found, Harm};
-use super::machine::{Machine, Said, interface};
+use super::machine::{Machine, ProgramOutput, interface};
 use super::robot::Robot;
 
 /// Signal below which a radio falls to its lowest rates, in dBm.
@@ -41,9 +41,11 @@ fn ask(
         let words: Vec<&str> =
             ["dev", &name].into_iter().chain(arguments.iter().copied()).collect();
         match machine.run("iw", &words) {
-            Said::Output(text) => all.extend(found(&name, &text)),
-            Said::Missing => return check_without_iw(),
-            Said::Failed(text) => errors.push(format!("iw {}: {}", words.join(" "), text.trim())),
+            ProgramOutput::Output(text) => all.extend(found(&name, &text)),
+            ProgramOutput::Missing => return check_without_iw(),
+            ProgramOutput::Failed(text) => {
+                errors.push(format!("iw {}: {}", words.join(" "), text.trim()))
+            }
         }
     }
     if all.is_empty() && !errors.is_empty() {
@@ -144,9 +146,11 @@ pub(super) fn region(machine: &Machine, robot: &Robot) -> Answer {
         Err(answer) => return answer,
     };
     let text = match machine.run("iw", &["reg", "get"]) {
-        Said::Output(text) => text,
-        Said::Missing => return check_without_iw(),
-        Said::Failed(text) => return Answer::NotMade(format!("iw reg get: {}", text.trim())),
+        ProgramOutput::Output(text) => text,
+        ProgramOutput::Missing => return check_without_iw(),
+        ProgramOutput::Failed(text) => {
+            return Answer::NotMade(format!("iw reg get: {}", text.trim()));
+        }
     };
     let found = names.iter().filter_map(|name| {
         let radio = machine.read(interface(name, "phy80211/name")).unwrap_or_default();

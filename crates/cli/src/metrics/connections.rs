@@ -38,7 +38,11 @@ enum State {
 impl Connections {
     /// Admits a connection; `None` if all connections that count are at work, or if too many were
     /// closed just before.
-    pub(super) fn admit(self: &Arc<Self>, stream: TcpStream, from: SocketAddr) -> Option<Served> {
+    pub(super) fn admit(
+        self: &Arc<Self>,
+        stream: TcpStream,
+        from: SocketAddr,
+    ) -> Option<AdmittedConnection> {
         let owner = Place::from(from).owner();
         let stream = Arc::new(stream);
         let mut all = self.lock();
@@ -49,7 +53,7 @@ impl Connections {
             return None;
         }
         all.push(Connection { owner, stream: stream.clone(), state: State::Waits });
-        Some(Served { stream, connections: self.clone() })
+        Some(AdmittedConnection { stream, connections: self.clone() })
     }
 
     fn lock(&self) -> MutexGuard<'_, Vec<Connection>> {
@@ -77,12 +81,12 @@ fn admits_another(
 
 /// An admitted connection; frees its slot when dropped.
 #[derive(Debug)]
-pub(super) struct Served {
+pub(super) struct AdmittedConnection {
     stream: Arc<TcpStream>,
     connections: Arc<Connections>,
 }
 
-impl Served {
+impl AdmittedConnection {
     pub(super) fn stream(&self) -> &TcpStream {
         &self.stream
     }
@@ -107,7 +111,7 @@ impl Served {
     }
 }
 
-impl Drop for Served {
+impl Drop for AdmittedConnection {
     fn drop(&mut self) {
         self.connections.lock().retain(|it| !Arc::ptr_eq(&it.stream, &self.stream));
     }
@@ -131,7 +135,7 @@ mod tests {
         }
 
         /// Admits a connection as if it came from `from`; returns it and its other end.
-        fn admit(&self, from: &str) -> Option<(Served, TcpStream)> {
+        fn admit(&self, from: &str) -> Option<(AdmittedConnection, TcpStream)> {
             let there = TcpStream::connect(self.listener.local_addr().unwrap()).unwrap();
             let (here, _) = self.listener.accept().unwrap();
             let from = SocketAddr::new(from.parse::<IpAddr>().unwrap(), 1);

@@ -20,7 +20,7 @@ pub struct Additions<'a> {
 /// Why a file is not extended.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("'{section}' is not written with one key on each line")]
-pub struct Unusual {
+pub struct UnusualFile {
     section: &'static str,
 }
 
@@ -54,8 +54,8 @@ pub struct Extended {
 }
 
 /// Returns the text with the additions. A peer with the same name is replaced.
-pub fn extend(text: &str, additions: &Additions) -> Result<Extended, Unusual> {
-    let unusual = |section| Unusual { section };
+pub fn extend(text: &str, additions: &Additions) -> Result<Extended, UnusualFile> {
+    let unusual = |section| UnusualFile { section };
     let old = read(text).ok_or(unusual("the file"))?;
     let mut lines: Vec<String> = text.split('\n').map(str::to_owned).collect();
     let mut edits = Vec::new();
@@ -263,7 +263,7 @@ limits: { queue_time: 1s }   # short
         texts.iter().map(|text| text.to_string()).collect()
     }
 
-    fn extended_text(text: &str, peer: &str) -> Result<String, Unusual> {
+    fn extended_text(text: &str, peer: &str) -> Result<String, UnusualFile> {
         let topics = ["/robot2/cmd_vel", "/goal"];
         let topic = |name: &str| TopicLine {
             name: name.into(),
@@ -294,7 +294,7 @@ limits: { queue_time: 1s }   # short
         let two = extended_text(OLD, "robot2").unwrap();
         assert_eq!(
             extended_text(&two, "robot2"),
-            Err(Unusual { section: "the file" }),
+            Err(UnusualFile { section: "the file" }),
             "topics twice"
         );
         let new = extended_text(OLD, "robot1").unwrap();

@@ -71,9 +71,9 @@ fn an_address_in_use_is_reported() {
     assert!(error.contains(&server.address().to_string()) && error.contains("metrics:"), "{error}");
 }
 
-struct Stuck;
+struct StuckGateway;
 
-impl Inspect for Stuck {
+impl Inspect for StuckGateway {
     fn status(&self) -> Result<Status, String> {
         Err("the data plane does not answer".into())
     }
@@ -85,7 +85,8 @@ impl Inspect for Stuck {
 
 #[test]
 fn a_node_that_does_not_answer_is_an_error_of_the_service() {
-    let server = MetricsServer::start("127.0.0.1:0".parse().unwrap(), Arc::new(Stuck)).unwrap();
+    let server =
+        MetricsServer::start("127.0.0.1:0".parse().unwrap(), Arc::new(StuckGateway)).unwrap();
     let answer = exchange(&server, b"GET /metrics HTTP/1.1\r\n\r\n");
     assert!(answer.starts_with("HTTP/1.1 503") && answer.contains("the data plane"), "{answer}");
 }

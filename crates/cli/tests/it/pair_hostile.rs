@@ -2,7 +2,7 @@
 //! `tautline pair` among attackers and failures: the real program at both ends, a test between them.
 
 use crate::pairing;
-use crate::pairing::{Fate, From, Machine, Middle, World};
+use crate::pairing::{FrameFate, From, Machine, Middle, World};
 use serde_json::json;
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -27,7 +27,7 @@ fn a_relaying_attacker_learns_nothing_from_a_pairing() {
     let middle = Middle::new(&world.robot);
     let mut base = world.base.pair(NO_ROS);
     let mut robot = world.robot.pair(&[&base.code(), "--at", &middle.at(), "--no-ros"]);
-    let [from_robot, from_base] = middle.carry(|_, _, _| Fate::Pass);
+    let [from_robot, from_base] = middle.carry(|_, _, _| FrameFate::Pass);
     assert!(base.end().success() && robot.end().success(), "{}\n{}", base.output(), robot.output());
     let key = base.event("plan")["key"].as_str().unwrap().to_owned();
     for (all, name) in [(&from_robot, "robot1"), (&from_base, "base")] {
@@ -53,10 +53,10 @@ fn a_relaying_attacker_learns_nothing_from_a_pairing() {
 }
 
 /// Flips a bit of the last byte of a frame, or of one of its share.
-fn flip_bit(frame: &[u8], at: usize) -> Fate {
+fn flip_bit(frame: &[u8], at: usize) -> FrameFate {
     let mut frame = frame.to_vec();
     frame[at] ^= 1;
-    Fate::Change(frame)
+    FrameFate::Change(frame)
 }
 
 #[test]
@@ -77,7 +77,7 @@ fn changed_frames_end_the_pairing() {
         let mut robot = world.robot.pair(&[&base.code(), "--at", &middle.at(), "--no-ros"]);
         middle.carry(|from, count, frame| match (from, count) == (who, number) {
             true => flip_bit(frame, frame.len() - 1),
-            false => Fate::Pass,
+            false => FrameFate::Pass,
         });
         let said = robot.failure();
         assert!(said.to_lowercase().contains("nothing was written"), "{who:?} {number}: {said}");
@@ -97,8 +97,8 @@ fn pair_with_cut(world: &World, who: From, number: usize, kills: bool) -> [pairi
     let base = world.base.pair(NO_ROS);
     let mut robot = world.robot.pair(&[&base.code(), "--at", &middle.at(), "--no-ros"]);
     middle.carry(|from, count, _| match (from, count) == (who, number) {
-        true => Fate::Cut,
-        false => Fate::Pass,
+        true => FrameFate::Cut,
+        false => FrameFate::Pass,
     });
     if kills {
         robot.kill("-KILL");

@@ -276,7 +276,7 @@ fn a_reload_changes_links_within_the_session() {
 
 /// Commands of a node to its gateway, and the numbers of the messages on `/steady`.
 #[derive(Default)]
-struct Heard {
+struct ReceivedCommands {
     orders: Vec<String>,
     steady: Vec<u64>,
 }
@@ -284,7 +284,7 @@ struct Heard {
 /// Subscribes to all topics of peers.
 struct Reader {
     events: Arc<dyn Events>,
-    heard: Arc<Mutex<Heard>>,
+    heard: Arc<Mutex<ReceivedCommands>>,
 }
 
 impl Gateway for Reader {
@@ -316,7 +316,7 @@ impl Gateway for Reader {
 struct Running {
     handle: Handle,
     events: Arc<dyn Events>,
-    heard: Arc<Mutex<Heard>>,
+    heard: Arc<Mutex<ReceivedCommands>>,
     thread: JoinHandle<Result<(), RunError>>,
 }
 
@@ -328,7 +328,7 @@ fn parsed_config(name: &str, lines: &str) -> Config {
 impl Running {
     fn start(name: &str, lines: &str) -> Self {
         let config = parsed_config(name, lines);
-        let heard = Arc::<Mutex<Heard>>::default();
+        let heard = Arc::<Mutex<ReceivedCommands>>::default();
         let (sender, started) = sync_channel(1);
         let kept = heard.clone();
         // A node cannot change its thread.

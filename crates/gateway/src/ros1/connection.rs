@@ -40,7 +40,7 @@ pub(super) struct Description {
 }
 
 /// A connection to a publisher whose header has been read.
-pub(super) struct Opened {
+pub(super) struct OpenConnection {
     pub stream: TcpStream,
     pub found: Description,
     /// The address of its messages.
@@ -104,7 +104,7 @@ impl Identity {
     }
 
     /// Connects to the publisher whose slave API is at `uri` and reads its header.
-    pub async fn open(&self, uri: &str, topic: &str) -> Result<Opened, ConnectError> {
+    pub async fn open(&self, uri: &str, topic: &str) -> Result<OpenConnection, ConnectError> {
         self.open_as(&self.node_name, uri, topic).await
     }
 
@@ -140,7 +140,12 @@ impl Identity {
             .with("tcp_nodelay", "1")
     }
 
-    async fn open_as(&self, caller: &str, uri: &str, topic: &str) -> Result<Opened, ConnectError> {
+    async fn open_as(
+        &self,
+        caller: &str,
+        uri: &str,
+        topic: &str,
+    ) -> Result<OpenConnection, ConnectError> {
         let (to, is_roscpp) = self.request_topic(uri, topic).await?;
         let opened = async {
             let (stream, header) = exchange(&to, &self.subscription(caller, topic)).await?;
@@ -152,7 +157,7 @@ impl Identity {
         };
         let opened = timeout(HANDSHAKE_TIMEOUT, opened).await;
         let (stream, found) = opened.map_err(|_| ConnectError::Timeout(to.clone()))??;
-        Ok(Opened { stream, found, to, is_roscpp })
+        Ok(OpenConnection { stream, found, to, is_roscpp })
     }
 
     pub fn service_request(&self, service: &str, md5: &str, is_probe: bool) -> Header {

@@ -10,7 +10,7 @@
 use super::backoff::{self, Backoff};
 use super::connection::Description;
 use super::master::Snapshot;
-use super::probed::{Checked, Located, Probed, Query};
+use super::probed::{Checked, LocatedPublisher, ProbeResult, Query};
 use crate::{Event, Named, Qos, Selector, Topic};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
@@ -265,7 +265,13 @@ impl Discovery {
         found.find(|publisher| publisher.description().is_some()).map(|found| found.uri.clone())
     }
 
-    pub fn on_probed(&mut self, topic: &str, node: &str, result: Probed<Located>, now: Instant) {
+    pub fn on_probed(
+        &mut self,
+        topic: &str,
+        node: &str,
+        result: ProbeResult<LocatedPublisher>,
+        now: Instant,
+    ) {
         let Some(publisher) =
             self.topics.get_mut(topic).and_then(|tracked| tracked.publishers.get_mut(node))
         else {
@@ -273,18 +279,18 @@ impl Discovery {
         };
         (publisher.probing, publisher.replaced) = (false, false);
         match result {
-            Probed::Found(Located { uri, description }) => {
+            ProbeResult::Found(LocatedPublisher { uri, description }) => {
                 publisher.uri = uri;
                 publisher.backoff.succeed();
                 publisher.state = State::Known(description);
             }
-            Probed::Tautline => publisher.state = State::Tautline,
-            Probed::Ended(reason) => {
+            ProbeResult::Tautline => publisher.state = State::Tautline,
+            ProbeResult::Ended(reason) => {
                 tracing::debug!(topic, node, reason, "publisher has ended");
                 publisher.state = State::Unknown;
                 publisher.backoff.fail_ended(now, MAX_PAUSE);
             }
-            Probed::Failed(reason) => {
+            ProbeResult::Failed(reason) => {
                 tracing::debug!(topic, node, reason, "publisher could not be probed");
                 publisher.retry(now);
             }

@@ -24,11 +24,11 @@ fn listing(topics: &[(&str, &str)]) -> Snapshot {
     snapshot
 }
 
-fn probed_publisher(uri: &str, type_name: &str) -> Probed<Located> {
-    Probed::Found(Located { uri: uri.into(), description: description(type_name) })
+fn probed_publisher(uri: &str, type_name: &str) -> ProbeResult<LocatedPublisher> {
+    ProbeResult::Found(LocatedPublisher { uri: uri.into(), description: description(type_name) })
 }
 
-fn publisher(type_name: &str) -> Probed<Located> {
+fn publisher(type_name: &str) -> ProbeResult<LocatedPublisher> {
     probed_publisher(URI, type_name)
 }
 
@@ -132,7 +132,7 @@ fn other_tautline_nodes_are_neither_offered_nor_probed_again() {
     let mut bench = Bench::new();
     bench.snapshot(&[("/out/a", "/tautline2")]);
     bench.discovery.take_queries(bench.now);
-    bench.discovery.on_probed("/out/a", "/tautline2", Probed::Tautline, bench.now);
+    bench.discovery.on_probed("/out/a", "/tautline2", ProbeResult::Tautline, bench.now);
     bench.advance(Duration::from_secs(3600));
     bench.snapshot(&[("/out/a", "/tautline2")]);
     assert_eq!(bench.discovery.take_queries(bench.now), []);
@@ -148,7 +148,7 @@ fn a_silent_publisher_is_probed_at_growing_intervals() {
         bench.snapshot(&[("/out/a", "/n")]);
         for _ in bench.discovery.take_queries(bench.now) {
             probes += 1;
-            let failed = Probed::Failed("refused".into());
+            let failed = ProbeResult::Failed("refused".into());
             bench.discovery.on_probed("/out/a", "/n", failed, bench.now);
         }
         bench.advance(Duration::from_secs(1));
@@ -165,7 +165,7 @@ fn a_node_that_ended_is_checked_at_growing_intervals() {
         bench.snapshot(&[("/out/a", "/n")]);
         for _ in bench.discovery.take_queries(bench.now) {
             probed.push(second);
-            let ended = Probed::Ended("connection refused".into());
+            let ended = ProbeResult::Ended("connection refused".into());
             bench.discovery.on_probed("/out/a", "/n", ended, bench.now);
         }
         bench.advance(Duration::from_secs(1));
@@ -292,7 +292,7 @@ fn silent_publishers_do_not_delay_others() {
     for _ in 0..1000 {
         for query in bench.discovery.take_queries(bench.now) {
             let Query::Probe { topic, node, .. } = query else { panic!("{query:?}") };
-            let failed = Probed::Failed("late".into());
+            let failed = ProbeResult::Failed("late".into());
             bench.discovery.on_probed(&topic, &node, failed, bench.now);
         }
     }

@@ -7,7 +7,7 @@ use super::connection::{Description, TypeVersion};
 use super::header::Header;
 use super::master::Snapshot;
 use super::mirror::Mirrored;
-use super::probed::{Checked, Located, Probed};
+use super::probed::{Checked, LocatedPublisher, ProbeResult};
 use super::registration::{Attempt, NotRegistered};
 use super::rpc::ClientRequest;
 use super::xmlrpc::CallError;
@@ -20,10 +20,10 @@ use tokio::sync::oneshot;
 /// The report of a task to the actor.
 pub(super) enum Note {
     Polled(Result<Poll, CallError>),
-    Probed {
+    ProbeResult {
         topic: String,
         node: String,
-        result: Probed<Located>,
+        result: ProbeResult<LocatedPublisher>,
     },
     Checked {
         node: String,
@@ -90,7 +90,7 @@ pub(super) enum Exclusion {
 
 /// The report of a task about a service.
 pub(super) enum ServiceNote {
-    Probed { service: String, result: Probed<TypeVersion> },
+    ProbeResult { service: String, result: ProbeResult<TypeVersion> },
     Requested { service: String, serial: u64, request: ClientRequest },
     Done { service: String, call: CallId, bytes: usize, outcome: Outcome, reservation: Reservation },
 }

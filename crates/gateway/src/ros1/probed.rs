@@ -22,7 +22,7 @@ pub(super) enum Query {
 
 /// A publisher that was found.
 #[derive(Debug)]
-pub(super) struct Located {
+pub(super) struct LocatedPublisher {
     pub uri: String,
     pub description: Description,
 }
@@ -42,7 +42,7 @@ pub(super) enum Checked {
 
 /// The result of a probe.
 #[derive(Debug)]
-pub(super) enum Probed<T> {
+pub(super) enum ProbeResult<T> {
     Found(T),
     /// Another Tautline node, or this one.
     Tautline,
@@ -52,12 +52,12 @@ pub(super) enum Probed<T> {
     Failed(String),
 }
 
-impl<T> Probed<T> {
+impl<T> ProbeResult<T> {
     /// Runs a probe; the first one only for [`FIRST_TIMEOUT`].
     pub async fn run(
         is_retry: bool,
         probe: impl Future<Output = Result<T, ConnectError>>,
-    ) -> Probed<T> {
+    ) -> ProbeResult<T> {
         let result = match is_retry {
             true => Ok(probe.await),
             false => timeout(FIRST_TIMEOUT, probe).await,

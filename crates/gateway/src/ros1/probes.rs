@@ -4,7 +4,7 @@
 
 use super::connection::{ConnectError, Identity};
 use super::master::{Master, Snapshot, Types};
-use super::probed::{Checked, Located, Probed};
+use super::probed::{Checked, LocatedPublisher, ProbeResult};
 use super::shown::{for_logs, name_with_type};
 use super::xmlrpc::{self, CallError, MAX_LIST_BYTES, MAX_REPLY_BYTES, pairs, string_value};
 use crate::Topic;
@@ -63,17 +63,17 @@ impl Prober {
         topic: &str,
         node: &str,
         is_retry: bool,
-    ) -> Probed<Located> {
-        Probed::run(is_retry, self.probe(topic, node)).await
+    ) -> ProbeResult<LocatedPublisher> {
+        ProbeResult::run(is_retry, self.probe(topic, node)).await
     }
 
-    async fn probe(&self, topic: &str, node: &str) -> Result<Located, ConnectError> {
+    async fn probe(&self, topic: &str, node: &str) -> Result<LocatedPublisher, ConnectError> {
         let uri = self.master.lookup_node(node).await?;
         if uri == self.own_uri {
             return Err(ConnectError::Tautline(self.identity.tautline_name.clone()));
         }
         let description = self.identity.probe(&uri, topic).await?;
-        Ok(Located { uri, description })
+        Ok(LocatedPublisher { uri, description })
     }
 
     /// Queries the node itself, where the master lists it or where it was last seen.

@@ -7,7 +7,7 @@ use super::byte_budget::{ByteBudget, FREE_BYTES, Reservation};
 use super::connection::{
     ConnectError, HostPort, TypeVersion, indefinite, open_service, type_version,
 };
-use super::probed::Probed;
+use super::probed::ProbeResult;
 use super::probes::Prober;
 use super::slots::Slot;
 use super::xmlrpc::{CallError, Endpoint};
@@ -38,18 +38,18 @@ pub(super) struct ServiceCall<'a> {
 }
 
 impl Prober {
-    pub async fn probe_service(&self, service: &str, is_retry: bool) -> Probed<TypeVersion> {
+    pub async fn probe_service(&self, service: &str, is_retry: bool) -> ProbeResult<TypeVersion> {
         let probe = async {
             let (to, _, version) = self.reach(service, "*", true).await?;
             version.ok_or_else(|| indefinite(&to))
         };
-        Probed::run(is_retry, probe).await
+        ProbeResult::run(is_retry, probe).await
     }
 
     /// Whether nothing listens where the master lists a service: the master does not notice that a
     /// server was killed.
     pub async fn has_server_ended(&self, service: &str) -> bool {
-        matches!(self.probe_service(service, false).await, Probed::Ended(_))
+        matches!(self.probe_service(service, false).await, ProbeResult::Ended(_))
     }
 
     /// Looks up the server and exchanges headers with it.
@@ -120,7 +120,7 @@ pub(super) async fn read_outcome(
 
 /// Why a block is not read.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
-pub(super) enum Rejected {
+pub(super) enum RejectedBlock {
     #[error("has {bytes} bytes; allowed: {limit}")]
     TooLong { bytes: usize, limit: usize },
     #[error("exceeds the limit of all connections together; {read} of its {bytes} bytes were read")]
@@ -132,17 +132,17 @@ pub(super) async fn read_block(
     stream: &mut (impl AsyncRead + Unpin),
     limit: usize,
     budget: &mut Reservation,
-) -> io::Result<Result<Bytes, Rejected>> {
+) -> io::Result<Result<Bytes, RejectedBlock>> {
     let length = stream.read_u32_le().await? as usize;
     if length > limit {
-        return Ok(Err(Rejected::TooLong { bytes: length, limit }));
+        return Ok(Err(RejectedBlock::TooLong { bytes: length, limit }));
     }
     let (mut bytes, mut stream) = (Vec::new(), stream.take(length as u64));
     while bytes.len() < length {
         if bytes.len() == bytes.capacity() {
             let capacity = length.min(FREE_BYTES.max(2 * bytes.len()));
             if !budget.grow_to(capacity) {
-                return Ok(Err(Rejected::OverBudget { bytes: length, read: bytes.len() }));
+                return Ok(Err(RejectedBlock::OverBudget { bytes: length, read: bytes.len() }));
             }
             bytes.reserve_exact(capacity - bytes.len());
         }
@@ -226,7 +226,7 @@ impl Client {
     }
 
     /// The next request; `None`: the connection ends.
-    async fn request(&mut self, budget: &mut Reservation) -> Option<Result<Bytes, Rejected>> {
+    async fn request(&mut self, budget: &mut Reservation) -> Option<Result<Bytes, RejectedBlock>> {
         let [connection, service] = &self.slots;
         let request = tokio::select! {
             read = next_request(&mut self.stream, self.persistent, self.max_request, budget) => {
@@ -268,7 +268,7 @@ async fn next_request(
     persistent: bool,
     limit: usize,
     budget: &mut Reservation,
-) -> io::Result<Result<Bytes, Rejected>> {
+) -> io::Result<Result<Bytes, RejectedBlock>> {
     if persistent && stream.peek(&mut [0]).await? == 0 {
         return Err(io::ErrorKind::UnexpectedEof.into());
     }
@@ -316,7 +316,7 @@ mod tests {
         assert_eq!(read(&mut one).unwrap().len(), 80_000);
         let rejected = read(&mut two).unwrap_err();
         assert!(
-            matches!(rejected, Rejected::OverBudget { bytes: 80_000, read: 1.. }),
+            matches!(rejected, RejectedBlock::OverBudget { bytes: 80_000, read: 1.. }),
             "{rejected}"
         );
         drop((one, two));

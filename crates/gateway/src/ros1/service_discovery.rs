@@ -7,7 +7,7 @@
 use super::backoff::{self, Backoff};
 use super::connection::TypeVersion;
 use super::master::NodesByName;
-use super::probed::Probed;
+use super::probed::ProbeResult;
 use crate::{Named, Selector};
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -148,27 +148,27 @@ impl ServiceDiscovery {
         selected
     }
 
-    pub fn on_probed(&mut self, service: &str, result: Probed<TypeVersion>, now: Instant) {
+    pub fn on_probed(&mut self, service: &str, result: ProbeResult<TypeVersion>, now: Instant) {
         let Some(tracked) = self.all.get_mut(service) else { return };
         tracked.probing = false;
         if !tracked.listed {
             self.all.remove(service);
             return;
         }
-        tracked.is_tautline = matches!(result, Probed::Tautline);
+        tracked.is_tautline = matches!(result, ProbeResult::Tautline);
         let offered = match result {
-            Probed::Found(version) => {
+            ProbeResult::Found(version) => {
                 tracked.backoff.succeed();
                 Some(version)
             }
-            Probed::Tautline => None,
-            Probed::Ended(reason) => {
+            ProbeResult::Tautline => None,
+            ProbeResult::Ended(reason) => {
                 tracing::debug!(service, reason, "server has ended");
                 tracked.suspect = true;
                 tracked.backoff.fail_ended(now, MAX_PAUSE);
                 None
             }
-            Probed::Failed(reason) => {
+            ProbeResult::Failed(reason) => {
                 tracing::debug!(service, reason, "server could not be probed");
                 tracked.suspect = true;
                 tracked.backoff.fail(now, MAX_PAUSE);
@@ -216,8 +216,8 @@ mod tests {
         TypeVersion { name: "a/T".into(), md5: md5.into() }
     }
 
-    fn server(md5: &str) -> Probed<TypeVersion> {
-        Probed::Found(version(md5))
+    fn server(md5: &str) -> ProbeResult<TypeVersion> {
+        ProbeResult::Found(version(md5))
     }
 
     fn services() -> (ServiceDiscovery, Instant) {
@@ -246,7 +246,7 @@ mod tests {
         assert_eq!((services.take_changes(), services.md5("/a")), (offer_event("2"), Some("2")));
         services.on_snapshot(&all, now);
         services.take_probes(now);
-        services.on_probed("/a", Probed::Failed("refused".into()), now);
+        services.on_probed("/a", ProbeResult::Failed("refused".into()), now);
         assert_eq!(services.take_changes(), [Change::Withdrawn("/a".into())]);
         assert!(services.take_probes(now).is_empty(), "not at once");
         let later = now + MAX_PAUSE;
@@ -261,7 +261,7 @@ mod tests {
         let (mut services, now) = services();
         services.on_snapshot(&listing(&[("/a", "/tautline2")]), now);
         services.take_probes(now);
-        services.on_probed("/a", Probed::Tautline, now);
+        services.on_probed("/a", ProbeResult::Tautline, now);
         let later = now + Duration::from_secs(3600);
         services.on_snapshot(&listing(&[("/a", "/tautline2")]), later);
         assert!(services.take_probes(later).is_empty() && services.take_changes().is_empty());
@@ -297,7 +297,7 @@ mod tests {
         services.on_snapshot(&listing(&all), now);
         for _ in 0..1000 {
             for service in services.take_probes(now) {
-                services.on_probed(&service, Probed::Failed("late".into()), now);
+                services.on_probed(&service, ProbeResult::Failed("late".into()), now);
             }
         }
         let later = now + MAX_PAUSE;

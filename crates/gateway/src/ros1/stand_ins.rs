@@ -35,7 +35,7 @@ pub(super) fn is_stand_in(snapshot: &Snapshot, node: &str) -> bool {
 
 /// A registration that the master lists under one of our names.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Listed {
+pub(super) struct ListedRegistration {
     pub role: Role,
     pub name: String,
     pub caller: String,
@@ -126,7 +126,7 @@ impl StandIns {
 
     /// Replaces stand-ins in a snapshot by `own`, so that discovery does not take them for local
     /// nodes; returns what the master lists under any of our names.
-    pub fn merge(&self, snapshot: &mut Snapshot, own: &str) -> Vec<Listed> {
+    pub fn merge(&self, snapshot: &mut Snapshot, own: &str) -> Vec<ListedRegistration> {
         let mut listed = Vec::new();
         let Snapshot { publishers, subscribers, services, .. } = snapshot;
         for (role, all) in Role::ALL.into_iter().zip([publishers, subscribers, services]) {
@@ -135,13 +135,19 @@ impl StandIns {
         listed
     }
 
-    fn merge_role(&self, role: Role, all: &mut NodesByName, own: &str, listed: &mut Vec<Listed>) {
+    fn merge_role(
+        &self,
+        role: Role,
+        all: &mut NodesByName,
+        own: &str,
+        listed: &mut Vec<ListedRegistration>,
+    ) {
         for (name, nodes) in all {
             let is_ours = |node: &&String| *node == own || self.held.contains(*node);
             let ours: Vec<String> = nodes.iter().filter(is_ours).cloned().collect();
             for caller in ours {
                 nodes.remove(&caller);
-                listed.push(Listed { role, name: name.clone(), caller });
+                listed.push(ListedRegistration { role, name: name.clone(), caller });
                 nodes.insert(own.to_owned());
             }
         }

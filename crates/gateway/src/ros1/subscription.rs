@@ -2,7 +2,7 @@
 //! Subscriptions: one reader per publisher, each in its own task.
 
 use super::byte_budget::{ByteBudget, Reservation};
-use super::connection::{ConnectError, Description, Identity, Opened, TypeVersion};
+use super::connection::{ConnectError, Description, Identity, OpenConnection, TypeVersion};
 use super::latched::PublisherHistory;
 use super::note::{Exclusion, Note, ReaderNote};
 use super::shared_connection::{NodePublishers, Place, SharedConnection};
@@ -233,10 +233,10 @@ impl ReaderTask {
     /// Reads until the connection breaks; returns the reason.
     async fn read_messages(
         &self,
-        opened: Opened,
+        opened: OpenConnection,
         node: &mut NodePublishers<SourceLease>,
     ) -> io::Error {
-        let Opened { stream, mut found, to, is_roscpp } = opened;
+        let OpenConnection { stream, mut found, to, is_roscpp } = opened;
         let mut reader = BufReader::with_capacity(READ_BUFFER_BYTES, stream);
         let publisher = PublisherHistory::new(&self.uri, &found);
         let (context, topic) = (&self.context, self.topic.as_str());

@@ -42,7 +42,7 @@ struct Call {
 
 /// A caller whose response has arrived.
 #[derive(Debug, Clone, Copy)]
-pub struct Answered {
+pub struct AnsweredCaller {
     pub caller: Caller,
     /// Whether it called before a restart of this node, whose endpoints it has to find again.
     pub was_interrupted: bool,
@@ -80,11 +80,11 @@ impl Waiting {
     }
 
     /// The caller of a pending call whose outcome is known, once for each call.
-    pub fn answer(&mut self, service: &str, call: CallId) -> Option<Answered> {
+    pub fn answer(&mut self, service: &str, call: CallId) -> Option<AnsweredCaller> {
         let call = self.services.get_mut(service)?.get_mut(&call)?;
         let is_first = !std::mem::replace(&mut call.is_answered, true);
         let Call { caller, was_interrupted, .. } = *call;
-        is_first.then_some(Answered { caller, was_interrupted })
+        is_first.then_some(AnsweredCaller { caller, was_interrupted })
     }
 
     /// Removes a call whose response was sent, or that will not have one.

@@ -14,7 +14,7 @@ const TICK: Duration = Duration::from_millis(15);
 
 /// Whether the publishers of a topic are alive, as its readers see them.
 #[derive(Debug, Default)]
-pub struct Observed {
+pub struct ObservedLiveliness {
     /// Publishers that each reader sees: those that are alive, and the others.
     seen: BTreeMap<Class, (u32, u32)>,
     /// When the last one ceased to be alive.
@@ -31,7 +31,7 @@ pub enum State {
     LostFrom(Instant),
 }
 
-impl Observed {
+impl ObservedLiveliness {
     /// The reader of a class sees publishers, alive or not. Returns whether the state has changed.
     pub fn on_change(&mut self, class: Class, alive: u32, not_alive: u32, now: Instant) -> bool {
         let shown = |it: &Self| (it.lost_since, it.alive() > 0);
@@ -170,7 +170,7 @@ mod tests {
 
     #[test]
     fn a_topic_is_lost_when_no_publisher_is_alive() {
-        let (mut seen, start) = (Observed::default(), Instant::now());
+        let (mut seen, start) = (ObservedLiveliness::default(), Instant::now());
         let second = 1000 * MS;
         assert_eq!(seen.state(second), State::Unknown);
         assert!(seen.on_change(ONE, 1, 0, start), "it may have been lost when it was last read");

@@ -5,7 +5,7 @@ use super::endpoint_context::EndpointContext;
 use super::history::MAX_DEPTH;
 use super::names::{self, DdsTopic};
 use super::qos;
-use super::source_writers::{Message, Policies, Selected, SourceWriters};
+use super::source_writers::{Message, Policies, SelectedWriters, SourceWriters};
 use crate::lock::lock;
 use crate::log_limit::log_limited;
 use crate::{Class, Classes, Kept, MAX_SOURCES, Origin, Qos, Source, Topic};
@@ -370,7 +370,7 @@ impl Publication {
             is_changed.set(true);
             self.writer(policies, audience, *classes).map(Arc::new)
         };
-        let Selected { writers, outdated } =
+        let SelectedWriters { writers, outdated } =
             of_source.entry(source).or_default().select(message, ready, create)?;
         if is_changed.get() || !outdated.is_empty() {
             let evicted = all.evict(source);

@@ -64,7 +64,7 @@ struct PresentWriter<W> {
 }
 
 /// Writers for a message.
-pub struct Selected<W> {
+pub struct SelectedWriters<W> {
     pub writers: Vec<W>,
     /// Writers that are no longer needed.
     pub outdated: Vec<W>,
@@ -118,7 +118,7 @@ impl<W: Clone> SourceWriters<W> {
         message: &Message<'_>,
         ready: impl FnOnce() -> Option<W>,
         mut create: impl FnMut(&Policies, Audience) -> Result<W, E>,
-    ) -> Result<Selected<W>, E> {
+    ) -> Result<SelectedWriters<W>, E> {
         let left = |it: &mut PresentWriter<W>| it.readers.is_disjoint(message.present);
         let mut outdated: Vec<W> = self.present.extract_if(.., left).map(|it| it.writer).collect();
         let is_kept = |it: &LateWriter<W>| it.kept.contains(&message.identity);
@@ -138,7 +138,7 @@ impl<W: Clone> SourceWriters<W> {
         if known.is_none() {
             outdated.extend(self.keep(message));
         }
-        Ok(Selected { writers: late.into_iter().chain(present).collect(), outdated })
+        Ok(SelectedWriters { writers: late.into_iter().chain(present).collect(), outdated })
     }
 
     /// Notes the message at the newest late writer. Returns the oldest ones if all keep more messages

@@ -3,7 +3,7 @@
 
 use super::endpoint_context::EndpointContext;
 use super::history::MAX_DEPTH;
-use super::liveliness::{Observed, State};
+use super::liveliness::{ObservedLiveliness, State};
 use super::names::{self, DdsTopic};
 use super::order::Order;
 use super::pairing::is_cdr;
@@ -36,7 +36,7 @@ pub struct Subscription {
     type_hash: String,
     readers: BTreeMap<Class, RawReader>,
     publishers: Arc<Mutex<Publishers>>,
-    observed: Arc<Mutex<Observed>>,
+    observed: Arc<Mutex<ObservedLiveliness>>,
 }
 
 /// The publishers with messages so far, and known depths.

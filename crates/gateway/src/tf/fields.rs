@@ -46,7 +46,7 @@ pub struct StampFields(Fields);
 
 /// Which fields are sought.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Sought {
+enum SoughtFields {
     Frames,
     Stamps,
 }
@@ -116,7 +116,7 @@ enum Kind {
 impl FrameFields {
     /// Returns `None` for a type whose messages name no frames.
     pub fn new(schema: &Schema) -> Option<Self> {
-        Fields::new(schema, Sought::Frames).map(Self)
+        Fields::new(schema, SoughtFields::Frames).map(Self)
     }
 
     /// For a topic of this robot, by its definition. The error says for people why that cannot be
@@ -163,7 +163,7 @@ impl FrameFields {
 impl StampFields {
     /// Returns `None` for a type whose messages have no headers.
     pub fn new(schema: &Schema) -> Option<Self> {
-        Fields::new(schema, Sought::Stamps).map(Self)
+        Fields::new(schema, SoughtFields::Stamps).map(Self)
     }
 
     /// The message with stamps that are later by this number of nanoseconds; `None` if it has none.
@@ -228,7 +228,7 @@ impl ArrivalFields {
 }
 
 impl Fields {
-    fn new(schema: &Schema, sought: Sought) -> Option<Self> {
+    fn new(schema: &Schema, sought: SoughtFields) -> Option<Self> {
         let parts = schema.structs.iter().map(|_| None).collect();
         let mut compiler = Compiler { schema, sought, parts };
         if !compiler.part(0).is_sought {
@@ -453,7 +453,7 @@ fn with_name(found: &[u8], new_name: impl FnOnce(&str) -> String) -> Vec<u8> {
 
 struct Compiler<'a> {
     schema: &'a Schema,
-    sought: Sought,
+    sought: SoughtFields,
     parts: Vec<Option<Part>>,
 }
 
@@ -494,7 +494,7 @@ impl Compiler<'_> {
     fn element(&mut self, owner: &Struct, field: &Field) -> (Kind, Extent) {
         let alignment = self.alignment(LENGTH_BYTES);
         let text = Extent { span: None, alignment, is_sought: false };
-        if self.sought == Sought::Stamps && self.is_stamp(owner, field) {
+        if self.sought == SoughtFields::Stamps && self.is_stamp(owner, field) {
             return (Kind::Stamp, Extent { is_sought: true, ..text });
         }
         match field.base {
@@ -508,7 +508,9 @@ impl Compiler<'_> {
                 let number = Extent { span: Some(span), alignment, is_sought: false };
                 (Kind::Number(size as u8), number)
             }
-            Base::String(bound) if self.sought == Sought::Frames && names_frame(owner, field) => {
+            Base::String(bound)
+                if self.sought == SoughtFields::Frames && names_frame(owner, field) =>
+            {
                 (Kind::Frame(bound), Extent { is_sought: true, ..text })
             }
             Base::String(_) => (Kind::Text, text),

@@ -113,7 +113,7 @@ pub fn localize(
             Ok(LocalForm { topic, translator: None, check, fields, untrusted })
         }
         Some(own) => match translate(&topic, own, installed) {
-            Ok(Translated { mut topic, translator, is_certain }) => {
+            Ok(TranslatedTopic { mut topic, translator, is_certain }) => {
                 if !is_certain {
                     topic.definition = "".into();
                 }
@@ -164,7 +164,7 @@ pub fn localize_service(
 
 /// A topic in the other ROS.
 #[derive(Debug)]
-pub struct Translated {
+pub struct TranslatedTopic {
     /// The topic there.
     pub topic: Topic,
     /// The conversion of its messages.
@@ -238,7 +238,11 @@ pub fn translate_service(
 
 /// The topic in ROS `to`, and the conversion of its messages. A type that is not `installed` is
 /// derived from the definition of the other side. The error is for a person.
-pub fn translate(topic: &Topic, to: Dialect, installed: &Installed) -> Result<Translated, String> {
+pub fn translate(
+    topic: &Topic,
+    to: Dialect,
+    installed: &Installed,
+) -> Result<TranslatedTopic, String> {
     let foreign_name = short_name(&topic.type_name);
     let local_name = renamed(&foreign_name, to);
     let own = installed.definition(&local_name, to);
@@ -261,7 +265,7 @@ pub fn translate(topic: &Topic, to: Dialect, installed: &Installed) -> Result<Tr
         definition: local.to_text().into(),
         qos: topic.qos,
     };
-    Ok(Translated { topic: local_topic, translator, is_certain })
+    Ok(TranslatedTopic { topic: local_topic, translator, is_certain })
 }
 
 /// The type in the peer's ROS: the peer's definition, or one derived from ours if that has the
@@ -333,10 +337,10 @@ mod tests {
     #[test]
     fn a_topic_gets_the_name_hash_and_bytes_of_the_other_ros() {
         let none = Installed::default();
-        let Translated { topic: there, translator: forth, .. } =
+        let TranslatedTopic { topic: there, translator: forth, .. } =
             translate(&topic("std_msgs/String", "string data\n"), Dialect::Ros2, &none).unwrap();
         assert_eq!((&*there.type_name, &*there.type_hash), ("std_msgs/msg/String", STRING_RIHS01));
-        let Translated { topic: here, translator: back, .. } =
+        let TranslatedTopic { topic: here, translator: back, .. } =
             translate(&there, Dialect::Ros1, &none).unwrap();
         assert_eq!((&*here.type_name, &*here.type_hash), ("std_msgs/String", STRING_MD5));
         assert_eq!(&*here.definition, "string data\n");

@@ -9,7 +9,7 @@ use crate::rig::staging::{Link, links};
 use crate::rig::stats::{Arrival, Samples};
 use crate::scenario::{Flow, Over, Pace, Scenario};
 use crate::setup::node::Node;
-use crate::setup::traffic::Made;
+use crate::setup::traffic::MadeTopic;
 use anyhow::{Context, Result, bail};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
@@ -112,7 +112,7 @@ fn start(air: &Air, scenario: &Scenario, station: usize, folder: &Path) -> Resul
     let mut options = vec![format!("--channels={}", made.len())];
     for flow in made {
         let Pace::Every(period) = flow.pace else { continue };
-        let made = Made {
+        let made = MadeTopic {
             topic: topic(flow),
             bytes: flow.bytes as usize,
             period: Duration::from_nanos(period),

@@ -2,7 +2,7 @@
 //! Copa (Arun and Balakrishnan, NSDI 2018), with mode switching: the window moves towards the rate
 //! at which 1/δ packets of the flow are queued.
 
-use super::flight::{Acked, Extreme, Flight, MSS, seconds};
+use super::flight::{Acked, Flight, MSS, WindowedExtreme, seconds};
 use tautline_proto::rate::{Controller, PendingPacket, Release, Report};
 use tautline_proto::{Duration, Instant};
 
@@ -41,9 +41,9 @@ pub struct Copa {
     lost_in_round: bool,
     last_empty: Instant,
     srtt: Option<f64>,
-    min_rtt: Extreme,
-    standing_rtt: Extreme,
-    max_rtt: Extreme,
+    min_rtt: WindowedExtreme,
+    standing_rtt: WindowedExtreme,
+    max_rtt: WindowedExtreme,
     /// The least round trip, and the standing one, in seconds.
     least: f64,
     standing: f64,
@@ -64,9 +64,9 @@ impl Copa {
             lost_in_round: false,
             last_empty: Instant::default(),
             srtt: None,
-            min_rtt: Extreme::default(),
-            standing_rtt: Extreme::default(),
-            max_rtt: Extreme::default(),
+            min_rtt: WindowedExtreme::default(),
+            standing_rtt: WindowedExtreme::default(),
+            max_rtt: WindowedExtreme::default(),
             least: f64::INFINITY,
             standing: 0.1,
         }

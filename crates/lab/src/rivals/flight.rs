@@ -176,11 +176,11 @@ impl Flight {
 
 /// The greatest or the least of recent values: a windowed filter.
 #[derive(Debug, Default)]
-pub struct Extreme {
+pub struct WindowedExtreme {
     values: VecDeque<(f64, f64)>,
 }
 
-impl Extreme {
+impl WindowedExtreme {
     /// Adds a value at a position; forgets those before `from`. Returns the greatest one.
     pub fn greatest(&mut self, position: f64, value: f64, from: f64) -> f64 {
         while self.values.back().is_some_and(|(_, it)| *it <= value) {

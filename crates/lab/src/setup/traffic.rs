@@ -34,7 +34,7 @@ const POLL_PERIOD: Duration = Duration::from_millis(50);
 
 /// A topic made here, written as `TOPIC:BYTES:PERIOD[:START[:COUNT]]`, times in microseconds.
 #[derive(Debug, Clone)]
-pub struct Made {
+pub struct MadeTopic {
     /// Name of the topic.
     pub topic: String,
     /// Bytes of each message.
@@ -47,7 +47,7 @@ pub struct Made {
     pub count: Option<u64>,
 }
 
-impl std::fmt::Display for Made {
+impl std::fmt::Display for MadeTopic {
     fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let Self { topic, bytes, period, start, count } = self;
         write!(out, "{topic}:{bytes}:{}:{}", period.as_micros(), start.as_micros())?;
@@ -55,7 +55,7 @@ impl std::fmt::Display for Made {
     }
 }
 
-impl std::str::FromStr for Made {
+impl std::str::FromStr for MadeTopic {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
@@ -92,7 +92,7 @@ pub struct Arguments {
     channels: Option<usize>,
     /// A topic to publish: TOPIC:BYTES:PERIOD_US[:START_US[:COUNT]].
     #[arg(long = "make")]
-    made: Vec<Made>,
+    made: Vec<MadeTopic>,
 }
 
 /// Times at which the messages of each topic were sent, ns.
@@ -183,7 +183,7 @@ fn write_sent(file: &Path, sent: &Sent) -> Result<()> {
 fn carry_out_orders(
     handle: &Handle,
     events: &dyn Events,
-    made: &[Made],
+    made: &[MadeTopic],
     channels: usize,
 ) -> Result<Sent> {
     await_wanted(handle, channels)?;
@@ -224,10 +224,10 @@ fn await_settled(handle: &Handle) -> Result<()> {
 }
 
 /// Publishes all topics on schedule, on this thread, for `time`.
-fn make(events: &dyn Events, made: &[Made], time: Duration, sent: &mut Sent) {
+fn make(events: &dyn Events, made: &[MadeTopic], time: Duration, sent: &mut Sent) {
     let start = Instant::now();
-    let left = |made: &Made| made.count.unwrap_or(u64::MAX);
-    let mut due: Vec<(Instant, u64, &Made)> =
+    let left = |made: &MadeTopic| made.count.unwrap_or(u64::MAX);
+    let mut due: Vec<(Instant, u64, &MadeTopic)> =
         made.iter().map(|made| (start + made.start, left(made), made)).collect();
     // The payload is incompressible and differs in each message.
     let mut noise = 0x9e37_79b9_7f4a_7c15_u64;

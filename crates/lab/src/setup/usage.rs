@@ -31,7 +31,7 @@ pub struct Watch {
 }
 
 /// CPU time and memory of one daemon during a measurement.
-pub struct Watched {
+pub struct WatchedDaemon {
     /// CPU time, percent of one core.
     pub cpu_percent: f64,
     /// Resident memory at the end.
@@ -45,9 +45,9 @@ impl Watch {
     }
 
     /// Ends the measurement; returns one entry per daemon, in the daemons' order.
-    pub fn stop(self, daemons: &[Daemon]) -> Result<Vec<Watched>> {
+    pub fn stop(self, daemons: &[Daemon]) -> Result<Vec<WatchedDaemon>> {
         let elapsed = self.since.elapsed();
-        let watched = |(before, after): (Usage, Usage)| Watched {
+        let watched = |(before, after): (Usage, Usage)| WatchedDaemon {
             cpu_percent: after.cpu_percent_since(&before, elapsed),
             resident_bytes: after.resident_bytes,
         };
@@ -60,7 +60,7 @@ fn usages(daemons: &[Daemon]) -> Result<Vec<Usage>> {
 }
 
 /// Measures idle daemons for `time`; returns immediately if there are none.
-pub fn watch_idle(daemons: &[Daemon], time: Duration) -> Result<Vec<Watched>> {
+pub fn watch_idle(daemons: &[Daemon], time: Duration) -> Result<Vec<WatchedDaemon>> {
     let watch = Watch::start(daemons)?;
     if !daemons.is_empty() {
         std::thread::sleep(time);
@@ -70,7 +70,7 @@ pub fn watch_idle(daemons: &[Daemon], time: Duration) -> Result<Vec<Watched>> {
 
 /// Judges idle daemons after watching them for `time`; `when` describes the circumstances.
 pub fn judge_idle(daemons: &[Daemon], time: Duration, when: &str) -> Result<Vec<Verdict>> {
-    let judge = |(used, computer): (&Watched, &str)| {
+    let judge = |(used, computer): (&WatchedDaemon, &str)| {
         let what = format!("daemon idle on {computer}{when}");
         let megabytes = used.resident_bytes as f64 / 1e6;
         [
@@ -82,7 +82,7 @@ pub fn judge_idle(daemons: &[Daemon], time: Duration, when: &str) -> Result<Vec<
 }
 
 /// Combines the idle and the busy measurement of one daemon.
-pub fn figures(idle: &Watched, busy: &Watched) -> DaemonFigures {
+pub fn figures(idle: &WatchedDaemon, busy: &WatchedDaemon) -> DaemonFigures {
     DaemonFigures {
         idle_cpu_percent: idle.cpu_percent,
         cpu_percent: busy.cpu_percent,

@@ -14,7 +14,7 @@ mod world;
 
 pub use build::WARM_UP;
 pub use control_loop::Quality;
-pub use net::Repeated;
+pub use net::RepeatedFrame;
 
 use crate::rig::figures::{
     Figures, FlowFigures, LinkFigures, LoopFigures, RunArguments, Usage, of_medium, radios, say,
@@ -146,26 +146,26 @@ fn samples_by_flow(world: &World) -> Vec<(String, Samples)> {
 }
 
 /// What a run leaves; times are since the scenario's start.
-pub struct Traced {
+pub struct TracedRun {
     /// Samples by flow.
     pub samples: Vec<(String, Samples)>,
     /// Frames that were transmitted more than once.
-    pub repeated: Vec<Repeated>,
+    pub repeated: Vec<RepeatedFrame>,
 }
 
 /// Like [`samples`], with the frames that were transmitted more than once.
-pub fn run_with_trace(scenario: &Scenario, seed: u64) -> Result<Traced> {
+pub fn run_with_trace(scenario: &Scenario, seed: u64) -> Result<TracedRun> {
     let mut world = build::build(scenario, seed)?;
     world.net.repeated = Some(Vec::new());
     world.run(WARM_UP + scenario.duration + DRAIN);
     let samples = samples_by_flow(&world);
     let mut repeated = world.net.repeated.take().unwrap_or_default();
     repeated.iter_mut().for_each(|it| it.at = it.at.saturating_sub(WARM_UP));
-    Ok(Traced { samples, repeated })
+    Ok(TracedRun { samples, repeated })
 }
 
 /// The size of a run.
-pub struct Passed {
+pub struct RunSize {
     /// Time simulated.
     pub time: Duration,
     /// Messages published.
@@ -175,11 +175,11 @@ pub struct Passed {
 }
 
 /// Runs a scenario without collecting results.
-pub fn pass(scenario: &Scenario, seed: u64) -> Result<Passed> {
+pub fn pass(scenario: &Scenario, seed: u64) -> Result<RunSize> {
     let mut world = build::build(scenario, seed)?;
     world.run(WARM_UP + scenario.duration + DRAIN);
     let attempts = |radio| world.net.medium.stats(radio).attempts;
-    Ok(Passed {
+    Ok(RunSize {
         time: Duration::from_nanos(world.net.now()),
         messages: world.flows.all.iter().map(|flow| flow.sent.len() as u64).sum(),
         frames: radios(scenario).map(attempts).sum(),

@@ -8,7 +8,7 @@
 mod judge;
 mod packet;
 
-pub use packet::{Body, Happened, Packet, Parcel, Piece, Repeated};
+pub use packet::{Body, HostEvent, Packet, Parcel, Piece, RepeatedFrame};
 
 use super::attacker::Attacker;
 use super::gate::{Departure, Gate, Passage};
@@ -72,7 +72,7 @@ pub struct Net {
     owners: BTreeMap<Ipv4Addr, (StationId, tautline_medium::RadioId)>,
     by_radio: Vec<(StationId, usize)>,
     timers: BinaryHeap<Reverse<(Nanos, usize)>>,
-    happened: VecDeque<Happened>,
+    happened: VecDeque<HostEvent>,
     /// Disturbances of datagrams between medium and endpoint, if any.
     pub gate: Option<Gate>,
     /// An attacker that hears all datagrams, if any.
@@ -86,7 +86,7 @@ pub struct Net {
     /// Handshake initiations that endpoints have sent.
     pub calls: u64,
     /// The frames that were transmitted more than once, if they are to be kept.
-    pub repeated: Option<Vec<Repeated>>,
+    pub repeated: Option<Vec<RepeatedFrame>>,
     /// Longest time of a datagram from endpoint to endpoint; 0 without a [`Gate`].
     pub worst_transit: Nanos,
     /// A station without a node. Its own packets are sent with [`Net::inject`].
@@ -267,7 +267,7 @@ impl Net {
     }
 
     /// Runs until an occurrence that applications see, or until `end`.
-    pub fn run(&mut self, end: Nanos) -> Option<Happened> {
+    pub fn run(&mut self, end: Nanos) -> Option<HostEvent> {
         loop {
             if let Some(happened) = self.happened.pop_front() {
                 return Some(happened);
@@ -309,7 +309,11 @@ impl Net {
                     if attempts > 1
                         && let Some(repeated) = &mut self.repeated
                     {
-                        repeated.push(Repeated { at, station: self.by_radio[radio.0].0, attempts });
+                        repeated.push(RepeatedFrame {
+                            at,
+                            station: self.by_radio[radio.0].0,
+                            attempts,
+                        });
                     }
                     self.uncharge(&parcel);
                     if let Some(Charge::Link { host, .. }) = parcel.charged {
@@ -329,7 +333,7 @@ impl Net {
         match parcel.charged {
             None => {}
             Some(Charge::Flow(flow)) => {
-                self.happened.push_back(Happened::Left(flow, parcel.packet.ip_bytes));
+                self.happened.push_back(HostEvent::Left(flow, parcel.packet.ip_bytes));
             }
             Some(Charge::Link { host, link, class, life }) if life == self.hosts[host.0].life => {
                 let left = parcel.packet.ip_bytes as usize;
@@ -342,7 +346,7 @@ impl Net {
     fn drop_parcel(&mut self, parcel: &Parcel) {
         match parcel.charged {
             Some(Charge::Flow(flow)) => {
-                self.happened.push_back(Happened::Dropped(flow, parcel.packet.ip_bytes));
+                self.happened.push_back(HostEvent::Dropped(flow, parcel.packet.ip_bytes));
             }
             _ => self.uncharge(parcel),
         }
@@ -373,8 +377,8 @@ impl Net {
             return;
         }
         match &parcel.packet.body {
-            Body::Piece(piece) => self.happened.push_back(Happened::Piece(host, *piece)),
-            Body::Segment(segment) => self.happened.push_back(Happened::Segment(*segment)),
+            Body::Piece(piece) => self.happened.push_back(HostEvent::Piece(host, *piece)),
+            Body::Segment(segment) => self.happened.push_back(HostEvent::Segment(*segment)),
             Body::Tautline(_) => self.pass_gate(host, interface, parcel),
         }
     }
@@ -406,7 +410,7 @@ impl Net {
     fn note_transit(&mut self, host: StationId, packet: &Packet) {
         let transit = self.now - packet.emitted;
         self.worst_transit = self.worst_transit.max(transit);
-        self.happened.push_back(Happened::Datagram(host, transit));
+        self.happened.push_back(HostEvent::Datagram(host, transit));
     }
 
     fn hand_over(&mut self, host: StationId, interface: usize, packet: &Packet, marked: bool) {
@@ -451,7 +455,7 @@ impl Net {
         }
         let Some(node) = &mut self.hosts[host.0].node else { return };
         while let Some(event) = node.endpoint.poll_event() {
-            self.happened.push_back(Happened::Event(host, event));
+            self.happened.push_back(HostEvent::Event(host, event));
         }
         let due = node.endpoint.poll_timeout().map(|Instant(at)| at.max(self.now));
         if let Some(at) = due.filter(|at| *at != Nanos::MAX && node.armed != Some(*at)) {
@@ -499,7 +503,7 @@ impl Net {
     }
 
     /// Sends a part of a plain UDP message to an address. It is charged to the flow, which gets
-    /// [`Happened::Left`], unless it is an echo.
+    /// [`HostEvent::Left`], unless it is an echo.
     pub fn send_piece(
         &mut self,
         host: StationId,
@@ -515,7 +519,7 @@ impl Net {
     }
 
     /// Sends a TCP packet to an address. Data is charged to its connection, which gets
-    /// [`Happened::Left`] or [`Happened::Dropped`].
+    /// [`HostEvent::Left`] or [`HostEvent::Dropped`].
     pub fn send_segment(&mut self, host: StationId, to: Ipv4Addr, segment: Segment) {
         let is_data = matches!(segment.part, Part::Data { .. });
         let charged = is_data.then_some(Charge::Flow(segment.connection));

@@ -3,7 +3,7 @@
 
 use super::control_loop::ControlLoop;
 use super::flows::{FlowPlan, Flows};
-use super::net::{Happened, Net, instant};
+use super::net::{HostEvent, Net, instant};
 use crate::rig::staging::Change;
 use anyhow::Context;
 use fastrand::Rng;
@@ -221,36 +221,36 @@ impl World {
         }
     }
 
-    fn react(&mut self, happened: Happened) {
+    fn react(&mut self, happened: HostEvent) {
         match happened {
-            Happened::Left(flow, _) | Happened::Dropped(flow, _)
+            HostEvent::Left(flow, _) | HostEvent::Dropped(flow, _)
                 if self.flows.segment_left(flow) =>
             {
                 // What a full queue drops is sent again by timers and acknowledgements.
-                if matches!(happened, Happened::Left(..)) {
+                if matches!(happened, HostEvent::Left(..)) {
                     self.pump(flow);
                 }
             }
-            Happened::Segment(segment) => {
+            HostEvent::Segment(segment) => {
                 let flow = self.flows.segment(&mut self.net, segment);
                 self.pump(flow);
             }
-            Happened::Left(flow, ip_bytes) => {
+            HostEvent::Left(flow, ip_bytes) => {
                 self.flows.on_transmitted(&mut self.net, flow, ip_bytes)
             }
-            Happened::Dropped(flow, ip_bytes) => {
+            HostEvent::Dropped(flow, ip_bytes) => {
                 self.flows.on_dropped(flow, ip_bytes);
                 let at = self.net.now() + WRITER_PAUSE;
                 if self.refills.insert(flow, at).is_none_or(|before| before < self.net.now()) {
                     self.plan(at, Due::Refill(flow));
                 }
             }
-            Happened::Piece(host, piece) => {
+            HostEvent::Piece(host, piece) => {
                 let complete = self.flows.piece(&mut self.net, host, piece);
                 self.on_message(complete);
             }
-            Happened::Event(host, event) => self.react_to_event(host, event),
-            Happened::Datagram(..) => {}
+            HostEvent::Event(host, event) => self.react_to_event(host, event),
+            HostEvent::Datagram(..) => {}
         }
     }
 

@@ -62,7 +62,7 @@ pub struct Laser {
 
 /// Large messages, two per second, over 20 Mbps.
 #[derive(Debug, Clone, Serialize)]
-pub struct Large {
+pub struct LargeMessages {
     bytes: u64,
     loss_percent: u64,
     arrived_percent: f64,
@@ -86,7 +86,7 @@ pub struct Long {
 #[derive(Debug, Clone, Serialize)]
 pub struct Figures {
     laser: Vec<Laser>,
-    large: Vec<Large>,
+    large: Vec<LargeMessages>,
     long: Vec<Long>,
 }
 
@@ -146,9 +146,9 @@ fn laser(loss_percent: u64, bursts: bool, target_ms: Option<f64>) -> Result<Lase
     })
 }
 
-fn large(bytes: u64, loss_percent: u64) -> Result<Large> {
+fn large(bytes: u64, loss_percent: u64) -> Result<LargeMessages> {
     let text = format!(
-        "about: Large messages over a lossy link\n\
+        "about: LargeMessages messages over a lossy link\n\
          source: made up\n\
          duration: {SECONDS}s\n\
          networks:\n  \
@@ -161,7 +161,7 @@ fn large(bytes: u64, loss_percent: u64) -> Result<Large> {
     );
     let large = Pooled::new(&runs(&scenario::parse_made("losses", &text)?)?, "large")?;
     let arrived_percent = large.arrived_percent();
-    Ok(Large { bytes, loss_percent, arrived_percent, p99_ms: stats::p99(large.delays) })
+    Ok(LargeMessages { bytes, loss_percent, arrived_percent, p99_ms: stats::p99(large.delays) })
 }
 
 /// The four cases of the long link at one period.
@@ -272,10 +272,10 @@ fn report_text(figures: &Figures) -> String {
         column("bulk %", |row: &Laser| format!("{:.1}", row.bulk_percent)),
     ];
     let larges = [
-        column("bytes", |row: &Large| row.bytes.to_string()),
-        column("loss %", |row: &Large| row.loss_percent.to_string()),
-        column("arrived %", |row: &Large| format!("{:.2}", row.arrived_percent)),
-        column("p99 ms", |row: &Large| format!("{:.0}", row.p99_ms)),
+        column("bytes", |row: &LargeMessages| row.bytes.to_string()),
+        column("loss %", |row: &LargeMessages| row.loss_percent.to_string()),
+        column("arrived %", |row: &LargeMessages| format!("{:.2}", row.arrived_percent)),
+        column("p99 ms", |row: &LargeMessages| format!("{:.0}", row.p99_ms)),
     ];
     let longs = [
         column("every ms", |row: &Long| row.every_ms.to_string()),

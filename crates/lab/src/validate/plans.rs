@@ -9,7 +9,7 @@ use crate::rig::progress::Progress;
 use crate::rig::stats::{self, Arrival, Samples};
 use crate::rig::table::{self, column};
 use crate::scenario::{self, NetworkKind, Pace, Scenario};
-use crate::sim::{self, Traced};
+use crate::sim::{self, TracedRun};
 use anyhow::{Context, Result};
 use golden::Golden;
 use serde::{Deserialize, Serialize};
@@ -213,7 +213,7 @@ fn case(seed: u64) -> Result<Case> {
     let fleet = fleet(&scenario)?;
     let acknowledgement = acknowledgement(&fleet.channel);
     let plan = Assessment::new(&fleet);
-    let Traced { samples, repeated } = sim::run_with_trace(&scenario, seed)?;
+    let TracedRun { samples, repeated } = sim::run_with_trace(&scenario, seed)?;
     let flows = fleet.flows.iter().zip(&plan.flows).zip(&samples);
     let rows: Vec<Row> = flows
         .map(|((flow, forecast), (name, samples))| {

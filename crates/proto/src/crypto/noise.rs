@@ -125,7 +125,7 @@ struct Primitives(Arc<Mutex<Option<[u8; KEY]>>>);
 
 impl CryptoResolver for Primitives {
     fn resolve_rng(&self) -> Option<Box<dyn Random>> {
-        Some(Box::new(Drawn(self.0.clone())))
+        Some(Box::new(EphemeralRandomness(self.0.clone())))
     }
 
     fn resolve_dh(&self, choice: &DHChoice) -> Option<Box<dyn Dh>> {
@@ -193,9 +193,9 @@ impl Dh for Curve {
 }
 
 /// Randomness for one ephemeral key; a second request is an error.
-struct Drawn(Arc<Mutex<Option<[u8; KEY]>>>);
+struct EphemeralRandomness(Arc<Mutex<Option<[u8; KEY]>>>);
 
-impl Random for Drawn {
+impl Random for EphemeralRandomness {
     fn try_fill_bytes(&mut self, dest: &mut [u8]) -> Result<(), snow::Error> {
         let drawn = self.0.lock().ok().and_then(|mut drawn| drawn.take());
         match drawn {

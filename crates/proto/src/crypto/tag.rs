@@ -7,9 +7,9 @@ use ring::hmac;
 
 /// The key of the beacon tags of two nodes. Its derivation costs a key agreement.
 #[derive(Debug, Clone)]
-pub struct Shared(hmac::Key);
+pub struct SharedTagKey(hmac::Key);
 
-impl Shared {
+impl SharedTagKey {
     /// The key of the owner of `own` and `peer`; the peer derives the same.
     pub fn new(own: &SecretKey, peer: &PublicKey) -> Self {
         Self(hmac::Key::new(hmac::HMAC_SHA256, &own.shared_with(peer)))
@@ -34,11 +34,11 @@ mod tests {
     fn two_nodes_compute_the_same_unique_tag() {
         let [robot, base, other] = ["robot", "base", "other"].map(SecretKey::insecure);
         let (ours, theirs) = (robot.public(), base.public());
-        let shared = Shared::new(&robot, &theirs);
+        let shared = SharedTagKey::new(&robot, &theirs);
         let tag = shared.tag(7, &ours);
-        assert_eq!(Shared::new(&base, &ours).tag(7, &ours), tag);
+        assert_eq!(SharedTagKey::new(&base, &ours).tag(7, &ours), tag);
         assert_ne!(shared.tag(8, &ours), tag, "another salt");
         assert_ne!(shared.tag(7, &theirs), tag, "the other sender");
-        assert_ne!(Shared::new(&other, &ours).tag(7, &ours), tag, "another pair");
+        assert_ne!(SharedTagKey::new(&other, &ours).tag(7, &ours), tag, "another pair");
     }
 }

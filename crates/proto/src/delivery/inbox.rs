@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Reassembly of messages from one peer, and their delivery, once each.
 
-use crate::delivery::fec::receiver::{Blocks, Recovered};
+use crate::delivery::fec::receiver::{Blocks, RecoveredFrame};
 use crate::delivery::fragment::{Inserted, Partial};
 use crate::delivery::ordering::{Complete, InOrder, Stream};
 use crate::delivery::outbox::MAX_SOURCES;
@@ -53,7 +53,7 @@ pub(crate) struct Transit {
 
 /// The effect of a DATA or RELAY frame.
 #[derive(Debug)]
-pub(crate) enum Taken {
+pub(crate) enum FrameEffect {
     Nothing,
     Message(Received),
     /// Control messages that are next in order.
@@ -230,12 +230,12 @@ impl Inbox {
         transit: Transit,
         data: &Data,
         bytes: &[u8],
-    ) -> Taken {
+    ) -> FrameEffect {
         if data.fragment.map_or(bytes.len(), |f| f.total as usize) > limits::RELAYED_PACKET_BYTES {
-            return Taken::Bound;
+            return FrameEffect::Bound;
         }
         // The parser allows no greater priority.
-        let Ok(priority) = u8::try_from(data.channel) else { return Taken::UnknownChannel };
+        let Ok(priority) = u8::try_from(data.channel) else { return FrameEffect::UnknownChannel };
         let traffic = Traffic::Relayed(priority);
         self.channels.entry(traffic).or_insert_with(InChannel::relayed);
         self.take_of(now, transit, traffic, data, bytes)
@@ -248,7 +248,7 @@ impl Inbox {
         transit: Transit,
         data: &Data,
         bytes: &[u8],
-    ) -> Vec<Recovered> {
+    ) -> Vec<RecoveredFrame> {
         let Some(place) = data.place.filter(|_| self.wants(data.channel)) else {
             return Vec::new();
         };
@@ -262,7 +262,7 @@ impl Inbox {
         transit: Transit,
         data: &Data,
         bytes: &[u8],
-    ) -> Result<Vec<Recovered>, RefusedPacket> {
+    ) -> Result<Vec<RecoveredFrame>, RefusedPacket> {
         let total = data.fragment.map_or(bytes.len(), |it| it.total as usize);
         if self.channel(data.channel).is_none() {
             return Err(RefusedPacket::UnknownChannel);
@@ -292,8 +292,8 @@ impl Inbox {
         &mut self,
         now: Instant,
         channel: u64,
-        recovered: &Recovered,
-    ) -> Result<Taken, RefusedPacket> {
+        recovered: &RecoveredFrame,
+    ) -> Result<FrameEffect, RefusedPacket> {
         let (data, bytes) = recovered.frame(channel).ok_or(RefusedPacket::Malformed)?;
         if let Some(channel) = self.channel_mut(channel) {
             channel.stats.recovered_pieces += 1;
@@ -312,7 +312,7 @@ impl Inbox {
         transit: Transit,
         data: &Data,
         bytes: &[u8],
-    ) -> Taken {
+    ) -> FrameEffect {
         match Traffic::of_data(data.channel) {
             Traffic::Control => self.take_control(now, data, bytes),
             traffic => self.take_of(now, transit, traffic, data, bytes),
@@ -327,20 +327,20 @@ impl Inbox {
         traffic: Traffic,
         data: &Data,
         bytes: &[u8],
-    ) -> Taken {
+    ) -> FrameEffect {
         let Some(channel) = self.channels.get_mut(&traffic) else {
-            return Taken::UnknownChannel;
+            return FrameEffect::UnknownChannel;
         };
         if !channel.sources.contains_key(&data.source) {
             if data.source >= MAX_SOURCES || self.sources >= limits::SOURCES {
-                return Taken::Bound;
+                return FrameEffect::Bound;
             }
             self.sources += 1;
         }
         let seen = channel.sources.entry(data.source).or_default();
         if seen.contains(data.number) {
             channel.stats.duplicate_pieces += 1;
-            return Taken::Nothing;
+            return FrameEffect::Nothing;
         }
         let total = data.fragment.map_or(bytes.len(), |f| f.total as usize);
         let age = data.age + transit.assumed;
@@ -364,12 +364,12 @@ impl Inbox {
             self.forget((traffic, data.source, data.number));
             self.advance((traffic, data.source));
             let too_large = reason == DropReason::TooLarge;
-            return if too_large { Taken::TooLarge(total) } else { Taken::Nothing };
+            return if too_large { FrameEffect::TooLarge(total) } else { FrameEffect::Nothing };
         }
         match self.assemble(now, age, traffic, data, bytes) {
             Ok(Some((payload, age))) => self.deliver(now, traffic, data, payload, age, transit),
-            Ok(None) => Taken::Nothing,
-            Err(()) => Taken::Bound,
+            Ok(None) => FrameEffect::Nothing,
+            Err(()) => FrameEffect::Bound,
         }
     }
 
@@ -381,9 +381,9 @@ impl Inbox {
         payload: Bytes,
         age: Duration,
         transit: Transit,
-    ) -> Taken {
+    ) -> FrameEffect {
         let Some(channel) = self.channels.get_mut(&traffic) else {
-            return Taken::UnknownChannel;
+            return FrameEffect::UnknownChannel;
         };
         channel.sources.entry(data.source).or_default().insert(data.number);
         let measured = transit.measured.unwrap_or(transit.assumed);
@@ -396,10 +396,10 @@ impl Inbox {
         let too_old = data.number.saturating_sub(channel.topic.late_after());
         self.drop_partials(DropReason::Late, |key, _| (key.0, key.1) == stream && key.2 <= too_old);
         let message = Received { payload, source: data.source, encoded: data.encoded, age };
-        let Some(wait) = wait else { return Taken::Message(message) };
+        let Some(wait) = wait else { return FrameEffect::Message(message) };
         let complete = Complete { message, delay, since: now };
         self.wait_for_turn(stream, data.number, now + wait, complete);
-        Taken::Nothing
+        FrameEffect::Nothing
     }
 
     /// Adds a fragment; returns the message and its age if it is complete.
@@ -540,17 +540,17 @@ impl Inbox {
         !self.partials.is_empty()
     }
 
-    fn take_control(&mut self, now: Instant, data: &Data, bytes: &[u8]) -> Taken {
+    fn take_control(&mut self, now: Instant, data: &Data, bytes: &[u8]) -> FrameEffect {
         if data.number < self.next_control || self.held_control.contains_key(&data.number) {
-            return Taken::Nothing;
+            return FrameEffect::Nothing;
         }
         match self.assemble(now, data.age, Traffic::Control, data, bytes) {
             Ok(Some((payload, _))) => {
                 self.control_bytes += payload.len();
                 self.held_control.insert(data.number, payload);
             }
-            Ok(None) => return Taken::Nothing,
-            Err(()) => return Taken::Bound,
+            Ok(None) => return FrameEffect::Nothing,
+            Err(()) => return FrameEffect::Bound,
         }
         let mut in_order = Vec::new();
         while let Some(payload) = self.held_control.remove(&self.next_control) {
@@ -558,7 +558,7 @@ impl Inbox {
             self.control_bytes -= payload.len();
             in_order.push(payload);
         }
-        Taken::Control(in_order)
+        FrameEffect::Control(in_order)
     }
 }
 

@@ -215,7 +215,7 @@ impl Inbox {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::delivery::inbox::{Taken, Transit};
+    use crate::delivery::inbox::{FrameEffect, Transit};
     use crate::wire::control::OfferedTopic;
     use crate::wire::frame::{Data, Fragment};
     use proptest::prelude::*;
@@ -279,7 +279,7 @@ mod tests {
             };
             let bytes = if is_whole { &payload[..] } else { &payload[..50] };
             let taken = self.inbox.take(now, Transit::default(), &data, bytes);
-            if let Taken::Message(message) = taken {
+            if let FrameEffect::Message(message) = taken {
                 self.delivered.push(number_of(&message));
             }
             self.note(now);

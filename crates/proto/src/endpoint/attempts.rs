@@ -3,7 +3,7 @@
 
 use crate::ecn::Ecn;
 use crate::endpoint::events::{Event, Notice};
-use crate::endpoint::network::{Network, Sent};
+use crate::endpoint::network::{AccountedPacket, Network};
 use crate::endpoint::rendezvous::DirectPath;
 use crate::endpoint::timer::Timer;
 use crate::ids::PeerId;
@@ -59,7 +59,7 @@ impl Network {
     }
 
     /// The next CANDIDATES frame, which is handed to a relay.
-    pub(crate) fn poll_candidates(&mut self, now: Instant) -> Option<Sent> {
+    pub(crate) fn poll_candidates(&mut self, now: Instant) -> Option<AccountedPacket> {
         while let Some(id) = self.peers.position(|peer| peer.rendezvous.has_frame()) {
             let addresses = self.own_addresses(id);
             let peer = &mut self.peers[id];

@@ -6,7 +6,7 @@ use crate::address::Place;
 use crate::bucket::{Allowance, Bucket};
 use crate::crypto::cookies::mac;
 use crate::crypto::keys::KEY;
-use crate::crypto::tag::Shared;
+use crate::crypto::tag::SharedTagKey;
 use crate::endpoint::context::Context;
 use crate::endpoint::network::Network;
 use crate::ids::{PeerId, RadioId};
@@ -31,7 +31,7 @@ const INITIATIONS: Allowance = Allowance { burst: 16, per_second: 16 };
 #[derive(Debug)]
 pub(crate) struct Beacons {
     /// The secret shared with each peer; derived when first needed.
-    shared: Vec<Shared>,
+    shared: Vec<SharedTagKey>,
     /// The peer whose tag is first in the next beacon.
     next: usize,
     received: Bucket,
@@ -74,7 +74,7 @@ impl Beacons {
         self.share_secrets(net);
         let (salt, own) = (net.cx.draw_token(), net.cx.public);
         let here = net.peers.iter().zip(&self.shared).filter(|(peer, _)| !peer.removed);
-        let here: Vec<&Shared> = here.map(|(_, shared)| shared).collect();
+        let here: Vec<&SharedTagKey> = here.map(|(_, shared)| shared).collect();
         let count = here.len().min(MAX_TAGS);
         let first = self.next.checked_rem(here.len())?;
         self.next = first + count;
@@ -85,14 +85,14 @@ impl Beacons {
     /// Derives the secret shared with each peer that was added since the last call.
     fn share_secrets(&mut self, net: &Network) {
         let new = net.peers.iter().skip(self.shared.len());
-        let made = new.map(|peer| Shared::new(&net.cx.config.key, &peer.session.key));
+        let made = new.map(|peer| SharedTagKey::new(&net.cx.config.key, &peer.session.key));
         self.shared.extend(made);
     }
 
     /// Replaces the secret shared with the former peer of this id.
     pub(crate) fn renew(&mut self, net: &Network, peer: PeerId) {
         if let Some(shared) = self.shared.get_mut(peer.0 as usize) {
-            *shared = Shared::new(&net.cx.config.key, &net.peers[peer].session.key);
+            *shared = SharedTagKey::new(&net.cx.config.key, &net.peers[peer].session.key);
         }
     }
 

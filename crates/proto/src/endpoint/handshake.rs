@@ -9,7 +9,7 @@ use crate::ecn::Ecn;
 use crate::endpoint::arrival::ReturnPath;
 use crate::endpoint::context::Context;
 use crate::endpoint::events::Notice;
-use crate::endpoint::network::{Network, Sent, Transmit};
+use crate::endpoint::network::{AccountedPacket, Network, Transmit};
 use crate::endpoint::peer::Peer;
 use crate::ids::{LinkId, PeerId, RadioId};
 use crate::path::link::Link;
@@ -23,7 +23,7 @@ const NOTICE_INTERVAL: Duration = Duration::from_millis(250);
 
 /// Sending.
 impl Network {
-    pub(crate) fn poll_initiation(&mut self, now: Instant) -> Option<Sent> {
+    pub(crate) fn poll_initiation(&mut self, now: Instant) -> Option<AccountedPacket> {
         // While the radio still holds the last one, no other is queued. Otherwise a queue of them
         // would be older than the state that their responses need.
         let id = self.peers.find_link(|link| link.initiate_now && !link.has_pending_report())?;
@@ -43,7 +43,7 @@ impl Network {
     }
 
     /// The next reply. One to a peer behind a relay is handed to the relay.
-    pub(crate) fn poll_reply(&mut self, now: Instant) -> Option<Sent> {
+    pub(crate) fn poll_reply(&mut self, now: Instant) -> Option<AccountedPacket> {
         let open = |to: &ReturnPath| {
             let link = self.link_of_reply(to.radio, to.remote);
             link.is_none_or(|id| !self.peers[id].has_pending_report())
@@ -52,15 +52,15 @@ impl Network {
         let (ReturnPath { radio, remote, local, .. }, datagram) = self.cx.replies.remove(index)?;
         match (self.link_of_reply(radio, remote), remote) {
             (Some(id), _) => match self.record_sent(now, id, datagram, None, Ecn::NotCapable)? {
-                Sent::Datagram(transmit) => {
+                AccountedPacket::Datagram(transmit) => {
                     let local = local.or(transmit.local);
-                    Some(Sent::Datagram(Transmit { local, ..transmit }))
+                    Some(AccountedPacket::Datagram(Transmit { local, ..transmit }))
                 }
                 to_relay => Some(to_relay),
             },
             (None, Place::Udp(remote)) => {
                 let transmit = Transmit::unlinked(radio, (local, remote), datagram);
-                Some(Sent::Datagram(transmit))
+                Some(AccountedPacket::Datagram(transmit))
             }
             (None, Place::Relay { .. }) => None,
         }

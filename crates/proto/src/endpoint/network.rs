@@ -9,7 +9,7 @@ use crate::delivery::outbox::Urgency;
 use crate::ecn::Ecn;
 use crate::endpoint::context::{Context, Request};
 use crate::endpoint::events::Event;
-use crate::endpoint::peer::packet::{ReportKind, Sealed};
+use crate::endpoint::peer::packet::{ReportKind, SealedPacket};
 use crate::endpoint::peers::Peers;
 use crate::ids::{LinkId, PeerId, RadioId};
 use crate::path::link::Link;
@@ -73,7 +73,7 @@ pub(crate) struct HandOver {
 }
 
 /// Where a packet that was accounted for goes.
-pub(crate) enum Sent {
+pub(crate) enum AccountedPacket {
     Datagram(Transmit),
     ToRelay(HandOver),
 }
@@ -254,7 +254,12 @@ impl Network {
     }
 
     /// A packet without messages. With a goodbye it ends the session.
-    pub(crate) fn report(&mut self, now: Instant, id: LinkId, kind: ReportKind) -> Option<Sent> {
+    pub(crate) fn report(
+        &mut self,
+        now: Instant,
+        id: LinkId,
+        kind: ReportKind,
+    ) -> Option<AccountedPacket> {
         let peer = self.peers[id].peer;
         let leaves = self.peers[peer].goodbye_now;
         let sent = self.report_packet(now, id, kind);
@@ -270,7 +275,7 @@ impl Network {
         now: Instant,
         id: LinkId,
         kind: ReportKind,
-    ) -> Option<Sent> {
+    ) -> Option<AccountedPacket> {
         let limits = (self.datagram_bytes(id), self.class(id, None));
         let peer = self.peers[id].peer;
         let packet = self.peers[peer].report_packet(&mut self.cx, now, id, kind, limits)?;
@@ -282,9 +287,9 @@ impl Network {
         &mut self,
         now: Instant,
         id: LinkId,
-        Sealed { datagram, ecn }: Sealed,
+        SealedPacket { datagram, ecn }: SealedPacket,
         urgency: Option<Urgency>,
-    ) -> Option<Sent> {
+    ) -> Option<AccountedPacket> {
         self.forget_forecasts();
         self.record_sent(now, id, datagram, urgency, ecn)
     }
@@ -298,7 +303,7 @@ impl Network {
         datagram: Vec<u8>,
         urgency: Option<Urgency>,
         ecn: Ecn,
-    ) -> Option<Sent> {
+    ) -> Option<AccountedPacket> {
         let place = self.peers[id].remote?;
         let radio = self.peers[id].radio;
         let in_flight = self.in_flight(radio).total();
@@ -317,7 +322,7 @@ impl Network {
         Some(match place {
             Place::Udp(remote) => {
                 let (link, dscp) = (Some(id), self.radios[radio].dscp(class));
-                Sent::Datagram(Transmit {
+                AccountedPacket::Datagram(Transmit {
                     radio,
                     link,
                     remote,
@@ -330,7 +335,7 @@ impl Network {
                 })
             }
             Place::Relay { hop, end } => {
-                Sent::ToRelay(HandOver { link: id, hop, end, datagram, urgency })
+                AccountedPacket::ToRelay(HandOver { link: id, hop, end, datagram, urgency })
             }
         })
     }

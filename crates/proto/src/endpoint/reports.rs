@@ -3,7 +3,7 @@
 //! and probes.
 
 use crate::ecn::Ecn;
-use crate::endpoint::network::{Network, Sent, Transmit};
+use crate::endpoint::network::{AccountedPacket, Network, Transmit};
 use crate::endpoint::peer::packet::ReportKind;
 use crate::ids::{LinkId, PeerId};
 use crate::path::link::Candidate;
@@ -11,18 +11,18 @@ use crate::time::Instant;
 
 impl Network {
     /// A challenge to an address of a peer, before its validation.
-    pub(crate) fn poll_challenge(&mut self, now: Instant) -> Option<Sent> {
+    pub(crate) fn poll_challenge(&mut self, now: Instant) -> Option<AccountedPacket> {
         let is_due = |it: &Candidate| it.is_due(now);
         let id = self.peers.find_link(|link| link.candidates.iter().any(is_due))?;
         let capacity = self.datagram_bytes(id);
         let Self { cx, peers, .. } = self;
         let (to, datagram) = peers.of_link(id)?.due_challenge(cx, now, id, capacity)?;
         let transmit = Transmit::unlinked(to.radio, (to.local, to.remote), datagram);
-        Some(Sent::Datagram(transmit))
+        Some(AccountedPacket::Datagram(transmit))
     }
 
     /// Acknowledgements, PINGs and goodbyes, which are small and precede data.
-    pub(crate) fn poll_reports(&mut self, now: Instant) -> Option<Sent> {
+    pub(crate) fn poll_reports(&mut self, now: Instant) -> Option<AccountedPacket> {
         for id in self.peers.link_ids() {
             let Some(link) = self.peers.link_mut(id) else { continue };
             if link.ping_now && !link.has_pending_report() {
@@ -60,7 +60,7 @@ impl Network {
     }
 
     /// A packet with backlog reports to a neighbour, if one is due.
-    pub(crate) fn poll_backlog_report(&mut self, now: Instant) -> Option<Sent> {
+    pub(crate) fn poll_backlog_report(&mut self, now: Instant) -> Option<AccountedPacket> {
         for id in self.peers.ids() {
             let peer = &self.peers[id];
             if !peer.backlog_reports.is_due(now) {
@@ -80,7 +80,7 @@ impl Network {
 
     /// A probe of the MTU of a path, after all that is more urgent. A link on which nothing else would
     /// be sent has none: it is spared, or about to be silent.
-    pub(crate) fn poll_probe(&mut self, now: Instant) -> Option<Sent> {
+    pub(crate) fn poll_probe(&mut self, now: Instant) -> Option<AccountedPacket> {
         for id in self.peers.link_ids() {
             let Some(link) = self.peers.link(id) else { continue };
             let is_quiet = link.via.is_some() || link.is_suspect() || link.is_spent();

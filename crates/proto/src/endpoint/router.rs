@@ -6,9 +6,9 @@ use crate::endpoint::context::{Context, Request};
 use crate::endpoint::discovery::Beacons;
 use crate::endpoint::events::{Event, Notice};
 use crate::endpoint::handshake::{Handshakes, handle_cookie_reply};
-use crate::endpoint::network::{Network, Sent, Transmit};
+use crate::endpoint::network::{AccountedPacket, Network, Transmit};
 use crate::endpoint::peer::Peer;
-use crate::endpoint::peer::frames::{FromPeer, Spent};
+use crate::endpoint::peer::frames::{FromPeer, PacketCost};
 use crate::endpoint::relay::{Arrived, Relay, may_relay};
 use crate::endpoint::schedule::Schedule;
 use crate::endpoint::teams::Teams;
@@ -103,7 +103,7 @@ impl Router {
         packet: &FromPeer,
         frames: &[Frame<'_>],
     ) -> Result<(), RefusedPacket> {
-        let mut spent = Spent::default();
+        let mut spent = PacketCost::default();
         for frame in frames {
             let Network { cx, peers, .. } = &mut self.net;
             if let Err(reason) = peers[id].handle_frame(cx, packet, &mut spent, frame) {
@@ -302,7 +302,7 @@ impl Router {
     fn poll(
         &mut self,
         now: Instant,
-        poll: fn(&mut Network, Instant) -> Option<Sent>,
+        poll: fn(&mut Network, Instant) -> Option<AccountedPacket>,
     ) -> Option<Transmit> {
         let sent = poll(&mut self.net, now);
         let transmit = sent.and_then(|sent| self.dispatch(now, sent));
@@ -311,10 +311,10 @@ impl Router {
     }
 
     /// A packet for a relay is handed to it, a message among others.
-    pub(crate) fn dispatch(&mut self, now: Instant, sent: Sent) -> Option<Transmit> {
+    pub(crate) fn dispatch(&mut self, now: Instant, sent: AccountedPacket) -> Option<Transmit> {
         match sent {
-            Sent::Datagram(transmit) => Some(transmit),
-            Sent::ToRelay(packet) => {
+            AccountedPacket::Datagram(transmit) => Some(transmit),
+            AccountedPacket::ToRelay(packet) => {
                 self.relay.hand_over(&mut self.net, now, packet);
                 self.settle(now);
                 None

@@ -8,7 +8,7 @@
 use crate::crypto::seal::PacketBuilder;
 use crate::delivery::Piece;
 use crate::delivery::outbox::{Carrier, FrameKind, Scope, SendOrder};
-use crate::endpoint::network::{Network, Sent};
+use crate::endpoint::network::{AccountedPacket, Network};
 use crate::endpoint::peer::Peer;
 use crate::endpoint::teams::Teams;
 use crate::endpoint::timer::Timer;
@@ -75,7 +75,7 @@ impl Schedule<'_> {
     }
 
     /// The next packet with messages that a radio sends now.
-    pub(crate) fn poll_radio(&mut self, now: Instant, radio: RadioId) -> Option<Sent> {
+    pub(crate) fn poll_radio(&mut self, now: Instant, radio: RadioId) -> Option<AccountedPacket> {
         let mut limited_by_path: Vec<LinkId> = Vec::new();
         let mut due = None;
         while let Some(next) = self.next_candidate(now, radio, &limited_by_path) {
@@ -216,7 +216,12 @@ impl Schedule<'_> {
 
 /// The packet.
 impl Schedule<'_> {
-    fn data_packet(&mut self, now: Instant, radio: RadioId, next: &Candidate) -> Option<Sent> {
+    fn data_packet(
+        &mut self,
+        now: Instant,
+        radio: RadioId,
+        next: &Candidate,
+    ) -> Option<AccountedPacket> {
         let Candidate { peer: peer_id, link: id, order, .. } = *next;
         let capacity = self.net.datagram_bytes(id);
         let Network { cx, peers, .. } = &mut *self.net;

@@ -79,13 +79,13 @@ impl Redundancies {
         self.loss = (self.loss - packets as f64 / LOSS_MEMORY).max(0.0);
     }
 
-    /// Whether [`Self::next`] returns `None` whatever the state of the link is, and earns nothing: to
+    /// Whether [`Self::next_copy`] returns `None` whatever the state of the link is, and earns nothing: to
     /// find that state takes time for each packet.
     pub(crate) fn needs_no_state(&self) -> bool {
         self.credit >= BURST && !self.can_help()
     }
 
-    /// Stands for [`Self::next`] where that needs no state.
+    /// Stands for [`Self::next_copy`] where that needs no state.
     pub(crate) fn pass(&mut self, now: Instant) {
         self.updated = now;
     }

@@ -62,7 +62,7 @@ struct OnWay {
 }
 
 /// Two nodes, joined by two radios that can be cut.
-struct Joined {
+struct JoinedNodes {
     now: Instant,
     nodes: [Endpoint; 2],
     cut: [bool; 2],
@@ -76,7 +76,7 @@ struct Joined {
     downs: Vec<LinkId>,
 }
 
-impl Joined {
+impl JoinedNodes {
     fn new() -> Self {
         let mut joined = Self::from_nodes([node(0), node(1)]);
         joined.run(1000);
@@ -189,7 +189,7 @@ impl Joined {
 
 #[test]
 fn both_links_come_up_and_share_a_message() {
-    let mut joined = Joined::new();
+    let mut joined = JoinedNodes::new();
     let up: Vec<_> = joined.nodes[0].links().map(|l| joined.nodes[0].link(l).unwrap().up).collect();
     assert_eq!(up, [true, true]);
     let channel = joined.offer();
@@ -204,7 +204,7 @@ fn both_links_come_up_and_share_a_message() {
 /// A busy computer reads its packets late. That is no round trip and no queue of the radio.
 #[test]
 fn waiting_in_the_receiver_is_no_delay_of_the_path() {
-    let mut joined = Joined::from_nodes([node(0), node(1)]);
+    let mut joined = JoinedNodes::from_nodes([node(0), node(1)]);
     joined.delays = [Duration::from_millis(5); 2];
     joined.waits = Duration::from_millis(9);
     joined.run(2000);
@@ -222,7 +222,7 @@ fn waiting_in_the_receiver_is_no_delay_of_the_path() {
 #[test]
 fn messages_that_overtake_each_other_are_delivered_in_the_order_of_the_topic() {
     let delivered = |order| {
-        let mut joined = Joined::new();
+        let mut joined = JoinedNodes::new();
         let links = LinkUse { policy: LinkPolicy::Weighted, ..LinkUse::default() };
         let channel = joined.offer_with(order, links);
         joined.delays = [Duration::ZERO, 30 * STEP];
@@ -249,7 +249,7 @@ fn messages_that_overtake_each_other_are_delivered_in_the_order_of_the_topic() {
 
 #[test]
 fn a_spent_link_leaves_messages_to_the_other_link() {
-    let mut joined = Joined::new();
+    let mut joined = JoinedNodes::new();
     let channel = joined.offer();
     let first = joined.nodes[0].links().next().unwrap();
     joined.nodes[0].link_mut(first).set_allowance(Some(3000));
@@ -268,7 +268,7 @@ fn a_spent_link_leaves_messages_to_the_other_link() {
 
 #[test]
 fn a_message_in_flight_moves_to_the_second_link_when_the_first_dies() {
-    let mut joined = Joined::new();
+    let mut joined = JoinedNodes::new();
     let channel = joined.offer();
     for number in 0..20 {
         joined.send(channel, number);
@@ -286,7 +286,7 @@ fn a_message_in_flight_moves_to_the_second_link_when_the_first_dies() {
 
 #[test]
 fn a_recovered_link_carries_messages_again() {
-    let mut joined = Joined::new();
+    let mut joined = JoinedNodes::new();
     let channel = joined.offer();
     joined.cut[0] = true;
     joined.run(4000);
@@ -309,7 +309,7 @@ fn a_link_keeps_its_address_although_the_peer_was_first_heard_by_the_other() {
         let pending = LinkConfig { remote: None, ..link(0, radio) };
         robot.peer_mut(PEER).add_link(Instant(0), unknown, pending).unwrap()
     });
-    let mut joined = Joined::from_nodes([robot, base]);
+    let mut joined = JoinedNodes::from_nodes([robot, base]);
     joined.cut[0] = true;
     joined.run(300);
     joined.cut[0] = false;
@@ -332,7 +332,7 @@ fn a_link_keeps_its_address_although_the_peer_was_first_heard_by_the_other() {
 /// nothing about its queue.
 #[test]
 fn a_longer_path_is_not_taken_for_a_queue() {
-    let mut joined = Joined::from_nodes([node(0), node(1)]);
+    let mut joined = JoinedNodes::from_nodes([node(0), node(1)]);
     joined.delays[1] = Duration::from_millis(25);
     joined.run(1000);
     let channel = joined.offer();
@@ -351,14 +351,14 @@ fn a_longer_path_is_not_taken_for_a_queue() {
 const LTE: LinkId = LinkId(1);
 
 /// Two nodes whose second link is metered at these ends.
-fn metered_at(ends: [bool; 2]) -> Joined {
-    let mut joined = Joined::from_nodes([0, 1].map(|number| node_with(number, ends[number])));
+fn metered_at(ends: [bool; 2]) -> JoinedNodes {
+    let mut joined = JoinedNodes::from_nodes([0, 1].map(|number| node_with(number, ends[number])));
     joined.delays[1] = Duration::from_millis(40);
     joined.run(10_000);
     joined
 }
 
-fn used_by_lte(joined: &Joined) -> u64 {
+fn used_by_lte(joined: &JoinedNodes) -> u64 {
     let stats = joined.nodes[0].link(LTE).unwrap().stats;
     stats.sent_bytes + stats.received_bytes
 }
@@ -386,7 +386,7 @@ fn an_idle_metered_link_uses_the_documented_bytes() {
 #[test]
 fn an_idle_metered_link_is_not_probed_for_its_mtu() {
     let mut joined = metered_at([true, true]);
-    let known = |joined: &Joined, link| joined.nodes[0].link(link).unwrap().mtu_state;
+    let known = |joined: &JoinedNodes, link| joined.nodes[0].link(link).unwrap().mtu_state;
     assert_eq!(known(&joined, LinkId(0)), MtuState::Full);
     assert_eq!(known(&joined, LTE), MtuState::Searching);
     joined.cut[0] = true;

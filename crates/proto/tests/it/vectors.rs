@@ -11,7 +11,7 @@ use std::path::PathBuf;
 use tautline_proto::crypto::cookies::{CookieJar, MacKey};
 use tautline_proto::crypto::noise::{Initiator, ReceivedInitiation, Split};
 use tautline_proto::crypto::seal::Sealer;
-use tautline_proto::crypto::tag::Shared;
+use tautline_proto::crypto::tag::SharedTagKey;
 use tautline_proto::wire::WireError;
 use tautline_proto::wire::address::Candidates;
 use tautline_proto::wire::beacon::emit_beacon;
@@ -521,7 +521,7 @@ fn beacon_bytes(meaning: &Value) -> Vec<u8> {
     let sender = SecretKey::new(key(&meaning["sender"]));
     let salt = string_of(&meaning["salt"]).parse().expect("64 bits");
     let peers = meaning["peers"].as_array().expect("peers").iter();
-    let shared = peers.map(|peer| Shared::new(&sender, &SecretKey::new(key(peer)).public()));
+    let shared = peers.map(|peer| SharedTagKey::new(&sender, &SecretKey::new(key(peer)).public()));
     emit_beacon(salt, shared.map(|shared| shared.tag(salt, &sender.public())))
 }
 
@@ -540,7 +540,7 @@ fn beacons() {
         let peers = m["peers"].as_array().expect("peers");
         assert_eq!(peers.len(), beacon.tags().count(), "{name}");
         for (peer, tag) in peers.iter().zip(beacon.tags()) {
-            let shared = Shared::new(&SecretKey::new(key(peer)), &sender);
+            let shared = SharedTagKey::new(&SecretKey::new(key(peer)), &sender);
             assert_eq!(shared.tag(beacon.salt, &sender), tag, "{name}: as the peer makes it");
         }
     }

@@ -11,14 +11,14 @@ pub(super) const WIDE_ENOUGH_FOR_LINKS: usize = 180;
 
 /// One report of a snapshot, with its changes since an earlier snapshot where these are known.
 #[derive(Debug)]
-pub struct Seen<'a, Report, Rates> {
+pub struct ReportWithRates<'a, Report, Rates> {
     /// The report.
     pub now: &'a Report,
     /// The changes.
     pub rates: Option<&'a Rates>,
 }
 
-impl<Report, Rates> Seen<'_, Report, Rates> {
+impl<Report, Rates> ReportWithRates<'_, Report, Rates> {
     /// Returns the value that `make` makes of a number among the changes; unknown without it.
     pub(super) fn change<T>(&self, read: fn(&Rates) -> Option<T>, make: fn(T) -> Value) -> Value {
         Value::if_known(self.rates.and_then(read), make)
@@ -149,9 +149,9 @@ pub struct Column<Report: 'static, Rates: 'static> {
     /// What the value is, in one line.
     pub help: &'static str,
     /// Reads the value.
-    pub read: fn(&Seen<'_, Report, Rates>) -> Value,
+    pub read: fn(&ReportWithRates<'_, Report, Rates>) -> Value,
     /// The colour of the value in `top`.
-    pub tone: fn(&Seen<'_, Report, Rates>) -> Tone,
+    pub tone: fn(&ReportWithRates<'_, Report, Rates>) -> Tone,
     pub(super) printed: Option<(u16, &'static str)>,
     pub(super) cell: Option<(u16, Cell)>,
     pub(super) metric: Option<(u16, Metric)>,
@@ -162,7 +162,7 @@ pub struct Column<Report: 'static, Rates: 'static> {
 impl<Report, Rates> Column<Report, Rates> {
     pub(super) const fn new(
         help: &'static str,
-        read: fn(&Seen<'_, Report, Rates>) -> Value,
+        read: fn(&ReportWithRates<'_, Report, Rates>) -> Value,
     ) -> Self {
         Self {
             help,
@@ -188,7 +188,10 @@ impl<Report, Rates> Column<Report, Rates> {
         self
     }
 
-    pub(super) const fn tone(mut self, tone: fn(&Seen<'_, Report, Rates>) -> Tone) -> Self {
+    pub(super) const fn tone(
+        mut self,
+        tone: fn(&ReportWithRates<'_, Report, Rates>) -> Tone,
+    ) -> Self {
         self.tone = tone;
         self
     }
@@ -226,38 +229,38 @@ pub struct Columns<Report: 'static, Rates: 'static>(pub(super) &'static [Column<
 pub(super) type Place<Report, Rates, Name> = fn(&Column<Report, Rates>) -> Option<(u16, Name)>;
 
 /// Columns in one place, each with what it is called there.
-pub type Placed<Report, Rates, Name> = Vec<(&'static Column<Report, Rates>, Name)>;
+pub type PlacedColumns<Report, Rates, Name> = Vec<(&'static Column<Report, Rates>, Name)>;
 
 impl<Report, Rates> Columns<Report, Rates> {
     /// Returns the columns of `tautline status`, with their headings.
-    pub fn status_columns(&self) -> Placed<Report, Rates, &'static str> {
+    pub fn status_columns(&self) -> PlacedColumns<Report, Rates, &'static str> {
         self.in_order(|column| column.printed)
     }
 
     /// Returns the columns of `tautline top`.
-    pub fn cells(&self) -> Placed<Report, Rates, Cell> {
+    pub fn cells(&self) -> PlacedColumns<Report, Rates, Cell> {
         self.in_order(|column| column.cell)
     }
 
     /// Returns the metrics.
-    pub fn metrics(&self) -> Placed<Report, Rates, Metric> {
+    pub fn metrics(&self) -> PlacedColumns<Report, Rates, Metric> {
         self.in_order(|column| column.metric)
     }
 
     /// Returns the values on /diagnostics, with their keys.
-    pub(crate) fn diagnosed(&self) -> Placed<Report, Rates, &'static str> {
+    pub(crate) fn diagnosed(&self) -> PlacedColumns<Report, Rates, &'static str> {
         self.in_order(|column| column.diagnosed)
     }
 
     /// Returns the values for programs, with their keys.
-    pub(crate) fn for_programs(&self) -> Placed<Report, Rates, &'static str> {
+    pub(crate) fn for_programs(&self) -> PlacedColumns<Report, Rates, &'static str> {
         self.in_order(|column| column.for_programs)
     }
 
     fn in_order<Name: Copy>(
         &self,
         place: Place<Report, Rates, Name>,
-    ) -> Placed<Report, Rates, Name> {
+    ) -> PlacedColumns<Report, Rates, Name> {
         let mut placed: Vec<_> =
             self.0.iter().filter_map(|column| Some((column, place(column)?))).collect();
         placed.sort_by_key(|(_, (order, _))| *order);

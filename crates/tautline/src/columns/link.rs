@@ -2,13 +2,13 @@
 //! The columns of links.
 
 use super::column::Width::{Either, Fixed, Flexible};
-use super::column::{Cell, Column, Columns, Seen, Tone, Value};
+use super::column::{Cell, Column, Columns, ReportWithRates, Tone, Value};
 use crate::rates::LinkRates;
 use crate::status::LinkReport;
 use Value::{Absent, Address, BitRate, Bytes, Count, Flag, Milliseconds, Share, Text, Unknown};
 
 type Link = Column<LinkReport, LinkRates>;
-type Row<'r, 's> = &'r Seen<'s, LinkReport, LinkRates>;
+type Row<'r, 's> = &'r ReportWithRates<'s, LinkReport, LinkRates>;
 
 /// The columns of links.
 pub const LINKS: Columns<LinkReport, LinkRates> = Columns(&[

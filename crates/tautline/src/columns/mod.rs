@@ -12,7 +12,9 @@ mod radio;
 mod team;
 mod topic;
 
-pub use column::{Cell, Column, Columns, Metric, Placed, Seen, Tone, Value, WIDE, Width};
+pub use column::{
+    Cell, Column, Columns, Metric, PlacedColumns, ReportWithRates, Tone, Value, WIDE, Width,
+};
 pub use link::LINKS;
 pub use peer::PEERS;
 pub use plan::PLAN;

@@ -2,13 +2,13 @@
 //! The columns of topics.
 
 use super::column::Width::{Fixed, Flexible};
-use super::column::{Cell, Column, Columns, Seen, Tone, Value, WIDE_ENOUGH_FOR_LINKS};
+use super::column::{Cell, Column, Columns, ReportWithRates, Tone, Value, WIDE_ENOUGH_FOR_LINKS};
 use crate::rates::TopicRates;
 use crate::status::{Direction, GivenUpReport, TopicReport};
 use Value::{Absent, Bytes, Count, Flag, Milliseconds, Number, Share, Text, Unknown};
 
 type Topic = Column<TopicReport, TopicRates>;
-type Row<'r, 's> = &'r Seen<'s, TopicReport, TopicRates>;
+type Row<'r, 's> = &'r ReportWithRates<'s, TopicReport, TopicRates>;
 
 /// The columns of topics.
 pub const TOPICS: Columns<TopicReport, TopicRates> = Columns(&[

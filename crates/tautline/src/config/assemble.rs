@@ -4,8 +4,8 @@
 //! would detect.
 
 use super::model::{
-    AuditConfig, Beacons, Config, DEFAULT_PORT, Entries, Expected, LinkConfig, PeerConfig,
-    RadioConfig, Ros1Config, Ros2Config, Security,
+    AuditConfig, Beacons, Config, DEFAULT_PORT, Entries, LinkConfig, PeerConfig, RadioConfig,
+    Ros1Config, Ros2Config, Security, TopicExpectation,
 };
 use super::problem::{Position, Problem};
 use super::read::{Entry, List, Named, Switch};
@@ -15,7 +15,7 @@ use super::table::{
     AuditKeys, CallKeys, DscpKeys, LinkKeys, Peer, PeerKeys, Radio, RobotFile, Ros1Keys, Ros2Keys,
     TfKeys, Topic,
 };
-use super::value::{AuditDestination, Authentication, Compressor, Held, Interfaces, Range};
+use super::value::{AuditDestination, Authentication, Compressor, Interfaces, Range, SingleValue};
 use crate::treatment::peer_names::NameMap;
 use crate::treatment::services::{ServiceRule, ServiceTreatment};
 use crate::treatment::{Compression, LinkRule, TopicRule, Treatment};
@@ -50,7 +50,7 @@ pub fn config(
     };
     let peers = file.peers.entries().iter().map(|entry| peer(entry, &security));
     let watchdogs = file.watchdogs.entries().iter().map(|it| it.keys.values(&it.text));
-    let expected = |topic: &Topic| Expected {
+    let expected = |topic: &Topic| TopicExpectation {
         pattern: topic.name.clone(),
         rate_hz: topic.keys.expect.value.as_ref().and_then(|expect| expect.rate.get()),
         bytes: topic.keys.expect.value.as_ref().and_then(|expect| expect.size.get()),
@@ -103,7 +103,7 @@ struct Outside<'a> {
 }
 
 impl Outside<'_> {
-    fn read<T: Held>(&mut self, setting: &Setting, place: &str, value: &str) -> Option<T> {
+    fn read<T: SingleValue>(&mut self, setting: &Setting, place: &str, value: &str) -> Option<T> {
         let Shape::Single(kind) = &setting.shape else { return None };
         match kind.parse(value) {
             Ok(parsed) => T::from_value(parsed),

@@ -28,9 +28,9 @@ pub use budget::Budget;
 pub use channel::Channel;
 pub use launch::Launch;
 pub use model::{
-    AuditConfig, Beacons, Config, DEFAULT_IN_FLIGHT, DEFAULT_PORT, Entries, Expected, Fixed, Group,
+    AuditConfig, Beacons, Config, DEFAULT_IN_FLIGHT, DEFAULT_PORT, Entries, Fixed, Group,
     LinkConfig, MAX_DOMAIN, MAX_MTU, MAX_PEERS, MAX_TOPIC_RULES, Member, PeerConfig, RadioConfig,
-    Ros1Config, Ros2Config, Security, Show, TeamConfig,
+    Ros1Config, Ros2Config, Security, Show, TeamConfig, TopicExpectation,
 };
 pub use problem::{ConfigError, MAX_PROBLEMS, Position, Problem, Warning, nearest_name};
 pub use relay::{MAX_MEMBERS, MAX_TEAMS};

@@ -62,7 +62,7 @@ pub struct Config {
     /// What the planner assumes of radios, by interface.
     pub channels: Vec<(String, Channel)>,
     /// What the planner assumes of the topics of rules.
-    pub expected: Vec<Expected>,
+    pub expected: Vec<TopicExpectation>,
     /// Services of this robot that peers may call; the first rule that matches applies.
     pub services: Vec<ServiceRule>,
     /// Watchdogs of topics from peers, by local name.
@@ -79,7 +79,7 @@ pub struct Config {
 
 /// What the planner assumes of the topics of a rule.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Expected {
+pub struct TopicExpectation {
     /// The rule's topics.
     pub pattern: Pattern,
     /// Messages per second of all of them.

@@ -6,7 +6,7 @@ use super::kind::{ANY_TYPE, Kind};
 use super::model::Show;
 use super::problem::{self, Position, Problem};
 use super::setting::{Form, Preset, Reload, Setting, Shape};
-use super::value::{Held, Part};
+use super::value::{Part, SingleValue};
 use super::yaml::{Key, Node, Yaml, quoted_text};
 use crate::treatment::peer_names::Accept;
 use std::ops::Deref;
@@ -139,7 +139,7 @@ impl<T: Content + Clone> Row for T {
     }
 }
 
-impl<T: Held> Row for Option<T> {
+impl<T: SingleValue> Row for Option<T> {
     type Content = T;
 
     fn value(entry: &Entry<T>) -> Option<Self> {
@@ -153,13 +153,13 @@ pub trait Keys: Sized {
     const TABLE: &'static [Setting];
 
     /// Reads the keys of a section; wrong values are reported.
-    fn read(walk: &mut Walk<'_>, given: &Given<'_>) -> Self;
+    fn read(walk: &mut Walk<'_>, given: &GivenKeys<'_>) -> Self;
     /// Describes the keys with which a reload does this.
     fn described(&self, reload: Reload) -> Described;
 }
 
 /// The keys that are in the file, of one section.
-pub struct Given<'n> {
+pub struct GivenKeys<'n> {
     pub at: Position,
     path: &'n str,
     keys: &'n [(Key, Node)],
@@ -193,7 +193,7 @@ pub trait Content: Sized {
     }
 }
 
-impl<T: Held> Content for T {
+impl<T: SingleValue> Content for T {
     const FORM: Form = Shape::Single(T::HOLDS);
 
     fn read(walk: &mut Walk<'_>, setting: &Setting, node: &Node, path: &str) -> Option<Self> {
@@ -214,11 +214,11 @@ impl<T: Held> Content for T {
     }
 
     fn shown(&self) -> Option<String> {
-        Some(Held::shown(self))
+        Some(SingleValue::shown(self))
     }
 }
 
-impl<T: Held> Content for List<T> {
+impl<T: SingleValue> Content for List<T> {
     const FORM: Form = Shape::List(T::HOLDS);
 
     fn read(walk: &mut Walk<'_>, setting: &Setting, node: &Node, path: &str) -> Option<Self> {
@@ -343,7 +343,7 @@ impl<S: Keys, const IS_SWITCH: bool> Content for Below<S, IS_SWITCH> {
     fn read(walk: &mut Walk<'_>, _: &Setting, node: &Node, path: &str) -> Option<Self> {
         match &node.yaml {
             Yaml::Scalar(text) if IS_SWITCH => match text.as_str() {
-                "true" => Some(Self(S::read(walk, &Given { at: node.at, path, keys: &[] }))),
+                "true" => Some(Self(S::read(walk, &GivenKeys { at: node.at, path, keys: &[] }))),
                 "false" => None,
                 _ => {
                     let allowed = format!("true, false, or these keys: {}", names(S::TABLE));
@@ -356,7 +356,7 @@ impl<S: Keys, const IS_SWITCH: bool> Content for Below<S, IS_SWITCH> {
 
     fn absent(walk: &mut Walk<'_>, setting: &Setting, at: Position, path: &str) -> Option<Self> {
         let is_off = IS_SWITCH && matches!(setting.preset, Preset::Absent(_));
-        (!is_off).then(|| Self(S::read(walk, &Given { at, path, keys: &[] })))
+        (!is_off).then(|| Self(S::read(walk, &GivenKeys { at, path, keys: &[] })))
     }
 }
 
@@ -376,7 +376,7 @@ impl<S: Keys> Content for Vec<S> {
     }
 }
 
-impl<N: Held, S: Keys> Content for Vec<Named<N, S>> {
+impl<N: SingleValue, S: Keys> Content for Vec<Named<N, S>> {
     const FORM: Form = Shape::Named(N::HOLDS, S::TABLE);
 
     fn read(walk: &mut Walk<'_>, setting: &Setting, node: &Node, path: &str) -> Option<Self> {
@@ -419,13 +419,13 @@ impl Walk<'_> {
                 self.add_unfit::<()>(node, path, allowed);
                 // The keys that are missing have no problem of their own.
                 let mut silent = Walk { problems: &mut Vec::new() };
-                return S::read(&mut silent, &Given { at: node.at, path, keys: &[] });
+                return S::read(&mut silent, &GivenKeys { at: node.at, path, keys: &[] });
             }
         };
-        S::read(self, &Given { at: node.at, path, keys })
+        S::read(self, &GivenKeys { at: node.at, path, keys })
     }
 
-    pub fn unknown_keys(&mut self, settings: &[Setting], given: &Given<'_>) {
+    pub fn unknown_keys(&mut self, settings: &[Setting], given: &GivenKeys<'_>) {
         for (key, _) in given.keys {
             if settings.iter().all(|setting| setting.name != key.name) {
                 let found = format!("the unknown key {}", quoted_text(&key.name));
@@ -443,7 +443,7 @@ impl Walk<'_> {
     pub fn given_key<T: Content>(
         &mut self,
         setting: &Setting,
-        given: &Given<'_>,
+        given: &GivenKeys<'_>,
     ) -> Option<Entry<T>> {
         let (key, node) = given.keys.iter().find(|(key, _)| key.name == setting.name)?;
         let value = T::read(self, setting, node, &join(given.path, setting.name));
@@ -451,12 +451,12 @@ impl Walk<'_> {
     }
 
     /// Returns a key with its default.
-    pub fn absent_key<T: Content>(&mut self, setting: &Setting, given: &Given<'_>) -> Entry<T> {
+    pub fn absent_key<T: Content>(&mut self, setting: &Setting, given: &GivenKeys<'_>) -> Entry<T> {
         let value = T::absent(self, setting, given.at, &join(given.path, setting.name));
         Entry { value, ..Entry::absent(setting, given.at) }
     }
 
-    fn single<T: Held>(&mut self, kind: &Kind, node: &Node, path: &str) -> Option<T> {
+    fn single<T: SingleValue>(&mut self, kind: &Kind, node: &Node, path: &str) -> Option<T> {
         let allowed = match &node.yaml {
             Yaml::Scalar(text) => match kind.parse(text) {
                 Ok(value) => return T::from_value(value),
@@ -470,7 +470,7 @@ impl Walk<'_> {
         self.add_unfit(node, path, allowed)
     }
 
-    fn list<T: Held>(&mut self, kind: &Kind, node: &Node, path: &str) -> Option<List<T>> {
+    fn list<T: SingleValue>(&mut self, kind: &Kind, node: &Node, path: &str) -> Option<List<T>> {
         let alone = std::slice::from_ref(node);
         let nodes = match &node.yaml {
             Yaml::List(nodes) if !nodes.is_empty() => nodes,
@@ -510,7 +510,7 @@ impl Walk<'_> {
         })
     }
 
-    fn read_named<N: Held, S: Keys>(
+    fn read_named<N: SingleValue, S: Keys>(
         &mut self,
         names: &Kind,
         short_for: Option<&str>,
@@ -522,7 +522,7 @@ impl Walk<'_> {
         let keys = match (&node.yaml, short_for) {
             (Yaml::Scalar(_) | Yaml::List(_), Some(short)) => {
                 let meant = (Key { at: node.at, name: short.into() }, node.clone());
-                S::read(self, &Given { at: key.at, path: &path, keys: &[meant] })
+                S::read(self, &GivenKeys { at: key.at, path: &path, keys: &[meant] })
             }
             _ => self.section(node, &path),
         };
@@ -530,7 +530,7 @@ impl Walk<'_> {
     }
 
     /// Reads an entry of the list form: a name alone, or a section with its name under `name_key`.
-    fn read_list_entry<N: Held, S: Keys>(
+    fn read_list_entry<N: SingleValue, S: Keys>(
         &mut self,
         names: &Kind,
         name_key: &str,
@@ -551,11 +551,11 @@ impl Walk<'_> {
             return self.add_unfit(node, place, allowed);
         };
         let name = self.name(names, &Key { at, name: text.clone() }, place);
-        let keys = S::read(self, &Given { at, path: place, keys: &keys });
+        let keys = S::read(self, &GivenKeys { at, path: place, keys: &keys });
         Some(Named { at, name: name?, path: join(group, &text), text, keys })
     }
 
-    fn name<N: Held>(&mut self, kind: &Kind, key: &Key, path: &str) -> Option<N> {
+    fn name<N: SingleValue>(&mut self, kind: &Kind, key: &Key, path: &str) -> Option<N> {
         match kind.parse(&key.name) {
             Ok(name) => N::from_value(name),
             Err(refusal) => {

@@ -179,7 +179,7 @@ macro_rules! keys {
         impl Keys for $section {
             const TABLE: &'static [Setting] = &[$(Self::$key),*];
 
-            fn read(walk: &mut read::Walk<'_>, given: &read::Given<'_>) -> Self {
+            fn read(walk: &mut read::Walk<'_>, given: &read::GivenKeys<'_>) -> Self {
                 walk.unknown_keys(Self::TABLE, given);
                 $(let $key = walk.given_key(&Self::$key, given);)*
                 Self {

@@ -14,10 +14,10 @@ use tautline_proto::{PublicKey, Rate};
 #[derive(Debug, Clone, Copy)]
 pub struct Holds(pub Variant, pub u64);
 
-/// Implements [`Held`] for types, each with its variant, its conversion and its format.
+/// Implements [`SingleValue`] for types, each with its variant, its conversion and its format.
 macro_rules! held {
     ($($type:ty: $variant:ident($held:pat => $from:expr), $shown:expr;)*) => {$(
-        impl Held for $type {
+        impl SingleValue for $type {
             const HOLDS: Holds = Holds(Variant::$variant, u64::MAX);
 
             fn from_value(value: Value) -> Option<Self> {
@@ -85,7 +85,7 @@ values! {
 }
 
 /// A type that holds single values.
-pub trait Held: Clone + Sized {
+pub trait SingleValue: Clone + Sized {
     /// The values that it holds. A key of another kind does not compile.
     const HOLDS: Holds;
 
@@ -122,7 +122,7 @@ pub enum Interfaces {
 
 macro_rules! whole_numbers {
     ($($type:ty)*) => {$(
-        impl Held for $type {
+        impl SingleValue for $type {
             const HOLDS: Holds = Holds(Variant::Whole, <$type>::MAX as u64);
 
             fn from_value(value: Value) -> Option<Self> {

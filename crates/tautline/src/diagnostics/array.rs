@@ -6,7 +6,7 @@ use std::time::Duration;
 use tautline_gateway::types::Dialect;
 use tautline_gateway::types::installed::Installed;
 use tautline_gateway::types::transcode::TranscodeError;
-use tautline_gateway::types::translate::{Translated, Translator, translate};
+use tautline_gateway::types::translate::{TranslatedTopic, Translator, translate};
 use tautline_gateway::{Qos, Topic};
 
 pub(super) const TYPE_NAME: &str = "diagnostic_msgs/DiagnosticArray";
@@ -61,7 +61,7 @@ impl Arrays {
             return Some(Self { topic: ros1, translator: None });
         }
         let translated = translate(&ros1, dialect, &Installed::default());
-        let Translated { topic, translator, .. } =
+        let TranslatedTopic { topic, translator, .. } =
             translated.map_err(|error| tracing::error!("{name}: {error}")).ok()?;
         Some(Self { topic, translator: Some(translator) })
     }

@@ -4,7 +4,7 @@
 
 use super::WINDOW;
 use super::array::{Arrays, DiagnosticStatus, Level};
-use crate::columns::{LINKS, Seen, Value};
+use crate::columns::{LINKS, ReportWithRates, Value};
 use crate::config::Config;
 use crate::rates::{self, EarlierLinks, LinkRates};
 use crate::status::LinkReport;
@@ -64,12 +64,16 @@ impl LinkTopic {
         let status = |(now, rates): (&LinkReport, &LinkRates)| {
             let number = numbers.entry(now.peer.clone()).or_default();
             *number += 1;
-            self.status(&Seen { now, rates: Some(rates) }, *number)
+            self.status(&ReportWithRates { now, rates: Some(rates) }, *number)
         };
         links.iter().zip(&rates::of_links(earlier, links)).map(status).collect()
     }
 
-    fn status(&self, link: &Seen<'_, LinkReport, LinkRates>, number: u32) -> DiagnosticStatus {
+    fn status(
+        &self,
+        link: &ReportWithRates<'_, LinkReport, LinkRates>,
+        number: u32,
+    ) -> DiagnosticStatus {
         DiagnosticStatus {
             level: match (link.now.up, link.now.stalled || link.now.silent) {
                 (true, false) => Level::Ok,
@@ -98,7 +102,7 @@ impl LinkTopic {
 }
 
 /// Returns the keys and values; unknown values are omitted.
-fn values(link: &Seen<'_, LinkReport, LinkRates>) -> Vec<(String, String)> {
+fn values(link: &ReportWithRates<'_, LinkReport, LinkRates>) -> Vec<(String, String)> {
     let columns = LINKS.for_programs().into_iter();
     let known = columns
         .filter_map(|(column, key)| Some((key.to_owned(), for_programs((column.read)(link))?)));

@@ -2,7 +2,7 @@
 //! The statuses: the node, each peer with its links, each radio, and the drops.
 
 use super::array::{DiagnosticStatus, Level};
-use crate::columns::{Columns, LINKS, PEERS, RADIOS, Seen, Value};
+use crate::columns::{Columns, LINKS, PEERS, RADIOS, ReportWithRates, Value};
 use crate::rates::{self, LinkRates, RadioRates, Rates, TopicRates};
 use crate::reasons::DroppedMessage;
 use crate::status::{LinkReport, PeerReport, RadioReport, Status, TopicReport, up_or_down};
@@ -30,7 +30,9 @@ pub(super) fn build(earlier: Option<&Status>, now: &Status) -> Vec<DiagnosticSta
     let mut all = vec![node(earlier, now)];
     all.extend(now.peers.iter().map(|it| peer(now, it, &rates)));
     let radios = now.radios.iter().zip(&rates.radios);
-    all.extend(radios.map(|(it, rates)| radio(now, &Seen { now: it, rates: Some(rates) })));
+    all.extend(
+        radios.map(|(it, rates)| radio(now, &ReportWithRates { now: it, rates: Some(rates) })),
+    );
     all.push(drops(earlier, now));
     all
 }
@@ -108,12 +110,13 @@ fn condition(earlier: Option<&Status>, now: &Status) -> (Level, String) {
 
 fn peer(now: &Status, peer: &PeerReport, rates: &Rates) -> DiagnosticStatus {
     let links = now.links.iter().zip(&rates.links).filter(|(link, _)| link.peer == peer.name);
-    let links: Vec<_> = links.map(|(now, rates)| Seen { now, rates: Some(rates) }).collect();
+    let links: Vec<_> =
+        links.map(|(now, rates)| ReportWithRates { now, rates: Some(rates) }).collect();
     let condition = match peer.state.as_str() {
         "up" => condition_of_links(&links),
         state => (Level::Warn, state.to_owned()),
     };
-    let mut told = values(&PEERS, &Seen { now: peer, rates: None }, "");
+    let mut told = values(&PEERS, &ReportWithRates { now: peer, rates: None }, "");
     for (link, number) in links.iter().zip(1..) {
         told.extend(values(&LINKS, link, &format!("link {number} ")));
     }
@@ -123,7 +126,7 @@ fn peer(now: &Status, peer: &PeerReport, rates: &Rates) -> DiagnosticStatus {
 }
 
 /// Returns the condition of a peer that is up.
-fn condition_of_links(links: &[Seen<'_, LinkReport, LinkRates>]) -> (Level, String) {
+fn condition_of_links(links: &[ReportWithRates<'_, LinkReport, LinkRates>]) -> (Level, String) {
     let all = links.len();
     let down = links.iter().filter(|link| !link.now.up).count();
     let stalled = links.iter().filter(|link| link.now.up && link.now.stalled).count();
@@ -145,7 +148,7 @@ fn links_of_topic(topic: &TopicRates) -> Option<(String, String)> {
 /// Returns the values of a report, each with its key after `before`.
 fn values<Report, Rates>(
     columns: &Columns<Report, Rates>,
-    report: &Seen<'_, Report, Rates>,
+    report: &ReportWithRates<'_, Report, Rates>,
     before: &str,
 ) -> Vec<(String, String)> {
     let shown = columns.diagnosed().into_iter().filter_map(|(column, key)| {
@@ -179,7 +182,7 @@ fn diagnosed(value: Value) -> Option<String> {
     })
 }
 
-fn radio(now: &Status, radio: &Seen<'_, RadioReport, RadioRates>) -> DiagnosticStatus {
+fn radio(now: &Status, radio: &ReportWithRates<'_, RadioReport, RadioRates>) -> DiagnosticStatus {
     let condition = (Level::Ok, format!("paced by {}", radio.now.paced_by));
     let values = values(&RADIOS, radio, "");
     status(now, &format!("radio {}", radio.now.radio), condition, values)

@@ -4,7 +4,9 @@
 use super::common::Common;
 use super::radios::Radios;
 use crate::config::Config;
-use crate::planned::{LinkCounts, LinkName, Observed, Planned, Planner, RadioCounts, TopicCounts};
+use crate::planned::{
+    LinkCounts, LinkName, ObservedCounters, PlanComparison, Planner, RadioCounts, TopicCounts,
+};
 use crate::quota::Cause;
 use crate::topics::{LocalTopic, Topics};
 use std::collections::{BTreeMap, BTreeSet};
@@ -13,13 +15,13 @@ use tautline_proto::{Instant, LinkView, PeerId, Place, RadioId};
 /// What the file plans, and the models of its channels.
 #[derive(Default)]
 pub(super) struct Comparison {
-    planned: Planned,
+    planned: PlanComparison,
     planner: Option<Planner>,
 }
 
 impl Comparison {
     pub(super) fn new(config: &Config, planner: Option<Planner>) -> Self {
-        Self { planned: Planned::new(config, planner), planner }
+        Self { planned: PlanComparison::new(config, planner), planner }
     }
 
     /// Adds a notice for each assumption of the file that failed, and removes those of assumptions
@@ -54,7 +56,7 @@ impl Comparison {
     pub(super) fn follow_file(&mut self, common: &mut Common, old: &Config) {
         let plan = |it: &Config| (it.channels.clone(), it.expected.clone(), it.topics.clone());
         if plan(old) != plan(&common.config) {
-            self.planned = Planned::new(&common.config, self.planner);
+            self.planned = PlanComparison::new(&common.config, self.planner);
             common.shared.notices.retain(&Cause::Plan, |_| false);
             common.reporter.set_plan(Vec::new());
         }
@@ -63,20 +65,20 @@ impl Comparison {
 
 /// Reads the counters of topics, links and radios.
 struct Observer<'a> {
-    planned: &'a Planned,
+    planned: &'a PlanComparison,
     common: &'a Common,
     topics: &'a Topics,
     radios: &'a Radios,
 }
 
 impl Observer<'_> {
-    fn observe(&self) -> Observed {
+    fn observe(&self) -> ObservedCounters {
         let endpoint = &self.common.endpoint;
         let links: Vec<LinkView<'_>> =
             endpoint.links().filter_map(|id| endpoint.link(id)).collect();
         // Packets through a relay use the radio of another node as well.
         let direct = links.iter().filter(|it| !matches!(it.remote, Some(Place::Relay { .. })));
-        Observed {
+        ObservedCounters {
             topics: self.observed_topics(),
             links: direct.filter_map(|link| self.observed_link(link)).collect(),
             radios: self.observed_radios(&links),

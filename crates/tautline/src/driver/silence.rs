@@ -25,11 +25,11 @@ struct Paths {
 /// The peers that are to be reached and without a session since the start, by name.
 #[derive(Debug, Default)]
 pub(super) struct Silence {
-    peers: BTreeMap<String, Silent>,
+    peers: BTreeMap<String, SilentPeers>,
 }
 
 #[derive(Debug)]
-struct Silent {
+struct SilentPeers {
     paths: Paths,
     since: Instant,
     /// Whether a packet that has a notice of its own came from one of the addresses.
@@ -113,7 +113,7 @@ impl Silence {
             }
         }
         for (name, paths) in awaited {
-            let silent = Silent { paths, since: now, heard: false, notice: None };
+            let silent = SilentPeers { paths, since: now, heard: false, notice: None };
             self.peers.insert(name, silent);
         }
         (untrue, new)

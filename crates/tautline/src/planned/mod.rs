@@ -69,7 +69,7 @@ struct PlannedChannel {
 
 /// Counters of the node at one time.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Observed {
+pub(crate) struct ObservedCounters {
     /// By the number of the rule, and the peer.
     pub(crate) topics: BTreeMap<(usize, String), TopicCounts>,
     /// By link.
@@ -206,7 +206,7 @@ impl Default for Radio {
 
 /// The comparison.
 #[derive(Debug, Default)]
-pub(crate) struct Planned {
+pub(crate) struct PlanComparison {
     topics: Vec<PlannedTopic>,
     channels: BTreeMap<String, PlannedChannel>,
     /// The planned rule of each local topic seen.
@@ -217,7 +217,7 @@ pub(crate) struct Planned {
     rows: BTreeMap<Key, Row>,
 }
 
-impl Planned {
+impl PlanComparison {
     /// Compares with what the file plans. Without a planner, nothing is expected of bit rates and round
     /// trips.
     pub(crate) fn new(config: &Config, planner: Option<Planner>) -> Self {
@@ -253,7 +253,7 @@ impl Planned {
         self.channels.is_empty() && !self.topics.iter().any(PlannedTopic::is_planned)
     }
 
-    /// Finds the rules of local topics by [`Planned::rule_of`]. Local nodes choose the names.
+    /// Finds the rules of local topics by [`PlanComparison::rule_of`]. Local nodes choose the names.
     pub(crate) fn find_rules<'a>(&mut self, topics: impl Iterator<Item = &'a String>) {
         let mut known = std::mem::take(&mut self.rules);
         self.rules = topics
@@ -280,7 +280,7 @@ impl Planned {
     }
 
     /// Follows the counters; to be called once per second.
-    pub(crate) fn follow(&mut self, now: Instant, observed: &Observed) -> Vec<Change> {
+    pub(crate) fn follow(&mut self, now: Instant, observed: &ObservedCounters) -> Vec<Change> {
         self.by_rule.retain(|key, _| observed.topics.contains_key(key));
         self.by_link.retain(|key, _| observed.links.contains_key(key));
         self.by_radio.retain(|key, _| observed.radios.contains_key(key));
@@ -308,7 +308,7 @@ impl Planned {
         all
     }
 
-    fn of_topics(&mut self, now: Instant, observed: &Observed) -> Vec<(Key, Reading)> {
+    fn of_topics(&mut self, now: Instant, observed: &ObservedCounters) -> Vec<(Key, Reading)> {
         let mut grown: BTreeMap<usize, Vec<Option<Growth<2>>>> = BTreeMap::new();
         for (key, counts) in &observed.topics {
             let length = self.topics[key.0].window();
@@ -330,7 +330,7 @@ impl Planned {
         readings
     }
 
-    fn of_links(&mut self, now: Instant, observed: &Observed) -> Vec<(Key, Reading)> {
+    fn of_links(&mut self, now: Instant, observed: &ObservedCounters) -> Vec<(Key, Reading)> {
         let mut readings = Vec::new();
         for (name, counts) in &observed.links {
             let Some(PlannedChannel { channel, model }) = self.channels.get(&name.radio) else {
@@ -348,7 +348,7 @@ impl Planned {
         readings
     }
 
-    fn of_radios(&mut self, now: Instant, observed: &Observed) -> Vec<(Key, Reading)> {
+    fn of_radios(&mut self, now: Instant, observed: &ObservedCounters) -> Vec<(Key, Reading)> {
         let plans_topics = self.topics.iter().any(PlannedTopic::is_planned);
         let mut readings = Vec::new();
         for (name, counts) in &observed.radios {
@@ -385,7 +385,7 @@ impl Planned {
     }
 
     /// Removes the rows of links and radios that are gone.
-    fn forget(&mut self, observed: &Observed) -> Vec<Change> {
+    fn forget(&mut self, observed: &ObservedCounters) -> Vec<Change> {
         let mut changes = Vec::new();
         self.rows.retain(|key, row| {
             let stays = match key {

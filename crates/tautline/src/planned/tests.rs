@@ -7,9 +7,9 @@ use crate::config::{self, Surroundings};
 const FILE: &str =
     "name: robot\nsecurity: none\nros1: false\npeers: { base: 10.0.0.1, hub: 10.0.0.2 }\n";
 
-fn planned_topics(lines: &str) -> Planned {
+fn planned_topics(lines: &str) -> PlanComparison {
     let checked = config::parse(&format!("{FILE}{lines}"), &Surroundings::default()).unwrap();
-    Planned::new(&checked.config, Some(model))
+    PlanComparison::new(&checked.config, Some(model))
 }
 
 /// A channel as `tautline-plan` models it, roughly.
@@ -39,8 +39,8 @@ impl ChannelModel for Model {
 fn without_a_planner_only_topics_and_losses_are_compared() {
     let file = format!("{FILE}{CHANNEL}");
     let checked = config::parse(&file, &Surroundings::default()).unwrap();
-    let mut planned = Planned::new(&checked.config, None);
-    let full = |second| Observed {
+    let mut planned = PlanComparison::new(&checked.config, None);
+    let full = |second| ObservedCounters {
         links: on_link(50 * second, 0, None).links,
         ..on_radio(second, second, true)
     };
@@ -55,9 +55,9 @@ fn at(second: u64) -> Instant {
 
 /// Follows for a number of seconds; returns each change with its second.
 fn run(
-    planned: &mut Planned,
+    planned: &mut PlanComparison,
     seconds: std::ops::Range<u64>,
-    mut observe: impl FnMut(u64) -> Observed,
+    mut observe: impl FnMut(u64) -> ObservedCounters,
 ) -> Vec<(u64, Change)> {
     let mut all = Vec::new();
     for second in seconds {
@@ -68,19 +68,22 @@ fn run(
 }
 
 /// Messages of the first rule to `base`.
-fn messages(messages: u64, bytes: u64) -> Observed {
+fn messages(messages: u64, bytes: u64) -> ObservedCounters {
     let counts = TopicCounts { messages, bytes: messages * bytes };
-    Observed { topics: [((0, "base".into()), counts)].into(), ..Observed::default() }
+    ObservedCounters {
+        topics: [((0, "base".into()), counts)].into(),
+        ..ObservedCounters::default()
+    }
 }
 
 fn link() -> LinkName {
     LinkName { peer: "base".into(), link: "wifi".into(), radio: "wlan0".into() }
 }
 
-fn on_link(acked: u64, lost: u64, round_trip_ms: Option<f64>) -> Observed {
+fn on_link(acked: u64, lost: u64, round_trip_ms: Option<f64>) -> ObservedCounters {
     // As many packets again were declared lost, but only late.
     let counts = LinkCounts { acked, lost: lost * 2, late: lost, round_trip_ms };
-    Observed { links: [(link(), counts)].into(), ..Observed::default() }
+    ObservedCounters { links: [(link(), counts)].into(), ..ObservedCounters::default() }
 }
 
 const TOPIC: &str = "topics: { /image: { expect: { rate: 15Hz, size: 40kB } } }";
@@ -157,7 +160,7 @@ fn the_rate_limit_of_a_rule_bounds_its_expectation() {
 fn a_topic_that_is_no_longer_sent_meets_its_plan() {
     let mut planned = planned_topics(TOPIC);
     run(&mut planned, 0..60, |second| messages(22 * second, 1));
-    let changes = run(&mut planned, 60..100, |_| Observed::default());
+    let changes = run(&mut planned, 60..100, |_| ObservedCounters::default());
     assert!(matches!(&changes[..], [(80, Change { failed: false, .. })]), "{changes:?}");
     assert!(planned.reports(at(99)).iter().all(|it| it.measured.is_none()));
 }
@@ -225,7 +228,7 @@ fn a_peer_causes_no_more_changes_than_time_allows() {
 fn the_notice_of_a_removed_link_is_removed() {
     let mut planned = planned_topics(CHANNEL);
     let mut changes = run(&mut planned, 0..60, |second| on_link(50 * second, 50 * second, None));
-    changes.extend(run(&mut planned, 60..61, |_| Observed::default()));
+    changes.extend(run(&mut planned, 60..61, |_| ObservedCounters::default()));
     let [(_, failed), (60, gone)] = &changes[..] else { panic!("{changes:?}") };
     assert_eq!((&failed.notice, failed.failed, gone.failed), (&gone.notice, true, false));
     assert!(planned.by_link.is_empty() && planned.rows.is_empty());
@@ -242,7 +245,7 @@ fn the_planned_round_trip_includes_packets() {
 }
 
 /// A radio that sends 250 packets of 1500 bytes per second, 3 Mbps.
-fn on_radio(second: u64, too_slow: u64, is_busy: bool) -> Observed {
+fn on_radio(second: u64, too_slow: u64, is_busy: bool) -> ObservedCounters {
     let counts = RadioCounts {
         sent_bytes: 375_000 * second,
         sent_packets: 250 * second,
@@ -250,7 +253,7 @@ fn on_radio(second: u64, too_slow: u64, is_busy: bool) -> Observed {
         is_busy,
         ..RadioCounts::default()
     };
-    Observed { radios: [("wlan0".into(), counts)].into(), ..Observed::default() }
+    ObservedCounters { radios: [("wlan0".into(), counts)].into(), ..ObservedCounters::default() }
 }
 
 #[test]

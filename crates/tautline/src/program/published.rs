@@ -81,7 +81,7 @@ fn message(topic: &str, source: Source, payload: Bytes, origin: Origin) -> Event
 }
 
 /// A topic that this program publishes.
-pub(super) struct Published {
+pub(super) struct PublishedTopic {
     message_type: MessageType,
     publishers: BTreeMap<u32, PublisherState>,
     numbers: SourceNumbers,
@@ -95,7 +95,7 @@ pub(super) struct Published {
     is_read: bool,
 }
 
-impl Published {
+impl PublishedTopic {
     pub(super) fn new(message_type: MessageType) -> Self {
         Self {
             message_type,

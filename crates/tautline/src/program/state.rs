@@ -8,7 +8,7 @@
 use super::error::{PublishError, SendError, ServeError};
 use super::message::Message;
 use super::message_type::MessageType;
-use super::published::{Published, PublisherState};
+use super::published::{PublishedTopic, PublisherState};
 use super::queue::Queue;
 use super::request::Request;
 use crate::audit::Record;
@@ -27,7 +27,7 @@ const GONE: &str = "the service is no longer there";
 
 /// A name of which the data plane may have to be told.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-enum Untold {
+enum UnreportedName {
     Topic(String),
     Service(String),
     /// A topic of peers.
@@ -45,7 +45,7 @@ struct PeersTopic {
 }
 
 /// A service that this program serves.
-struct Served {
+struct ServedService {
     service: Service,
     /// What the data plane knows.
     told: Option<Service>,
@@ -61,17 +61,17 @@ struct Call {
 
 #[derive(Default)]
 pub(super) struct State {
-    published: BTreeMap<String, Published>,
+    published: BTreeMap<String, PublishedTopic>,
     peers_topics: BTreeMap<String, PeersTopic>,
     subscriptions: BTreeMap<String, Vec<Arc<Queue<Message>>>>,
-    served: BTreeMap<String, Served>,
+    served: BTreeMap<String, ServedService>,
     peers_services: BTreeSet<String>,
     /// Bytes of the largest message that each peer takes, if it has refused one.
     most_at_peers: BTreeMap<String, usize>,
     calls: BTreeMap<CallId, Call>,
     last_call: CallId,
     events: Vec<Weak<Queue<Record>>>,
-    untold: BTreeSet<Untold>,
+    untold: BTreeSet<UnreportedName>,
     /// Topics of which the data plane is being told.
     announcing: Vec<String>,
     /// Calls of peers that this program does not take.
@@ -89,21 +89,21 @@ impl State {
         publisher: PublisherState,
     ) -> Result<Source, PublishError> {
         let published = self.published.entry(topic.to_owned());
-        let published = published.or_insert_with(|| Published::new(message_type.clone()));
+        let published = published.or_insert_with(|| PublishedTopic::new(message_type.clone()));
         let source = published.add_publisher(topic, message_type, publisher)?;
-        self.untold.insert(Untold::Topic(topic.to_owned()));
+        self.untold.insert(UnreportedName::Topic(topic.to_owned()));
         Ok(source)
     }
 
     pub(super) fn remove_publisher(&mut self, topic: &str, source: Source) {
         if let Some(published) = self.published.get_mut(topic) {
             published.remove_publisher(source);
-            self.untold.insert(Untold::Topic(topic.to_owned()));
+            self.untold.insert(UnreportedName::Topic(topic.to_owned()));
         }
     }
 
     pub(super) fn is_subscribed(&self, topic: &str) -> bool {
-        self.published.get(topic).is_some_and(Published::is_subscribed)
+        self.published.get(topic).is_some_and(PublishedTopic::is_subscribed)
     }
 
     /// Counts and keeps a message. Returns its event if a peer subscribes, after the events of
@@ -126,7 +126,7 @@ impl State {
     pub(super) fn read(&mut self, topic: &str, is_read: bool) {
         if let Some(published) = self.published.get_mut(topic) {
             published.read(is_read);
-            self.untold.insert(Untold::Topic(topic.to_owned()));
+            self.untold.insert(UnreportedName::Topic(topic.to_owned()));
         }
     }
 
@@ -146,13 +146,13 @@ impl State {
 
     /// Whether a subscriber waits for messages that the announcer is about to repeat.
     pub(super) fn has_repeats(&self) -> bool {
-        self.published.values().any(Published::has_repeats)
+        self.published.values().any(PublishedTopic::has_repeats)
     }
 
     /// The rules of what may leave have changed.
     pub(super) fn reselect(&mut self) {
-        self.untold.extend(self.published.keys().cloned().map(Untold::Topic));
-        self.untold.extend(self.served.keys().cloned().map(Untold::Service));
+        self.untold.extend(self.published.keys().cloned().map(UnreportedName::Topic));
+        self.untold.extend(self.served.keys().cloned().map(UnreportedName::Service));
     }
 
     pub(super) fn add_subscription(&mut self, topic: &str, queue: Arc<Queue<Message>>) {
@@ -164,7 +164,7 @@ impl State {
             kept.for_each(|message| queue.push_newest(message.clone(), message.payload.len()));
         }
         self.subscriptions.entry(topic.to_owned()).or_default().push(queue);
-        self.untold.insert(Untold::Wanted(topic.to_owned()));
+        self.untold.insert(UnreportedName::Wanted(topic.to_owned()));
     }
 
     pub(super) fn remove_subscription(&mut self, topic: &str, queue: &Arc<Queue<Message>>) {
@@ -172,7 +172,7 @@ impl State {
         queues.retain(|it| !Arc::ptr_eq(it, queue));
         if queues.is_empty() {
             self.subscriptions.remove(topic);
-            self.untold.insert(Untold::Wanted(topic.to_owned()));
+            self.untold.insert(UnreportedName::Wanted(topic.to_owned()));
         }
     }
 
@@ -183,7 +183,7 @@ impl State {
         let before = self.peers_topics.remove(&name);
         let (told, kept) = before.map_or((false, BTreeMap::new()), |it| (it.told, it.kept));
         self.peers_topics.insert(name.clone(), PeersTopic { topic, type_name, told, kept });
-        self.untold.insert(Untold::Wanted(name));
+        self.untold.insert(UnreportedName::Wanted(name));
     }
 
     /// No peer publishes the topic any more.
@@ -244,15 +244,15 @@ impl State {
         };
         let told = self.served.remove(name).and_then(|it| it.told);
         let requests = Some(requests);
-        self.served.insert(name.to_owned(), Served { service, told, requests });
-        self.untold.insert(Untold::Service(name.to_owned()));
+        self.served.insert(name.to_owned(), ServedService { service, told, requests });
+        self.untold.insert(UnreportedName::Service(name.to_owned()));
         Ok(())
     }
 
     pub(super) fn remove_server(&mut self, name: &str) {
         if let Some(served) = self.served.get_mut(name) {
             served.requests = None;
-            self.untold.insert(Untold::Service(name.to_owned()));
+            self.untold.insert(UnreportedName::Service(name.to_owned()));
         }
     }
 
@@ -347,9 +347,9 @@ impl State {
         let mut events = Vec::new();
         for untold in std::mem::take(&mut self.untold) {
             match untold {
-                Untold::Topic(name) => self.tell_topic(&name, selector, &mut events),
-                Untold::Service(name) => self.tell_service(name, selector, &mut events),
-                Untold::Wanted(topic) => {
+                UnreportedName::Topic(name) => self.tell_topic(&name, selector, &mut events),
+                UnreportedName::Service(name) => self.tell_service(name, selector, &mut events),
+                UnreportedName::Wanted(topic) => {
                     let wanted = self.subscriptions.contains_key(&topic);
                     let known = self.peers_topics.get_mut(&topic);
                     if let Some(known) = known.filter(|it| it.told != wanted) {
@@ -375,7 +375,7 @@ impl State {
     }
 
     /// The data plane has got the events of [`Self::untold_events`]. Returns those of the messages
-    /// for which subscribers wait. They, and those of [`Self::published`], are passed in order: the
+    /// for which subscribers wait. They, and those of [`Self::set_published`], are passed in order: the
     /// state stays locked meanwhile.
     pub(super) fn announced(&mut self) -> Vec<Event> {
         let mut events = Vec::new();

@@ -53,7 +53,7 @@ use imports::Imports;
 use message::{Change, Outgoing, SourceChange};
 use reload::{Verdicts, peers_in, verdicts};
 use services::Services;
-use shown::{Kind, Shown};
+use shown::{Kind, ShownLists};
 use std::collections::{BTreeMap, BTreeSet};
 use tautline_gateway::description::{write_nodes, write_parameters};
 use tautline_gateway::{Command, Event as LocalEvent, MAX_SOURCES, Origin, Source, Topic};
@@ -76,7 +76,7 @@ pub(crate) struct Topics {
     exports: Exports,
     imports: Imports,
     services: Services,
-    shown: Shown,
+    shown: ShownLists,
 }
 
 impl Topics {
@@ -86,7 +86,7 @@ impl Topics {
             exports: Exports::new(config),
             imports: Imports::new(config),
             services: Services::new(&config.services),
-            shown: Shown::default(),
+            shown: ShownLists::default(),
         }
     }
 

@@ -68,7 +68,7 @@ impl Kind {
 
 /// The lists of this robot and of its peers.
 #[derive(Debug, Default)]
-pub(super) struct Shown {
+pub(super) struct ShownLists {
     /// The current lists of this robot, while the gateway reports them.
     lists: BTreeMap<Kind, Bytes>,
     /// Our channels to peers, and those that a peer wants.
@@ -97,7 +97,7 @@ struct RemoteList {
     received: Option<Bytes>,
 }
 
-impl Shown {
+impl ShownLists {
     /// Whether a peer shows this list here.
     fn has(&self, peer: PeerId, kind: Kind) -> bool {
         self.remote.contains_key(&(peer, kind))
@@ -136,7 +136,7 @@ fn channel(kind: Kind) -> ChannelConfig {
     }
 }
 
-impl Shown {
+impl ShownLists {
     /// Advertises the lists that peers may see and withdraws the others, takes lists of peers that
     /// waited, and removes those that peers no longer advertise.
     pub(super) fn sweep(&mut self, cx: &mut Context<'_>) {
@@ -239,7 +239,7 @@ impl Shown {
         let now = cx.now;
         let wanted = self.wanted.iter().filter(|(peer, _)| !cx.peers.is_given_up(*peer));
         let wanted: BTreeSet<Kind> = wanted.map(|(_, kind)| *kind).collect();
-        let Shown { last_wanted, lists, described, .. } = self;
+        let ShownLists { last_wanted, lists, described, .. } = self;
         last_wanted.extend(wanted.into_iter().map(|kind| (kind, now)));
         last_wanted.retain(|_, at| now.since(*at) < LINGER);
         lists.retain(|kind, _| last_wanted.contains_key(kind));

@@ -8,9 +8,9 @@ const TOLD_AGAIN: Duration = Duration::from_secs(30);
 
 /// When a person was told last: the next time is due after a while.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Told(Option<Instant>);
+pub(super) struct LastReport(Option<Instant>);
 
-impl Told {
+impl LastReport {
     pub(super) fn is_due(&mut self, now: Instant) -> bool {
         let is_due = self.0.is_none_or(|at| now.since(at) >= TOLD_AGAIN);
         if is_due {

@@ -5,14 +5,14 @@ use super::inbox::MAX_DATAGRAM;
 
 /// Packets that were sent by one system call.
 #[derive(Debug)]
-pub(super) struct Sent {
+pub(super) struct SentPackets {
     /// The kernel's charge, in bytes.
     pub(super) charge: usize,
     pub(super) ip_bytes: usize,
     pub(super) packets: usize,
 }
 
-impl Sent {
+impl SentPackets {
     /// The IP bytes that the kernel holds if `charged` is left of the charge. The driver sends and releases
     /// whole packets.
     pub(super) fn held_bytes(&self, charged: usize) -> usize {
@@ -52,7 +52,7 @@ mod tests {
 
     #[test]
     fn the_remainder_of_a_train_is_counted_in_whole_packets() {
-        let sent = Sent { charge: 10_000, ip_bytes: 6000, packets: 4 };
+        let sent = SentPackets { charge: 10_000, ip_bytes: 6000, packets: 4 };
         let held = [0, 1, 2500, 2501, 10_000, 20_000].map(|charged| sent.held_bytes(charged));
         assert_eq!(held, [0, 1500, 1500, 3000, 6000, 6000]);
     }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! After the files are in place: the daemon is started or reads its file again, and the peer comes up.
 
-use super::agree::{Agreed, Next};
+use super::agree::{Agreed, NextCommand};
 use super::local::{Local, is_of_unit, surroundings};
 use super::voice::Voice;
 use super::write::merge_file;
@@ -56,7 +56,7 @@ pub fn finish(
 
 /// The next command of a person, as a part of a sentence.
 fn next_command_words(local: &Local, agreed: &Agreed) -> Option<String> {
-    let Next { command, is_here, .. } = agreed.next.as_ref()?;
+    let NextCommand { command, is_here, .. } = agreed.next.as_ref()?;
     Some(match (is_here, local.ros.is_silent) {
         (true, true) => format!("see the first topic (start roscore before): {command}"),
         (true, false) => format!("see the first topic: {command}"),

@@ -5,8 +5,8 @@
 
 use super::channel::{Channel, ChannelError, MAX_TEXT, PATIENCE};
 use super::local::{Local, surroundings};
-use super::show::Shown;
-use super::store::{Placed, Prepared};
+use super::show::ShownResult;
+use super::store::{PlacedFiles, Prepared};
 use super::voice::Voice;
 use super::write::{self, Change};
 use crate::cli::Failure;
@@ -23,7 +23,7 @@ use tautline_gateway::plain::plain;
 const PERSON: Duration = Duration::from_secs(600);
 
 /// The other end.
-pub struct Other {
+pub struct OtherEnd {
     pub channel: Channel,
     pub name: String,
     /// The host as it was given on the command line.
@@ -35,18 +35,18 @@ pub struct Other {
 pub struct Agreed {
     pub facts: Facts,
     /// `None`: one end only tried (`--dry-run`).
-    pub placed: Option<Placed>,
+    pub placed: Option<PlacedFiles>,
     /// Whether a topic crosses as soon as the peer is up.
     pub has_topics: bool,
     /// What shows the first topic at the base.
-    pub next: Option<Next>,
+    pub next: Option<NextCommand>,
     /// Whether the file waits to be merged by hand.
     pub needs_merge: bool,
     pub warnings: Vec<String>,
 }
 
 /// The command at the base with which a person sees that the pairing works.
-pub struct Next {
+pub struct NextCommand {
     pub command: String,
     /// Whether this machine is the base.
     pub is_here: bool,
@@ -65,7 +65,7 @@ pub struct Part<'a> {
 
 impl Part<'_> {
     /// Agrees with the other end, and writes.
-    pub fn agree(self, mut other: Other) -> Result<Agreed, Failure> {
+    pub fn agree(self, mut other: OtherEnd) -> Result<Agreed, Failure> {
         let name = other.name.clone();
         let exchanged = self.exchange(&mut other).map_err(|error| nothing_written(&name, &error));
         let (own, facts) = exchanged?;
@@ -78,7 +78,7 @@ impl Part<'_> {
     }
 
     /// Returns the own facts, and those of the other end.
-    fn exchange(self, other: &mut Other) -> Result<(Facts, Facts), ChannelError> {
+    fn exchange(self, other: &mut OtherEnd) -> Result<(Facts, Facts), ChannelError> {
         let tell = |channel: &mut Channel, own: &Facts| {
             channel.send(&Message::Facts(Box::new(own.clone())))
         };
@@ -97,7 +97,7 @@ impl Part<'_> {
         }
     }
 
-    fn agree_on(self, own: &Facts, facts: &Facts, other: &mut Other) -> Result<Agreed, Failure> {
+    fn agree_on(self, own: &Facts, facts: &Facts, other: &mut OtherEnd) -> Result<Agreed, Failure> {
         let (robot, base) = match self.role {
             Role::Robot => (own, facts),
             Role::Base => (facts, own),
@@ -132,8 +132,17 @@ impl Part<'_> {
         check(self.local, &change)?;
         let (address, file) = (other.address.ip(), &write::place(self.local, &change));
         let is_trial = own.dry_run || facts.dry_run;
-        Shown { other: facts, address, robot, base, plan: &plan, change: &change, file, is_trial }
-            .show_to(self.voice)?;
+        ShownResult {
+            other: facts,
+            address,
+            robot,
+            base,
+            plan: &plan,
+            change: &change,
+            file,
+            is_trial,
+        }
+        .show_to(self.voice)?;
         if is_trial {
             self.finish_trial(other, facts)?;
             return Ok(agreed_result(facts, &plan, None, change, None));
@@ -146,7 +155,7 @@ impl Part<'_> {
     }
 
     /// Both ends see the plan, and neither writes.
-    fn finish_trial(self, other: &mut Other, facts: &Facts) -> Result<(), Failure> {
+    fn finish_trial(self, other: &mut OtherEnd, facts: &Facts) -> Result<(), Failure> {
         let who = if self.local.dry_run { "this machine" } else { facts.name.as_str() };
         // The other end may have left already: nothing depends on it.
         let _ = other.channel.send(&Message::Ready);
@@ -155,8 +164,8 @@ impl Part<'_> {
     }
 
     /// Asks the person here, and fails as soon as the other end has ended the pairing.
-    fn ask(self, other: &mut Other, change: &Change) -> Result<(), Failure> {
-        let (Other { name, channel, .. }, file) = (other, self.local.file.display());
+    fn ask(self, other: &mut OtherEnd, change: &Change) -> Result<(), Failure> {
+        let (OtherEnd { name, channel, .. }, file) = (other, self.local.file.display());
         let (question, default) = match &change.replaces {
             Some(text) => (format!("{text}. Replace it, and pair with {name}?"), false),
             None if change.is_same => (format!("Pair with {name}? {file} stays as it is."), true),
@@ -170,7 +179,7 @@ impl Part<'_> {
     }
 
     /// Two phases: both are ready; the robot writes first, and the base when the robot has.
-    fn commit(self, other: &mut Other, prepared: Prepared) -> Result<Placed, Failure> {
+    fn commit(self, other: &mut OtherEnd, prepared: Prepared) -> Result<PlacedFiles, Failure> {
         let name = other.name.clone();
         let failed = |error: ChannelError| nothing_written(&name, &error);
         other.channel.send(&Message::Ready).map_err(failed)?;
@@ -230,7 +239,7 @@ impl Part<'_> {
     }
 }
 
-fn next_command(role: Role, plan: &Plan, base: &Facts) -> Option<Next> {
+fn next_command(role: Role, plan: &Plan, base: &Facts) -> Option<NextCommand> {
     let watched = plan.first_to_watch()?;
     let command = match base.ros.as_ref()? {
         Ros::Ros1 { .. } => format!("rostopic echo {}", watched.at_base),
@@ -238,15 +247,15 @@ fn next_command(role: Role, plan: &Plan, base: &Facts) -> Option<Next> {
     };
     let is_here = role == Role::Base;
     let topic = if is_here { &watched.at_base } else { &watched.at_robot };
-    Some(Next { command, is_here, topic: topic.clone() })
+    Some(NextCommand { command, is_here, topic: topic.clone() })
 }
 
 fn agreed_result(
     facts: &Facts,
     plan: &Plan,
-    placed: Option<Placed>,
+    placed: Option<PlacedFiles>,
     change: Change,
-    next: Option<Next>,
+    next: Option<NextCommand>,
 ) -> Agreed {
     let has_topics = !plan.shown.is_empty() || plan.commands.iter().any(|it| it.published);
     let (facts, needs_merge) = (facts.clone(), change.needs_merge);
@@ -254,7 +263,7 @@ fn agreed_result(
 }
 
 /// Receives the facts of the other end, and checks them.
-fn facts_of(other: &mut Other) -> Result<Facts, ChannelError> {
+fn facts_of(other: &mut OtherEnd) -> Result<Facts, ChannelError> {
     match other.channel.receive(PATIENCE)? {
         Message::Facts(facts) => {
             facts.check().map_err(|error| ChannelError::Wrong(error.to_string()))?;

@@ -54,13 +54,13 @@ enum Event {
 struct Room {
     name: String,
     code: Code,
-    tries: Mutex<Tries>,
+    tries: Mutex<RemainingTries>,
     strangers: Mutex<Strangers>,
     events: SyncSender<Event>,
 }
 
 /// The tries that are left, and the time of the next one.
-struct Tries {
+struct RemainingTries {
     left: u8,
     next: Instant,
     is_over: bool,
@@ -100,7 +100,7 @@ impl Waiting {
             ))
         })?;
         let (sender, events) = queue(MAX_EVENTS);
-        let tries = Tries { left: TRIES, next: Instant::now(), is_over: false };
+        let tries = RemainingTries { left: TRIES, next: Instant::now(), is_over: false };
         let room = Arc::new(Room {
             name: name.into(),
             code,

@@ -28,7 +28,7 @@ mod voice;
 mod write;
 
 use super::Failure;
-use agree::{Other, Part};
+use agree::{OtherEnd, Part};
 pub use arguments::Arguments;
 use local::Local;
 use rand_core::{OsRng, RngCore};
@@ -109,9 +109,9 @@ fn meet_base(
     local: &Local,
     arguments: &Arguments,
     voice: Voice,
-) -> Result<Other, Failure> {
+) -> Result<OtherEnd, Failure> {
     let met = robot::meet(code, &local.name, arguments.at.as_deref(), arguments.port, voice)?;
-    Ok(Other { channel: met.channel, name: met.name, host: met.host, address: met.address })
+    Ok(OtherEnd { channel: met.channel, name: met.name, host: met.host, address: met.address })
 }
 
 fn meet_robot(
@@ -119,7 +119,7 @@ fn meet_robot(
     local: &Local,
     arguments: &Arguments,
     voice: Voice,
-) -> Result<(Other, Option<ssh::Remote>), Failure> {
+) -> Result<(OtherEnd, Option<ssh::Remote>), Failure> {
     let waiting = base::Waiting::start(arguments.port, Code::draw(&mut OsRng), &local.name)?;
     let code = waiting.code;
     let mut instance = [0; 8];
@@ -146,7 +146,7 @@ fn meet_robot(
     if let Some(remote) = &mut remote {
         remote.note_code_proved();
     }
-    let other = Other { channel: met.channel, name: met.name, host: None, address: met.address };
+    let other = OtherEnd { channel: met.channel, name: met.name, host: None, address: met.address };
     Ok((other, remote))
 }
 

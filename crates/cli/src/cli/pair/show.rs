@@ -14,7 +14,7 @@ use tautline_cli::pairing::plan::Plan;
 use tautline_gateway::plain::plain;
 
 /// The result of the exchange at one end.
-pub struct Shown<'a> {
+pub struct ShownResult<'a> {
     pub other: &'a Facts,
     pub address: IpAddr,
     pub robot: &'a Facts,
@@ -27,7 +27,7 @@ pub struct Shown<'a> {
     pub is_trial: bool,
 }
 
-impl Shown<'_> {
+impl ShownResult<'_> {
     /// Shows it to a person or a program.
     pub fn show_to(&self, voice: Voice) -> Result<(), Failure> {
         let parts = [self.who(), self.topics(), self.commands(), self.further_lines(), self.file()];

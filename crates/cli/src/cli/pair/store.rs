@@ -119,7 +119,7 @@ impl Prepared {
     pub fn put_in_place_only(
         mut self,
         (folder, name): (&Arc<Folder>, &OsStr),
-    ) -> Result<Placed, Failure> {
+    ) -> Result<PlacedFiles, Failure> {
         let mut kept = Prepared::default();
         let is_it = |it: &Pending| Arc::ptr_eq(&it.folder, folder) && it.name == name;
         if let Some(at) = self.0.iter().position(is_it) {
@@ -129,10 +129,10 @@ impl Prepared {
     }
 
     /// Puts all files in place.
-    pub fn put_in_place(self) -> Result<Placed, Failure> {
+    pub fn put_in_place(self) -> Result<PlacedFiles, Failure> {
         // A signal waits until this is done.
         let _files = temporary();
-        let mut placed = Placed::default();
+        let mut placed = PlacedFiles::default();
         for pending in &self.0 {
             if let Err(error) = pending.put_in_place() {
                 placed.undo();
@@ -181,9 +181,9 @@ impl Pending {
 
 /// Files that were put in place, each with whether it replaced another.
 #[derive(Default)]
-pub struct Placed(Vec<(Arc<Folder>, OsString, bool)>);
+pub struct PlacedFiles(Vec<(Arc<Folder>, OsString, bool)>);
 
-impl Placed {
+impl PlacedFiles {
     /// Restores the files of before.
     pub fn undo(&self) {
         for (folder, name, replaced) in self.0.iter().rev() {

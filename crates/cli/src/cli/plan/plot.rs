@@ -39,7 +39,7 @@ const BEYOND: RGBColor = GREY;
 const SHADE: f64 = 0.12;
 
 type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
-type Drawn = Result<(), DrawingAreaErrorKind<std::io::Error>>;
+type DrawResult = Result<(), DrawingAreaErrorKind<std::io::Error>>;
 
 /// Draws worst-case and typical delays of each topic.
 pub fn svg(title: &str, axis: &Axis, sweep: &Sweep) -> Result<String, String> {
@@ -48,7 +48,7 @@ pub fn svg(title: &str, axis: &Axis, sweep: &Sweep) -> Result<String, String> {
     Ok(text)
 }
 
-fn draw(text: &mut String, title: &str, axis: &Axis, sweep: &Sweep) -> Drawn {
+fn draw(text: &mut String, title: &str, axis: &Axis, sweep: &Sweep) -> DrawResult {
     let root = SVGBackend::with_string(text, SIZE).into_drawing_area();
     root.fill(&WHITE)?;
     let (left, right) = root.split_horizontally(CURVES_WIDTH);
@@ -62,7 +62,7 @@ fn names(sweep: &Sweep) -> Vec<&str> {
     sweep.points.first().iter().flat_map(|it| &it.topics).map(|it| &*it.topic).collect()
 }
 
-fn curves(area: &Area<'_>, axis: &Axis, sweep: &Sweep) -> Drawn {
+fn curves(area: &Area<'_>, axis: &Axis, sweep: &Sweep) -> DrawResult {
     let (from, to) = (first(sweep), last_position(sweep));
     let mut chart = ChartBuilder::on(area)
         .margin_top(TOP)
@@ -118,7 +118,7 @@ fn limit(
     chart: &ChartContext<'_, SVGBackend<'_>, Curves>,
     axis: &Axis,
     sweep: &Sweep,
-) -> Drawn {
+) -> DrawResult {
     let range = chart.y_range();
     let found = sweep.limit.filter(|it| *it < last_position(sweep));
     let words = match found {
@@ -156,7 +156,7 @@ enum Sign {
     Area,
 }
 
-fn legend(area: &Area<'_>, sweep: &Sweep) -> Drawn {
+fn legend(area: &Area<'_>, sweep: &Sweep) -> DrawResult {
     let names = names(sweep);
     let mut lines: Vec<(Sign, String)> = names
         .iter()
@@ -179,7 +179,7 @@ fn legend(area: &Area<'_>, sweep: &Sweep) -> Drawn {
     lines.iter().zip(rows).try_for_each(|((sign, text), y)| entry(area, sign, text, y))
 }
 
-fn entry(area: &Area<'_>, sign: &Sign, text: &str, y: i32) -> Drawn {
+fn entry(area: &Area<'_>, sign: &Sign, text: &str, y: i32) -> DrawResult {
     let stroke = |from: i32, to: i32, colour: RGBColor| {
         area.draw(&PathElement::new([(from, y), (to, y)], colour.stroke_width(2)))
     };

@@ -8,7 +8,9 @@ use ratatui::layout::Rect;
 use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::{Line, Span};
 use ratatui::widgets::Widget;
-use tautline::columns::{Columns, LINKS, RADIOS, Seen, TEAMS, TOPICS, Tone, Value, WIDE};
+use tautline::columns::{
+    Columns, LINKS, RADIOS, ReportWithRates, TEAMS, TOPICS, Tone, Value, WIDE,
+};
 use tautline::rates::{Rates, TopicRates};
 use tautline::status::{PeerReport, Status, TopicReport, up_or_down};
 
@@ -179,7 +181,8 @@ impl Screen<'_> {
     /// The teams of a relay, which has no topics.
     fn teams(&self, height: usize) -> Vec<Line<'static>> {
         let teams = self.status.teams.iter().zip(&self.rates.teams);
-        let teams: Vec<_> = teams.map(|(now, rates)| Seen { now, rates: Some(rates) }).collect();
+        let teams: Vec<_> =
+            teams.map(|(now, rates)| ReportWithRates { now, rates: Some(rates) }).collect();
         let shown = &teams[self.scrolled(teams.len(), height)..];
         self.reports(&TEAMS, shown, height, |_| Style::new())
     }
@@ -195,7 +198,7 @@ impl Screen<'_> {
         }
         let topics = self.status.topics.iter().zip(&self.rates.topics);
         let mut topics: Vec<_> =
-            topics.map(|(now, rates)| Seen { now, rates: Some(rates) }).collect();
+            topics.map(|(now, rates)| ReportWithRates { now, rates: Some(rates) }).collect();
         sort(&mut topics, self.choices.sort);
         let scrolled = self.scrolled(topics.len(), height);
         let dim = Style::new().add_modifier(Modifier::DIM);
@@ -207,13 +210,15 @@ impl Screen<'_> {
 
     fn radios(&self, height: usize) -> Vec<Line<'static>> {
         let radios = self.status.radios.iter().zip(&self.rates.radios);
-        let radios: Vec<_> = radios.map(|(now, rates)| Seen { now, rates: Some(rates) }).collect();
+        let radios: Vec<_> =
+            radios.map(|(now, rates)| ReportWithRates { now, rates: Some(rates) }).collect();
         self.reports(&RADIOS, &radios, height, |_| Style::new())
     }
 
     fn links(&self, height: usize) -> Vec<Line<'static>> {
         let links = self.status.links.iter().zip(&self.rates.links);
-        let links: Vec<_> = links.map(|(now, rates)| Seen { now, rates: Some(rates) }).collect();
+        let links: Vec<_> =
+            links.map(|(now, rates)| ReportWithRates { now, rates: Some(rates) }).collect();
         self.reports(&LINKS, &links, height, |_| Style::new())
     }
 
@@ -221,7 +226,7 @@ impl Screen<'_> {
     fn reports<Report, Rates>(
         &self,
         columns: &Columns<Report, Rates>,
-        reports: &[Seen<'_, Report, Rates>],
+        reports: &[ReportWithRates<'_, Report, Rates>],
         height: usize,
         usual: impl Fn(&Report) -> Style,
     ) -> Vec<Line<'static>> {
@@ -284,7 +289,7 @@ impl Screen<'_> {
 }
 
 /// Sorts the largest value first; equal and unknown values keep the node's order.
-fn sort(topics: &mut [Seen<'_, TopicReport, TopicRates>], by: Sort) {
+fn sort(topics: &mut [ReportWithRates<'_, TopicReport, TopicRates>], by: Sort) {
     let value: fn(&TopicRates) -> f64 = match by {
         Sort::Node => return,
         Sort::Priority => |t| f64::from(t.priority),
@@ -292,6 +297,7 @@ fn sort(topics: &mut [Seen<'_, TopicReport, TopicRates>], by: Sort) {
         Sort::Delay => |t| t.p99_ms.unwrap_or(-1.0),
         Sort::Dropped => |t| t.dropped_now as f64,
     };
-    let value = |topic: &Seen<'_, TopicReport, TopicRates>| topic.rates.map_or(-1.0, value);
+    let value =
+        |topic: &ReportWithRates<'_, TopicReport, TopicRates>| topic.rates.map_or(-1.0, value);
     topics.sort_by(|a, b| value(b).total_cmp(&value(a)));
 }

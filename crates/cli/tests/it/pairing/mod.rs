@@ -262,7 +262,7 @@ pub struct Middle {
 }
 
 /// What happens to a frame.
-pub enum Fate {
+pub enum FrameFate {
     Pass,
     /// The frame arrives with these bytes.
     Change(Vec<u8>),
@@ -292,7 +292,7 @@ impl Middle {
 
     /// Carries one connection until it ends. `judge` gets each frame with its length, and its number
     /// among those of its sender, from 1. Returns all bytes of the robot and of the base.
-    pub fn carry(&self, judge: impl Fn(From, usize, &[u8]) -> Fate + Sync) -> [Vec<u8>; 2] {
+    pub fn carry(&self, judge: impl Fn(From, usize, &[u8]) -> FrameFate + Sync) -> [Vec<u8>; 2] {
         let (robot, _) = self.listener.accept().unwrap();
         let connect = || {
             tautline_testkit::running::enclosure::enter(&self.network);
@@ -311,7 +311,7 @@ fn forward(
     from: From,
     mut source: &std::net::TcpStream,
     mut sink: &std::net::TcpStream,
-    judge: &(impl Fn(From, usize, &[u8]) -> Fate + Sync),
+    judge: &(impl Fn(From, usize, &[u8]) -> FrameFate + Sync),
 ) -> Vec<u8> {
     let mut all = Vec::new();
     for number in 1.. {
@@ -326,9 +326,9 @@ fn forward(
         }
         all.extend_from_slice(&frame);
         let sent = match judge(from, number, &frame) {
-            Fate::Pass => sink.write_all(&frame),
-            Fate::Change(frame) => sink.write_all(&frame),
-            Fate::Cut => break,
+            FrameFate::Pass => sink.write_all(&frame),
+            FrameFate::Change(frame) => sink.write_all(&frame),
+            FrameFate::Cut => break,
         };
         if sent.is_err() {
             break;

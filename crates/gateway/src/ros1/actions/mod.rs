@@ -3,13 +3,13 @@
 //! topics, and to this robot as actionlib's five topics.
 //!
 //! ```text
-//!  actionlib server ◀─ goal, cancel ── [Offered] ◀─ Call ─────────── node: a peer calls
+//!  actionlib server ◀─ goal, cancel ── [OfferedAction] ◀─ Call ─────────── node: a peer calls
 //!                   ── status, result ▶          ── Answered ──────▶
-//!  actionlib client ── goal, cancel ─▶ [Served]  ── Called ────────▶ node: calls a peer
+//!  actionlib client ── goal, cancel ─▶ [ServedAction]  ── Called ────────▶ node: calls a peer
 //!                   ◀─ status, result ─          ◀─ Answer, Publish ─
 //! ```
 //! [`Actions`] stands between the gateway and the node: it takes the commands and events of actions
-//! and passes all others. All its callers run on the gateway's thread. [`Offered`] and [`Served`]
+//! and passes all others. All its callers run on the gateway's thread. [`OfferedAction`] and [`ServedAction`]
 //! are state machines without I/O (docs/decisions/0057-actions-have-the-form-of-ros-2.md).
 
 mod messages;
@@ -30,9 +30,9 @@ use crate::types::action::{ActionType, Part, Parts, STATUS_ARRAY};
 use crate::types::installed::Installed;
 use crate::{Command, Event, Events, Named, Selector, Service, Source, Topic};
 use names::Names;
-use offered::{Call, Offered};
+use offered::{Call, OfferedAction};
 use outputs::{FIRST_CALL, Moment, Output, Outputs};
-use served::Served;
+use served::ServedAction;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
@@ -46,16 +46,16 @@ const LOCAL_SERVER: &str = "a server of this robot has this name";
 
 /// What a peer offers of an action.
 #[derive(Debug, Default)]
-struct Found {
+struct FoundOffer {
     services: BTreeMap<String, Service>,
     topics: BTreeMap<String, Topic>,
 }
 
 /// The topics of an action that local nodes publish: those of a server, and the goals of clients.
 #[derive(Debug, Default)]
-struct Seen(BTreeMap<String, Topic>);
+struct LocalTopics(BTreeMap<String, Topic>);
 
-impl Seen {
+impl LocalTopics {
     fn has_server(&self, names: &Names) -> bool {
         self.0.get(&names.status()).is_some_and(|topic| topic.type_name == STATUS_ARRAY)
     }
@@ -64,11 +64,11 @@ impl Seen {
 #[derive(Default)]
 struct State {
     /// The topics of local nodes, by action.
-    seen: BTreeMap<String, Seen>,
-    offered: BTreeMap<String, Offered>,
+    seen: BTreeMap<String, LocalTopics>,
+    offered: BTreeMap<String, OfferedAction>,
     /// The services and topics of peers' actions, by action.
-    found: BTreeMap<String, Found>,
-    served: BTreeMap<String, Served>,
+    found: BTreeMap<String, FoundOffer>,
+    served: BTreeMap<String, ServedAction>,
     /// Topics that the node reads as well.
     node_reads: BTreeSet<String>,
     /// Topics read for actions.
@@ -139,8 +139,8 @@ impl Actions {
     /// The time at which [`Actions::handle_timeout`] is due.
     pub fn next_timeout(&self) -> Option<Instant> {
         let state = lock(&self.state);
-        let offered = state.offered.values().filter_map(Offered::next_timeout);
-        offered.chain(state.served.values().filter_map(Served::next_timeout)).min()
+        let offered = state.offered.values().filter_map(OfferedAction::next_timeout);
+        offered.chain(state.served.values().filter_map(ServedAction::next_timeout)).min()
     }
 
     /// Waits until [`Actions::next_timeout`] may be earlier.
@@ -417,11 +417,11 @@ impl Actions {
 
     /// Offers an action whose server has all its topics.
     fn offer(&self, state: &mut State, names: Names) {
-        let is_offered = |action: &Offered| !action.is_stopping();
+        let is_offered = |action: &OfferedAction| !action.is_stopping();
         if state.offered.get(&names.action).is_some_and(is_offered) || !self.may_leave(&names) {
             return;
         }
-        let Some(Seen(topics)) = state.seen.get(&names.action) else { return };
+        let Some(LocalTopics(topics)) = state.seen.get(&names.action) else { return };
         let status = topics.get(&names.status());
         let (Some(result), Some(_)) = (topics.get(&names.result()), topics.get(&names.feedback()))
         else {
@@ -449,7 +449,7 @@ impl Actions {
                 if let Some(before) = state.offered.remove(&names.action) {
                     before.end(&mut state.out);
                 }
-                let action = Offered::new(names.clone(), &self.robot, types);
+                let action = OfferedAction::new(names.clone(), &self.robot, types);
                 action.start(&mut state.out);
                 state.offered.insert(names.action, action);
             }
@@ -466,7 +466,7 @@ impl Actions {
 
     fn on_local_topic_gone(&self, state: &mut State, at: Moment, topic: &str) {
         let Some((names, _)) = Names::from_ros1_topic(topic) else { return };
-        let Some(Seen(topics)) = state.seen.get_mut(&names.action) else { return };
+        let Some(LocalTopics(topics)) = state.seen.get_mut(&names.action) else { return };
         topics.remove(topic);
         let has_server = state.seen.get(&names.action).is_some_and(|it| it.has_server(&names));
         if state.seen.get(&names.action).is_some_and(|it| it.0.is_empty()) {

@@ -106,7 +106,7 @@ struct Cancel {
 }
 
 #[derive(Debug)]
-pub(super) struct Offered {
+pub(super) struct OfferedAction {
     names: Names,
     robot: String,
     types: ActionType,
@@ -125,7 +125,7 @@ pub(super) struct Offered {
     ends: Option<Instant>,
 }
 
-impl Offered {
+impl OfferedAction {
     pub fn new(names: Names, robot: &str, types: ActionType) -> Self {
         Self {
             names,

@@ -2,8 +2,8 @@
 //! Which actions of peers are served: those of which all services and topics are known, unless a
 //! server of this robot has the name.
 
-use super::served::Served;
-use super::{Actions, Found, LOCAL_SERVER, MAX_ACTIONS, Moment, Names, State};
+use super::served::ServedAction;
+use super::{Actions, FoundOffer, LOCAL_SERVER, MAX_ACTIONS, Moment, Names, State};
 use crate::lock::lock;
 use crate::types::Dialect;
 use crate::types::action::{ActionType, Part, Parts, action_of_type};
@@ -67,7 +67,7 @@ impl Actions {
         };
         match refused {
             Ok(types) => {
-                let action = Served::new(at, names.clone(), &self.robot, types);
+                let action = ServedAction::new(at, names.clone(), &self.robot, types);
                 lock(&self.served).insert(names.action.clone());
                 action.start(&mut state.out);
                 state.served.insert(names.action, action);
@@ -86,7 +86,7 @@ impl Actions {
         }
     }
 
-    fn types_of_peer(&self, names: &Names, found: &Found) -> Result<ActionType, String> {
+    fn types_of_peer(&self, names: &Names, found: &FoundOffer) -> Result<ActionType, String> {
         let goal = found.services.get(&names.send_goal());
         let type_name = goal.map(|service| service.type_name.as_str()).unwrap_or_default();
         let Some((name, _)) = action_of_type(type_name) else {

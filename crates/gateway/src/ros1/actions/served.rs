@@ -65,7 +65,7 @@ struct Pending {
 }
 
 #[derive(Debug)]
-pub(super) struct Served {
+pub(super) struct ServedAction {
     names: Names,
     robot: String,
     types: ActionType,
@@ -78,7 +78,7 @@ pub(super) struct Served {
     seq: u32,
 }
 
-impl Served {
+impl ServedAction {
     pub fn new(at: Moment, names: Names, robot: &str, types: ActionType) -> Self {
         Self {
             names,

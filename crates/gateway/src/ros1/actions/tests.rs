@@ -6,8 +6,8 @@ use super::messages::{
     self, GoalId, GoalState, GoalStatus, Stamp, cancel, id_of, ros1, ros2, uuid_of,
 };
 use super::names::ServicePart;
-use super::offered::{self, Call, Offered};
-use super::served::{self, Served};
+use super::offered::{self, Call, OfferedAction};
+use super::served::{self, ServedAction};
 use super::*;
 use crate::types::Schema;
 use crate::types::action::Uuid;
@@ -99,14 +99,14 @@ fn line(output: Output) -> Option<String> {
 /// An actionlib server that peers call.
 struct Server {
     clock: Clock,
-    action: Offered,
+    action: OfferedAction,
     out: Outputs,
 }
 
 impl Server {
     fn new() -> Self {
         let (clock, mut out) = (Clock(Instant::now()), Outputs::default());
-        let mut action = Offered::new(names(), ROBOT, types());
+        let mut action = OfferedAction::new(names(), ROBOT, types());
         action.start(&mut out);
         action.on_connected(clock.at(0.0), true, &mut out);
         out.pending.clear();
@@ -336,14 +336,14 @@ fn a_flood_of_one_peer_does_not_affect_another() {
 /// A peer's server that actionlib clients use.
 struct Client {
     clock: Clock,
-    action: Served,
+    action: ServedAction,
     out: Outputs,
 }
 
 impl Client {
     fn new() -> Self {
         let (clock, mut out) = (Clock(Instant::now()), Outputs::default());
-        let action = Served::new(clock.at(0.0), names(), ROBOT, types());
+        let action = ServedAction::new(clock.at(0.0), names(), ROBOT, types());
         action.start(&mut out);
         out.pending.clear();
         Self { clock, action, out }

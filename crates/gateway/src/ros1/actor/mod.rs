@@ -32,7 +32,7 @@ pub(super) use context::Setup;
 use description::RobotDescription;
 use polling::Polling;
 use publications::Publications;
-use registrar::{Needed, Registrar};
+use registrar::{NeededRegistrations, Registrar};
 use services::Services;
 use slave_api::SlaveApi;
 use std::sync::atomic::Ordering;
@@ -181,7 +181,7 @@ impl Actor {
         let context = &mut self.context;
         match note {
             Note::Polled(result) => self.on_polled(result),
-            Note::Probed { topic, node, result } => {
+            Note::ProbeResult { topic, node, result } => {
                 self.subscriptions.on_probed(context, &topic, &node, result);
             }
             Note::Checked { node, result } => {
@@ -231,7 +231,7 @@ impl Actor {
             let listed = self.registrar.merge(context, &mut snapshot, &lost);
             self.publications.on_snapshot(&snapshot);
             self.registrar.check_name(context, namesake, &snapshot);
-            let needed = Needed {
+            let needed = NeededRegistrations {
                 subscriptions: &self.subscriptions,
                 publications: &self.publications,
                 services: &self.services,

@@ -12,7 +12,7 @@ use crate::ros1::note::Note;
 use crate::ros1::probes::users_of;
 use crate::ros1::registration::{Attempt, NotRegistered, Registration, Registrations};
 use crate::ros1::shown::for_logs;
-use crate::ros1::stand_ins::{Listed, StandIns, mark_of, marked_by};
+use crate::ros1::stand_ins::{ListedRegistration, StandIns, mark_of, marked_by};
 use std::time::Duration;
 use tokio::time::timeout;
 
@@ -30,7 +30,7 @@ pub(super) struct Registrar {
 
 /// The parts that need registrations.
 #[derive(Clone, Copy)]
-pub(super) struct Needed<'a> {
+pub(super) struct NeededRegistrations<'a> {
     pub subscriptions: &'a Subscriptions,
     pub publications: &'a Publications,
     pub services: &'a Services,
@@ -79,7 +79,7 @@ impl Registrar {
         context: &Context,
         snapshot: &mut Snapshot,
         lost: &[String],
-    ) -> Vec<Listed> {
+    ) -> Vec<ListedRegistration> {
         self.stand_ins.release(lost);
         self.stand_ins.merge(snapshot, context.own_name())
     }
@@ -136,14 +136,14 @@ impl Registrar {
         &mut self,
         context: &mut Context,
         snapshot: &Snapshot,
-        ours: &[Listed],
-        needed: Needed<'_>,
+        ours: &[ListedRegistration],
+        needed: NeededRegistrations<'_>,
     ) {
         if self.name_is_doubtful {
             return;
         }
         let own_name = context.own_name().to_owned();
-        for Listed { role, name, caller } in ours {
+        for ListedRegistration { role, name, caller } in ours {
             let known = self.registrations.get(*role, name);
             // Another name may have taken its place.
             let has_moved = |it: &Registration| it.registered && it.caller.as_ref() != Some(caller);
@@ -197,7 +197,12 @@ impl Registrar {
 
     /// Adds the marks of new stand-ins, and ends those of stand-ins that are not shown any more, after
     /// all else under their names.
-    fn update_marks(&mut self, context: &mut Context, ours: &[Listed], services: &Services) {
+    fn update_marks(
+        &mut self,
+        context: &mut Context,
+        ours: &[ListedRegistration],
+        services: &Services,
+    ) {
         for name in self.registrations.names(Role::Service) {
             let Some(node) = self.ended_mark(&name, services) else { continue };
             let is_used = ours.iter().any(|it| it.caller == node && it.name != name)
@@ -219,7 +224,7 @@ impl Registrar {
     }
 
     /// Gives up names under which the master lists nothing.
-    fn release_unused(&mut self, ours: &[Listed]) {
+    fn release_unused(&mut self, ours: &[ListedRegistration]) {
         let is_used = |name: &&String| {
             ours.iter().any(|it| it.caller == **name)
                 || self.registrations.any(|it| it.pending || it.caller.as_ref() == Some(*name))
@@ -242,7 +247,7 @@ impl Registrar {
         context: &Context,
         role: Role,
         name: String,
-        (snapshot, needed): (&Snapshot, Needed<'_>),
+        (snapshot, needed): (&Snapshot, NeededRegistrations<'_>),
     ) {
         let Some(registration) = self.registrations.in_role(role).get_mut(&name) else { return };
         registration.pending = true;

@@ -100,7 +100,7 @@ impl Services {
 
     pub fn on_note(&mut self, context: &mut Context, note: ServiceNote) {
         match note {
-            ServiceNote::Probed { service, result } => {
+            ServiceNote::ProbeResult { service, result } => {
                 self.discovery.on_probed(&service, result, Instant::now());
                 self.after_discovery(context);
             }
@@ -137,7 +137,7 @@ impl Services {
             let is_retry = self.discovery.is_retry(&service);
             context.spawn(async move {
                 let result = prober.probe_service(&service, is_retry).await;
-                Note::Service(ServiceNote::Probed { service, result })
+                Note::Service(ServiceNote::ProbeResult { service, result })
             });
         }
     }

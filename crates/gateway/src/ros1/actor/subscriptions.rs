@@ -8,7 +8,7 @@ use crate::ros1::connection::TypeVersion;
 use crate::ros1::discovery::Discovery;
 use crate::ros1::master::Snapshot;
 use crate::ros1::note::{Exclusion, Note, ReaderNote};
-use crate::ros1::probed::{Checked, Located, Probed, Query};
+use crate::ros1::probed::{Checked, LocatedPublisher, ProbeResult, Query};
 use crate::ros1::subscription::{
     INCOMPLETE_BYTES, MAX_PUBLISHERS, MAX_READERS, ReaderContext, Subscription,
 };
@@ -89,7 +89,7 @@ impl Subscriptions {
         context: &mut Context,
         topic: &str,
         node: &str,
-        result: Probed<Located>,
+        result: ProbeResult<LocatedPublisher>,
     ) {
         self.discovery.on_probed(topic, node, result, Instant::now());
         self.after_discovery(context);
@@ -221,7 +221,7 @@ impl Subscriptions {
                 match query {
                     Query::Probe { topic, node, is_retry } => {
                         let result = prober.probe_publisher(&topic, &node, is_retry).await;
-                        Note::Probed { topic, node, result }
+                        Note::ProbeResult { topic, node, result }
                     }
                     Query::Check { node, uri } => {
                         let result = prober.check(&node, uri).await;

@@ -5,7 +5,7 @@ use super::context::{Context, Setup};
 use crate::goals;
 use crate::log_limit::log_limited;
 use crate::rejections::Reason;
-use crate::ros2::callers::Answered;
+use crate::ros2::callers::AnsweredCaller;
 use crate::ros2::calls::{Call, Calls};
 use crate::ros2::definitions::Definitions;
 use crate::ros2::endpoint_context::EndpointContext;
@@ -236,7 +236,7 @@ impl Services {
             }
             return;
         };
-        let Some(Answered { caller, was_interrupted }) = found else {
+        let Some(AnsweredCaller { caller, was_interrupted }) = found else {
             return backlog.release(response.len());
         };
         let patience = if was_interrupted { REPLY_PATIENCE_AFTER_RESTART } else { REPLY_PATIENCE };

@@ -3,7 +3,7 @@
 
 /// What a participant announces of itself.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Announced {
+pub struct AnnouncedParticipant {
     /// The prefix of its GUIDs.
     pub prefix: [u8; 12],
     pub transport: Transport,
@@ -73,7 +73,7 @@ impl<'a> Bytes<'a> {
 }
 
 /// Reads a packet; `None` if it announces no participant.
-pub fn participant(packet: &[u8]) -> Option<Announced> {
+pub fn participant(packet: &[u8]) -> Option<AnnouncedParticipant> {
     let header = packet.get(..HEADER).filter(|header| header.starts_with(b"RTPS"))?;
     let prefix = header[8..].try_into().ok()?;
     let mut rest = &packet[HEADER..];
@@ -95,7 +95,7 @@ pub fn participant(packet: &[u8]) -> Option<Announced> {
     }
 }
 
-fn parameters(prefix: [u8; 12], mut body: Bytes<'_>) -> Option<Announced> {
+fn parameters(prefix: [u8; 12], mut body: Bytes<'_>) -> Option<AnnouncedParticipant> {
     body.take(2)?;
     let to_payload = usize::from(body.u16()?);
     body.take(to_payload)?;
@@ -119,7 +119,7 @@ fn parameters(prefix: [u8; 12], mut body: Bytes<'_>) -> Option<Announced> {
         kinds if kinds.iter().any(|kind| TCP.contains(kind)) => Transport::Tcp,
         _ => return None,
     };
-    Some(Announced { prefix, transport, process })
+    Some(AnnouncedParticipant { prefix, transport, process })
 }
 
 fn process_in(mut properties: Bytes<'_>) -> Option<u32> {

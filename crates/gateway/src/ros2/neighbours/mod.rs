@@ -8,7 +8,7 @@ mod settings;
 mod system;
 
 use super::{Range, Shared};
-use announced::{Announced, Transport};
+use announced::{AnnouncedParticipant, Transport};
 use socket2::{Domain, Protocol, Socket, Type};
 use std::collections::BTreeMap;
 use std::io;
@@ -102,7 +102,7 @@ fn join_all(socket: &UdpSocket) {
 
 /// Hidden participants by their GUID prefix, and when each was last announced.
 #[derive(Default)]
-struct Found(BTreeMap<[u8; 12], (Announced, Instant)>);
+struct Found(BTreeMap<[u8; 12], (AnnouncedParticipant, Instant)>);
 
 impl Found {
     fn read(&mut self, socket: &UdpSocket, now: Instant) {
@@ -115,7 +115,7 @@ impl Found {
         }
     }
 
-    fn add(&mut self, it: Announced, now: Instant) {
+    fn add(&mut self, it: AnnouncedParticipant, now: Instant) {
         let has_room = self.0.len() < MAX_FOUND || self.0.contains_key(&it.prefix);
         if it.transport != Transport::Seen && has_room {
             self.0.insert(it.prefix, (it, now));
@@ -174,7 +174,7 @@ mod tests {
     #[test]
     fn hidden_participants_are_reported_with_a_remedy() {
         let (mut found, now) = (Found::default(), Instant::now());
-        let announced = |number, transport| Announced {
+        let announced = |number, transport| AnnouncedParticipant {
             prefix: [number; 12],
             transport,
             process: Some(u32::MAX - u32::from(number)),

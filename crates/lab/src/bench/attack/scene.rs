@@ -3,7 +3,7 @@
 
 use super::kinds::{Barrage, CALLED_SERVICE, Kind};
 use super::probe::{LATE_OVER_MS, Probe};
-use super::toll::{Meter, Toll};
+use super::toll::{DaemonCost, Meter};
 use super::{RATE_PER_S, Rights};
 use crate::bench::flood::attacker::{Assault, at_rate};
 use crate::bench::flood::ground::{
@@ -57,7 +57,7 @@ pub struct Figures {
     pub machine_late_ms: Option<Lateness>,
     pub flows: BTreeMap<Flow, Summary>,
     /// Resource use of the attacked daemon.
-    pub toll: Toll,
+    pub toll: DaemonCost,
     /// Memory of the attacked daemon, idle before the phase, and below after the phase.
     pub idle_bytes: u64,
     pub after_bytes: Option<u64>,

@@ -19,7 +19,7 @@ const RESET_PEAK: &str = "5";
 
 /// Resource use of one daemon.
 #[derive(Debug, Clone, Default, Serialize)]
-pub struct Toll {
+pub struct DaemonCost {
     /// CPU time, percent of one core; `None` for a daemon that has died.
     pub cpu_percent: Option<f64>,
     /// Peak resident memory.
@@ -37,7 +37,7 @@ pub struct Meter {
     before: Usage,
     log: PathBuf,
     log_lines: usize,
-    sampler: Worker<Toll>,
+    sampler: Worker<DaemonCost>,
 }
 
 impl Meter {
@@ -59,19 +59,19 @@ impl Meter {
     }
 
     /// Ends the measurement; returns the resource use since its start.
-    pub fn stop(self, daemon: &Daemon) -> Result<Toll> {
+    pub fn stop(self, daemon: &Daemon) -> Result<DaemonCost> {
         let elapsed = self.since.elapsed();
         let usage = daemon.process.usage().ok();
         let cpu_percent = usage.map(|after| after.cpu_percent_since(&self.before, elapsed));
         let sampled = self.sampler.stop()?;
         let log_lines = lines(&self.log).saturating_sub(self.log_lines);
-        Ok(Toll { cpu_percent, log_lines, ..sampled })
+        Ok(DaemonCost { cpu_percent, log_lines, ..sampled })
     }
 }
 
 /// Returns the largest value of each until `stop` is set; a process that has ended adds nothing.
-fn sample(folder: &Path, stop: &AtomicBool) -> Toll {
-    let mut most = Toll::default();
+fn sample(folder: &Path, stop: &AtomicBool) -> DaemonCost {
+    let mut most = DaemonCost::default();
     while !stop.load(Ordering::Relaxed) {
         let count = |of: &str| std::fs::read_dir(folder.join(of)).map_or(0, Iterator::count);
         let status = std::fs::read_to_string(folder.join("status")).unwrap_or_default();

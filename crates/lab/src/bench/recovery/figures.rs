@@ -10,7 +10,7 @@ pub const GAP_NS: u64 = 100_000_000;
 
 /// The start of a recovery, and the messages that count.
 #[derive(Debug, Clone, Copy)]
-pub struct Since {
+pub struct RecoveryStart {
     /// Time at which the cause ended.
     pub ns: u64,
     /// Whether only messages published after that time count. Set where nothing else excludes
@@ -35,7 +35,7 @@ impl Recovery {
     }
 }
 
-impl Since {
+impl RecoveryStart {
     /// Returns the arrival of the first message that counts.
     pub fn first(self, arrivals: &[Arrival]) -> Option<u64> {
         self.counted_messages(arrivals).next()
@@ -154,10 +154,10 @@ mod tests {
     #[test]
     fn the_first_message_is_after_the_return() {
         let all = arrivals(&[(10, 11), (995, 1050), (1060, 1062)]);
-        let since = Since { ns: 1000 * MS, only_new: false };
+        let since = RecoveryStart { ns: 1000 * MS, only_new: false };
         let recovery = since.recovery(&all, 1100 * MS);
         assert_eq!(recovery, Recovery { first_ms: Some(50.0), steady_ms: Some(50.0) });
-        let new = Since { only_new: true, ..since };
+        let new = RecoveryStart { only_new: true, ..since };
         assert_eq!(new.recovery(&all, 1100 * MS).first_ms, Some(62.0));
         assert_eq!(since.recovery(&all[..1], 1100 * MS), Recovery::default());
     }
@@ -165,7 +165,7 @@ mod tests {
     #[test]
     fn a_single_message_before_a_gap_is_no_flow() {
         let all = arrivals(&[(0, 5), (300, 305), (320, 325)]);
-        let since = Since { ns: 0, only_new: false };
+        let since = RecoveryStart { ns: 0, only_new: false };
         assert_eq!(since.recovery(&all, 400 * MS).steady_ms, Some(305.0));
         assert_eq!(since.recovery(&all, 500 * MS).steady_ms, None);
         assert_eq!(since.recovery(&all, 500 * MS).first_ms, Some(5.0));

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Interruptions of robot and base station, and the time from which their recovery counts.
 
-use super::figures::{Since, has_port};
+use super::figures::{RecoveryStart, has_port};
 use super::scene::{BASE, Circumstances, ROBOT, Scene};
 use crate::rig::clock::monotonic_ns;
 use crate::rig::processes::word;
@@ -55,7 +55,7 @@ pub enum Interruption {
 #[derive(Debug)]
 pub struct Cause {
     /// Start of the recovery.
-    pub since: Since,
+    pub since: RecoveryStart,
     /// Time from which no message should arrive; `None` if nothing stops messages.
     pub silent_ns: Option<u64>,
     /// Time without packets after the return, of an [`Interruption::Rejoin`].
@@ -149,7 +149,7 @@ impl Interruption {
 
 impl Cause {
     fn after_silence(silent_ns: u64, since_ns: u64) -> Self {
-        let since = Since { ns: since_ns, only_new: false };
+        let since = RecoveryStart { ns: since_ns, only_new: false };
         Self { since, silent_ns: Some(silent_ns), rejoin: None, neighbours: None }
     }
 }
@@ -209,7 +209,7 @@ fn change_address(scene: &mut Scene, turn: &Turn) -> Result<Cause> {
     robot.delete_address()?;
     robot.address = new;
     // Until here, messages could use the old address.
-    let since = Since { ns: monotonic_ns(), only_new: true };
+    let since = RecoveryStart { ns: monotonic_ns(), only_new: true };
     Ok(Cause { since, silent_ns: None, rejoin: None, neighbours: None })
 }
 

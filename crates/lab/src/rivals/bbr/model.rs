@@ -2,7 +2,7 @@
 //! The model of the path: bandwidth, round trip, and how much may be in flight.
 
 use super::{BETA, HEADROOM, INITIAL_CWND, MIN_PIPE_CWND, MSS};
-use crate::rivals::flight::{Acked, Extreme, Flight};
+use crate::rivals::flight::{Acked, Flight, WindowedExtreme};
 use tautline_proto::{Duration, Instant};
 
 const MIN_RTT_FILTER_LEN: Duration = Duration::from_secs(10);
@@ -61,7 +61,7 @@ pub(super) struct Model {
     pub(super) extra_acked: f64,
     extra_acked_start: Instant,
     extra_acked_delivered: f64,
-    extra_acked_filter: Extreme,
+    extra_acked_filter: WindowedExtreme,
 }
 
 impl Default for Model {
@@ -94,7 +94,7 @@ impl Default for Model {
             extra_acked: 0.0,
             extra_acked_start: Instant::default(),
             extra_acked_delivered: 0.0,
-            extra_acked_filter: Extreme::default(),
+            extra_acked_filter: WindowedExtreme::default(),
         }
     }
 }

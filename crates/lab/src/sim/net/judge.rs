@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Judgement of endpoints' reactions to datagrams, genuine ones and those of an attacker.
 
-use super::{Body, Happened, Net, Packet};
+use super::{Body, HostEvent, Net, Packet};
 use crate::sim::attacker::{Attack, Attacker};
 use std::net::SocketAddrV4;
 use tautline_medium::StationId;
@@ -72,7 +72,7 @@ impl Net {
         let (refused, happened) = (total(self), self.happened.len());
         self.hand_over(host, interface.unwrap_or(0), &packet, false);
         let mut caused = self.happened.range(happened..);
-        let delivers = caused.any(|it| matches!(it, Happened::Event(_, Event::Message { .. })));
+        let delivers = caused.any(|it| matches!(it, HostEvent::Event(_, Event::Message { .. })));
         if changed && (delivers || total(self) == refused) {
             self.misjudged.get_or_insert(format!(
                 "station {} took a datagram with a changed bit: {:?}",

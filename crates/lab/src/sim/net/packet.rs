@@ -75,7 +75,7 @@ pub(super) enum Charge {
 
 /// An occurrence that the applications on the hosts see.
 #[derive(Debug)]
-pub enum Happened {
+pub enum HostEvent {
     /// An event of a host's endpoint.
     Event(StationId, Event),
     /// A part of a plain UDP message reached its host.
@@ -94,7 +94,7 @@ pub enum Happened {
 
 /// A frame that was transmitted more than once.
 #[derive(Debug, Clone, Copy)]
-pub struct Repeated {
+pub struct RepeatedFrame {
     /// End of the last attempt.
     pub at: Nanos,
     /// The sender.

@@ -3,7 +3,7 @@
 
 use super::super::attacker::Attacker;
 use super::super::gate::Gate;
-use super::super::net::{Happened, Net, PORT, instant};
+use super::super::net::{HostEvent, Net, PORT, instant};
 use super::hostile::Hostile;
 use super::oracle::{Delivery, Era, Oracle, Sent, Terms};
 use super::plan::{Chain, LinkEnd, MAX_COPIES, Plan, TopicPlan};
@@ -362,12 +362,12 @@ impl World {
         let end = self.net.now() + span;
         while let Some(happened) = self.net.run(end) {
             match happened {
-                Happened::Datagram(host, transit) => self.transit[host.0] = transit,
-                Happened::Event(host, event) => self.react(host.0, event)?,
-                Happened::Piece(..)
-                | Happened::Segment(_)
-                | Happened::Left(..)
-                | Happened::Dropped(..) => {}
+                HostEvent::Datagram(host, transit) => self.transit[host.0] = transit,
+                HostEvent::Event(host, event) => self.react(host.0, event)?,
+                HostEvent::Piece(..)
+                | HostEvent::Segment(_)
+                | HostEvent::Left(..)
+                | HostEvent::Dropped(..) => {}
             }
         }
         self.check()

@@ -41,12 +41,12 @@ pub struct Series {
 }
 
 /// State of a link at the end of a bin.
-type Seen = (LinkStats, Option<Duration>);
+type LinkState = (LinkStats, Option<Duration>);
 
 /// Runs RCom's experiment, offered at the higher rate, and returns a series for each link.
 pub fn run(system: System) -> Result<Vec<Series>> {
     let scenario = rcom(OFFERED_HZ[1], system)?;
-    let mut seen: Vec<(Nanos, Vec<Seen>)> = Vec::new();
+    let mut seen: Vec<(Nanos, Vec<LinkState>)> = Vec::new();
     sim::watch(&scenario, 1, BIN, |sight| seen.push((sight.at_ns, sight.links(StationId(0)))))?;
     let links = LINKS_MBPS.iter().enumerate();
     links.map(|(number, mbps)| series(system, *mbps, number, &seen)).collect()
@@ -56,7 +56,7 @@ fn series(
     system: System,
     link_mbps: f64,
     number: usize,
-    seen: &[(Nanos, Vec<Seen>)],
+    seen: &[(Nanos, Vec<LinkState>)],
 ) -> Result<Series> {
     let mut series = Series {
         system,
@@ -78,7 +78,7 @@ fn series(
 }
 
 impl Series {
-    fn add(&mut self, (from, to): (Nanos, Nanos), (before, _): &Seen, (now, rtt): &Seen) {
+    fn add(&mut self, (from, to): (Nanos, Nanos), (before, _): &LinkState, (now, rtt): &LinkState) {
         let seconds = (to - from) as f64 / 1e9;
         let sent = now.sent_packets - before.sent_packets;
         let acked = now.acked_packets - before.acked_packets;

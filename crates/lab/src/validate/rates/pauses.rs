@@ -23,7 +23,7 @@ const EXPECTED: Duration = Duration::from_millis(500);
 /// Messages sent during the pause.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-enum Meanwhile {
+enum DuringPause {
     Nothing,
     Laser,
 }
@@ -31,14 +31,14 @@ enum Meanwhile {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Case {
     mbps: u64,
-    meanwhile: Meanwhile,
+    meanwhile: DuringPause,
 }
 
 /// Figures of one pause, with `auto`.
 #[derive(Debug, Serialize)]
 pub struct Pause {
     mbps: u64,
-    meanwhile: Meanwhile,
+    meanwhile: DuringPause,
     /// Payload that arrived in the last three seconds before the pause, and in the first second
     /// after it, percent of the payload that fits.
     before_percent: f64,
@@ -47,7 +47,7 @@ pub struct Pause {
 
 impl Case {
     pub(super) fn every_case() -> Vec<Self> {
-        let both = [Meanwhile::Nothing, Meanwhile::Laser];
+        let both = [DuringPause::Nothing, DuringPause::Laser];
         MBPS.into_iter().flat_map(|mbps| both.map(|meanwhile| Self { mbps, meanwhile })).collect()
     }
 
@@ -65,7 +65,7 @@ impl Case {
             )
         };
         let mut flows = burst("before", 0) + &burst("after", BURST_S + PAUSE_S);
-        if meanwhile == Meanwhile::Laser {
+        if meanwhile == DuringPause::Laser {
             flows += &far::laser(0);
         }
         let slow = format!("rate: {mbps}Mbps, queue: 300KB");
@@ -78,7 +78,7 @@ impl Case {
         let (before, after) = (far::flow(&flows, "before")?, far::flow(&flows, "after")?);
         let [start, again] =
             [before, after].map(|flow| flow.sent_ns.first().copied().unwrap_or_default());
-        let laser_mbps = if meanwhile == Meanwhile::Laser { far::LASER_MBPS } else { 0.0 };
+        let laser_mbps = if meanwhile == DuringPause::Laser { far::LASER_MBPS } else { 0.0 };
         let fits_mbps = mbps as f64 * PAYLOAD_SHARE - laser_mbps;
         let percent = |messages: usize, seconds: u64| {
             100.0 * (messages as u64 * BULK_BYTES * 8) as f64 / seconds as f64 / (fits_mbps * 1e6)
@@ -108,8 +108,8 @@ pub fn section(pauses: &[Pause]) -> String {
         &[
             column("Mbps", |pause: &Pause| pause.mbps.to_string()),
             column("meanwhile", |pause| match pause.meanwhile {
-                Meanwhile::Nothing => "nothing".into(),
-                Meanwhile::Laser => "laser".into(),
+                DuringPause::Nothing => "nothing".into(),
+                DuringPause::Laser => "laser".into(),
             }),
             column("before", |pause| format!("{:.0} %", pause.before_percent)),
             column("after", |pause| format!("{:.0} %", pause.after_percent)),

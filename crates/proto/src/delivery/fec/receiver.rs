@@ -15,7 +15,7 @@ const MAX_EXTRA: usize = 2;
 
 /// A frame that was recovered.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Recovered {
+pub(crate) struct RecoveredFrame {
     /// The body of a DATA frame.
     body: Vec<u8>,
     /// Number of the block, and position in it.
@@ -23,7 +23,7 @@ pub(crate) struct Recovered {
     block_age: Duration,
 }
 
-impl Recovered {
+impl RecoveredFrame {
     /// The frame, with its present age; `None` if its sender put another one into the block.
     pub(crate) fn frame(&self, channel: u64) -> Option<(Data, &[u8])> {
         let (data, payload) = Data::parse_body(&self.body).ok()?;
@@ -49,7 +49,7 @@ struct Block {
 enum State {
     Waiting,
     /// The block needs no more symbols, or no more can help.
-    Done(Vec<Recovered>),
+    Done(Vec<RecoveredFrame>),
 }
 
 impl Block {
@@ -86,13 +86,13 @@ impl Block {
     }
 
     /// The frames that did not arrive, of a decoded block.
-    fn missing_frames(&self, number: u64, decoded: &[u8], now: Instant) -> Vec<Recovered> {
+    fn missing_frames(&self, number: u64, decoded: &[u8], now: Instant) -> Vec<RecoveredFrame> {
         let Some((_, bytes)) = self.shape else { return Vec::new() };
         let block_age = now.since(self.began);
         let symbols = (0u8..).zip(decoded.chunks(bytes.into()));
         let missing = symbols.filter(|(index, _)| !self.frames.contains_key(index));
         let bodies = missing.filter_map(|(index, symbol)| Some((index, body_of(symbol)?)));
-        let frame = |(index, body): (u8, &[u8])| Recovered {
+        let frame = |(index, body): (u8, &[u8])| RecoveredFrame {
             body: body.to_vec(),
             place: (number, index),
             block_age,
@@ -124,7 +124,7 @@ impl Blocks {
         transit: Duration,
         (data, payload): (&Data, &[u8]),
         place: BlockPlace,
-    ) -> Vec<Recovered> {
+    ) -> Vec<RecoveredFrame> {
         let Some(symbol) = symbol_of(data, payload) else { return Vec::new() };
         let began = now.before(place.since + transit);
         self.add(now, began, (data.channel, place.block), symbol.len(), |block| {
@@ -139,7 +139,7 @@ impl Blocks {
         age: Duration,
         channel: u64,
         (parity, symbol): (Parity, &[u8]),
-    ) -> Vec<Recovered> {
+    ) -> Vec<RecoveredFrame> {
         let Ok(bytes) = u16::try_from(symbol.len()) else { return Vec::new() };
         let shape = (parity.sources, bytes);
         self.add(now, now.before(age), (channel, parity.block), symbol.len(), |block| {
@@ -156,7 +156,7 @@ impl Blocks {
         key: (u64, u64),
         bytes: usize,
         insert: impl FnOnce(&mut Block),
-    ) -> Vec<Recovered> {
+    ) -> Vec<RecoveredFrame> {
         let is_done = self.done.get(&key.0).is_some_and(|done| done.contains(key.1));
         if is_done || bytes == 0 || bytes > limits::SYMBOL_BYTES {
             return Vec::new();
@@ -238,7 +238,7 @@ mod tests {
         frames: &[(Data, Vec<u8>)],
         lost: &[u8],
         parity: &[Vec<u8>],
-    ) -> Vec<Recovered> {
+    ) -> Vec<RecoveredFrame> {
         let mut recovered = Vec::new();
         for (data, payload) in frames {
             let place = data.place.unwrap();

@@ -20,7 +20,7 @@ const LIFESPAN_DIVISOR: u32 = 4;
 pub(crate) const PARITY_OVERHEAD: usize = 24;
 
 /// A frame that joins a block.
-pub(crate) struct Joining<'a> {
+pub(crate) struct JoiningFrame<'a> {
     pub(crate) data: &'a Data,
     pub(crate) payload: &'a [u8],
     pub(crate) piece: &'a Piece,
@@ -30,7 +30,7 @@ pub(crate) struct Joining<'a> {
     pub(crate) lifespan: Option<Duration>,
 }
 
-impl Joining<'_> {
+impl JoiningFrame<'_> {
     /// The longest time that its block waits for further frames.
     fn wait(&self) -> Duration {
         self.lifespan.map_or(MAX_WAIT, |it| MAX_WAIT.min(it / LIFESPAN_DIVISOR))
@@ -71,7 +71,7 @@ struct Open {
 }
 
 impl Open {
-    fn new(now: Instant, first: &Joining<'_>) -> Self {
+    fn new(now: Instant, first: &JoiningFrame<'_>) -> Self {
         let frames = first.rest.div_ceil(first.piece.len().max(1)) as usize;
         let blocks = frames.div_ceil(MAX_BLOCK.into()).max(1);
         let limit = if frames < ENOUGH { MAX_BLOCK.into() } else { frames.div_ceil(blocks) };
@@ -208,7 +208,7 @@ impl Blocks {
         &mut self,
         now: Instant,
         channel: u64,
-        frame: &Joining<'_>,
+        frame: &JoiningFrame<'_>,
     ) -> Option<Complete> {
         let symbol = symbol_of(frame.data, frame.payload)?;
         let blocks = self.channels.entry(channel).or_default();
@@ -373,7 +373,7 @@ mod tests {
         let (number, age, fragment) = (piece.message.0, Duration::ZERO, None);
         let data = Data { channel: 7, number, source: 0, encoded: false, age, fragment, place };
         let payload = &[0; 1000];
-        let frame = Joining { data: &data, payload, piece: &piece, rest, lifespan };
+        let frame = JoiningFrame { data: &data, payload, piece: &piece, rest, lifespan };
         blocks.join(now, 7, &frame)
     }
 

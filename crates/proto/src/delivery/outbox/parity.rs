@@ -5,7 +5,7 @@ use super::Outbox;
 use super::loss::LossCertainty;
 use super::message::Message;
 use crate::config::ChannelConfig;
-use crate::delivery::fec::sender::{Complete, Joining};
+use crate::delivery::fec::sender::{Complete, JoiningFrame};
 use crate::delivery::traffic::Traffic;
 use crate::delivery::{MessageId, Piece};
 use crate::path::policy::{LinkPolicy, LinkUse};
@@ -23,7 +23,7 @@ impl Outbox {
         let Some(message) = self.queues.store.get(piece.message) else { return };
         let rest = message.extent() - piece.range.start;
         let lifespan = message.lifespan_end.map(|end| end.since(message.published));
-        let frame = Joining { data, payload, piece, rest, lifespan };
+        let frame = JoiningFrame { data, payload, piece, rest, lifespan };
         let complete = self.blocks.join(now, message.traffic.channel(), &frame);
         complete.into_iter().for_each(|block| self.queue_parity(&block));
     }

@@ -4,8 +4,8 @@
 use crate::bucket::Bucket;
 use crate::config::{ChannelConfig, Config, MAX_CHANNELS};
 use crate::delivery::definitions::Definitions;
-use crate::delivery::fec::receiver::Recovered;
-use crate::delivery::inbox::{Inbox, PARTIAL_CHECK, Received, Taken, Transit};
+use crate::delivery::fec::receiver::RecoveredFrame;
+use crate::delivery::inbox::{FrameEffect, Inbox, PARTIAL_CHECK, Received, Transit};
 use crate::delivery::outbox::{Message, Outbox};
 use crate::endpoint::context::{Context, Request};
 use crate::endpoint::events::{Event, Notice};
@@ -237,7 +237,7 @@ impl Channels {
         bytes: &[u8],
     ) -> Option<Received> {
         let taken = self.inbox.take_relayed(now, transit, data, bytes);
-        if let Taken::Message(packet) = taken {
+        if let FrameEffect::Message(packet) = taken {
             return Some(packet);
         }
         self.handle_taken(cx, name, now, ChannelId(data.channel), taken);
@@ -257,7 +257,7 @@ impl Channels {
         name: &str,
         now: Instant,
         channel: u64,
-        recovered: &[Recovered],
+        recovered: &[RecoveredFrame],
     ) {
         for frame in recovered {
             match self.inbox.take_recovered(now, channel, frame) {
@@ -273,14 +273,14 @@ impl Channels {
         name: &str,
         now: Instant,
         channel: ChannelId,
-        taken: Taken,
+        taken: FrameEffect,
     ) {
         match taken {
-            Taken::Nothing => {}
-            Taken::Message(message) => {
+            FrameEffect::Nothing => {}
+            FrameEffect::Message(message) => {
                 cx.emit(self.peer, Event::Message { peer: self.peer, channel, message });
             }
-            Taken::Control(messages) => {
+            FrameEffect::Control(messages) => {
                 for bytes in messages {
                     // Messages that were held for a missing one, or that share a packet, may
                     // exceed the tokens.
@@ -291,9 +291,9 @@ impl Channels {
                     }
                 }
             }
-            Taken::UnknownChannel => cx.refused.add(RefusedPacket::UnknownChannel),
-            Taken::Bound => cx.refused.add(RefusedPacket::Bound),
-            Taken::TooLarge(found) => self.report_too_large(cx, name, now, channel, found),
+            FrameEffect::UnknownChannel => cx.refused.add(RefusedPacket::UnknownChannel),
+            FrameEffect::Bound => cx.refused.add(RefusedPacket::Bound),
+            FrameEffect::TooLarge(found) => self.report_too_large(cx, name, now, channel, found),
         }
     }
 

@@ -29,7 +29,7 @@ pub(crate) struct FromPeer {
 
 /// What one packet has cost so far.
 #[derive(Default)]
-pub(crate) struct Spent {
+pub(crate) struct PacketCost {
     acked_links: BTreeSet<u8>,
     parities: usize,
     backlogs: usize,
@@ -43,7 +43,7 @@ impl Peer {
         &mut self,
         cx: &mut Context,
         packet: &FromPeer,
-        spent: &mut Spent,
+        spent: &mut PacketCost,
         frame: &Frame<'_>,
     ) -> Result<(), RefusedPacket> {
         let &FromPeer { now, link, origin, clock, transit, .. } = packet;

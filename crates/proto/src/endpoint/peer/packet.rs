@@ -37,7 +37,7 @@ pub(crate) enum ReportKind {
 }
 
 /// A packet that is ready to be sent.
-pub(crate) struct Sealed {
+pub(crate) struct SealedPacket {
     pub(crate) datagram: Vec<u8>,
     pub(crate) ecn: Ecn,
 }
@@ -124,7 +124,7 @@ impl Peer {
         packet: PacketBuilder,
         pieces: Vec<Piece>,
         (request, class): (AckRequest, Class),
-    ) -> Option<Sealed> {
+    ) -> Option<SealedPacket> {
         let datagram = packet.seal()?;
         let link = &mut self.links[id];
         let ip_bytes = datagram.len() + link.config.header_bytes;
@@ -133,7 +133,7 @@ impl Peer {
         for piece in &evicted {
             let _ = self.channels.outbox.on_lost(now, piece, LossCertainty::Certain);
         }
-        Some(Sealed { datagram, ecn })
+        Some(SealedPacket { datagram, ecn })
     }
 
     /// A packet without messages.
@@ -144,7 +144,7 @@ impl Peer {
         id: LinkId,
         kind: ReportKind,
         (capacity, class): (usize, Class),
-    ) -> Option<Sealed> {
+    ) -> Option<SealedPacket> {
         let ping = kind == ReportKind::Ping;
         let mut packet = self.start_packet(cx, now, id, capacity, !ping)?;
         if ping {

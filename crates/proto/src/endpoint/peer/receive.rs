@@ -20,7 +20,7 @@ use crate::wire::packet::{SessionHeader, full_number};
 
 /// A session packet that decrypted.
 #[derive(Debug, Clone, Copy)]
-struct Opened<'a> {
+struct OpenedPacket<'a> {
     header: &'a SessionHeader,
     number: u64,
     /// The expected packet number of the link.
@@ -78,7 +78,7 @@ impl Peer {
         now: Instant,
         header: &'a SessionHeader,
         datagram: &'a mut [u8],
-    ) -> Result<(Opened<'a>, &'a [u8]), RefusedPacket> {
+    ) -> Result<(OpenedPacket<'a>, &'a [u8]), RefusedPacket> {
         let (keys, key_origin) =
             self.session.find_keys(now, header.session).ok_or(RefusedPacket::UnknownSession)?;
         let is_in_use = key_origin == KeyOrigin::InUse;
@@ -107,7 +107,7 @@ impl Peer {
             false => body.split_first_chunk().map_or((None, body), |(it, rest)| (Some(*it), rest)),
         };
         let clock = clock.map(u32::from_le_bytes);
-        Ok((Opened { header, number, expected, datagram_len, clock }, body))
+        Ok((OpenedPacket { header, number, expected, datagram_len, clock }, body))
     }
 
     /// Checks that there is capacity for the frames' data.
@@ -130,7 +130,7 @@ impl Peer {
         cx: &mut Context,
         now: Instant,
         origin: Origin,
-        packet: &Opened<'_>,
+        packet: &OpenedPacket<'_>,
     ) -> Result<LinkId, RefusedPacket> {
         let Origin { radio, from, .. } = origin;
         if let Some(link) = self.links.leading_to(radio, from) {
@@ -161,10 +161,10 @@ impl Peer {
         cx: &mut Context,
         (now, arrived, ecn): (Instant, Instant, Ecn),
         link: LinkId,
-        packet: &Opened<'_>,
+        packet: &OpenedPacket<'_>,
         frames: &[Frame<'_>],
     ) {
-        let &Opened { header, number, datagram_len, clock, .. } = packet;
+        let &OpenedPacket { header, number, datagram_len, clock, .. } = packet;
         let received =
             self.received_packets.entry(header.link).or_insert_with(ReceivedPackets::new);
         let gap = number != received.next_number();

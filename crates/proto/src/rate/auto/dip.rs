@@ -39,7 +39,7 @@ pub(super) struct Dip {
 
 /// What a dip showed.
 #[derive(Debug, PartialEq)]
-pub(super) enum Shown {
+pub(super) enum DipResult {
     /// Fewer packets were lost: they had arrived at this rate in bits per second.
     Congestion { arrived: f64 },
     /// Losses during the dip, still far above the baseline: the dip may have been too shallow.
@@ -87,7 +87,7 @@ impl Dip {
         limited: bool,
         losses: &mut Losses,
         tuning: &Tuning,
-    ) -> Option<Shown> {
+    ) -> Option<DipResult> {
         // Where the application sends less, losses say nothing about the rate.
         if limited && now < self.from {
             self.rising = self.rising.with(sample.losses);
@@ -102,7 +102,7 @@ impl Dip {
         let (loaded, during) = (self.losses_before(losses, tuning), self.during);
         if during.packets < MIN_PACKETS {
             losses.on_inconclusive_dip(now, tuning);
-            return Some(Shown::Nothing);
+            return Some(DipResult::Nothing);
         }
         let expected = self.expected_fall(loaded, losses);
         let fall = loaded.value() - during.value();
@@ -113,7 +113,7 @@ impl Dip {
             && during.value() - losses.baseline() > 2.0 * tuning.loss_margin
             && !self.deep
         {
-            return Some(Shown::Rising(during));
+            return Some(DipResult::Rising(during));
         }
         let arrived = self.arrived;
         // A dip above the rate that arrived shows congestion, and no path without it. Unless it is
@@ -123,7 +123,7 @@ impl Dip {
             true => losses.on_dip(now, during, true, tuning),
             false => losses.on_dip(now, during.with(loaded), false, tuning),
         }
-        Some(if congestion { Shown::Congestion { arrived } } else { Shown::Path })
+        Some(if congestion { DipResult::Congestion { arrived } } else { DipResult::Path })
     }
 
     /// By how much fewer packets are lost during the dip if those before it were too many: as many
@@ -177,7 +177,7 @@ mod tests {
         }
 
         /// Sends at `rate` until losses arouse a suspicion, then in dips. Returns what the last showed.
-        fn test(&self, losses: &mut Losses, begin: Instant, rate: f64) -> Shown {
+        fn test(&self, losses: &mut Losses, begin: Instant, rate: f64) -> DipResult {
             let tuning = Tuning::default();
             let before = (0..200).find_map(|_| {
                 losses.add(&self.sample(rate), false, &tuning);
@@ -197,7 +197,7 @@ mod tests {
                     }
                 };
                 match shown {
-                    Shown::Rising(during) => (before, deep) = (during, true),
+                    DipResult::Rising(during) => (before, deep) = (during, true),
                     shown => return shown,
                 }
             }
@@ -209,7 +209,7 @@ mod tests {
         for rate in [1.2, 2.0, 4.0] {
             let path = Path { random: 0.0, row: 1.0, capacity: 1.0 };
             let shown = path.test(&mut Losses::default(), Instant(1), rate);
-            let Shown::Congestion { arrived } = shown else { panic!("{rate}: {shown:?}") };
+            let DipResult::Congestion { arrived } = shown else { panic!("{rate}: {shown:?}") };
             assert!((arrived - 1.0).abs() < 0.1, "{rate}: {arrived}");
         }
     }
@@ -220,7 +220,7 @@ mod tests {
         for (random, row) in [(0.05, 1.0), (0.2, 1.0), (0.3, 1.0), (0.2, 5.0)] {
             let path = Path { random, row, capacity: f64::INFINITY };
             let mut losses = Losses::default();
-            assert_eq!(path.test(&mut losses, Instant(1), 1.0), Shown::Path, "{random}, {row}");
+            assert_eq!(path.test(&mut losses, Instant(1), 1.0), DipResult::Path, "{random}, {row}");
             let found = losses.baseline();
             assert!((found - random).abs() < 0.03, "{random}, {row}: {found}");
             (0..100).for_each(|_| losses.add(&path.sample(1.0), false, &tuning));
@@ -232,10 +232,10 @@ mod tests {
     fn congestion_of_a_lossy_path_is_found() {
         let free = Path { random: 0.1, row: 1.0, capacity: f64::INFINITY };
         let mut losses = Losses::default();
-        assert_eq!(free.test(&mut losses, Instant(1), 1.0), Shown::Path);
+        assert_eq!(free.test(&mut losses, Instant(1), 1.0), DipResult::Path);
         let full = Path { capacity: 1.0, ..free };
         let shown = full.test(&mut losses, LATER, 2.0);
-        let Shown::Congestion { arrived } = shown else { panic!("{shown:?}") };
+        let DipResult::Congestion { arrived } = shown else { panic!("{shown:?}") };
         assert!((arrived - 1.0).abs() < 0.1, "{arrived}");
     }
 
@@ -246,7 +246,7 @@ mod tests {
         losses.on_dip(Instant(1), Ratio::new(0.4, 500.0), false, &tuning);
         let policer = Path { random: 0.0, row: 1.0, capacity: 1.0 };
         let shown = policer.test(&mut losses, LATER, 2.5);
-        assert!(matches!(shown, Shown::Congestion { .. }), "{shown:?}");
+        assert!(matches!(shown, DipResult::Congestion { .. }), "{shown:?}");
         assert!(losses.baseline() < 0.2, "{}", losses.baseline());
     }
 
@@ -262,6 +262,6 @@ mod tests {
             let now = Instant(1) + Duration::from_millis(5 * n);
             dip.add(now, &sample, false, &mut losses, &tuning)
         });
-        assert_eq!((shown, losses.baseline()), (Some(Shown::Nothing), 0.0));
+        assert_eq!((shown, losses.baseline()), (Some(DipResult::Nothing), 0.0));
     }
 }

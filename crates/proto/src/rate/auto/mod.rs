@@ -57,9 +57,9 @@ use feedback::{Feedback, Jitter};
 use limit::Limit;
 use losses::Losses;
 use marks::Marks;
-use probe::{Found, RateNoise};
+use probe::{ProbeFinding, RateNoise};
 use sample::{Measurement, Sample};
-use state::{Ended, State, Verdict, View};
+use state::{State, TestResult, Verdict, View};
 
 /// The default controller of a link. Rates are in bits per second of IP packets.
 #[derive(Debug)]
@@ -301,7 +301,7 @@ impl Auto {
     }
 
     /// Adds a sample to the test in progress. Returns what it showed if it ended.
-    fn advance_test(&mut self, now: Instant, sample: &Sample, limited: bool) -> Option<Ended> {
+    fn advance_test(&mut self, now: Instant, sample: &Sample, limited: bool) -> Option<TestResult> {
         match &mut self.state {
             // A round of Startup is a probe, too.
             State::Startup { delivered, .. } if limited => {
@@ -312,23 +312,23 @@ impl Auto {
                 None
             }
             State::Dip(dip) => {
-                dip.add(now, sample, limited, &mut self.losses, &self.tuning).map(Ended::Dip)
+                dip.add(now, sample, limited, &mut self.losses, &self.tuning).map(TestResult::Dip)
             }
             State::Probe(probe) => {
                 let found = probe.add(now, sample, limited, &self.tuning)?;
                 match found {
-                    Found::Room { delay, .. } => {
+                    ProbeFinding::Room { delay, .. } => {
                         self.probes.succeed(now);
                         self.rooms = self.rooms.saturating_add(1);
                         self.external.on_room(delay.saturating_sub(self.packet_time()));
                     }
-                    Found::Limit => {
+                    ProbeFinding::Limit => {
                         self.rooms = 0;
                         self.probes.fail(now, &self.tuning);
                     }
-                    Found::Nothing => self.probes.postpone(now, &self.tuning),
+                    ProbeFinding::Nothing => self.probes.postpone(now, &self.tuning),
                 }
-                Some(Ended::Probe(found))
+                Some(TestResult::Probe(found))
             }
             _ => None,
         }

@@ -41,7 +41,7 @@ pub(super) struct Probe {
 
 /// What a probe found.
 #[derive(Debug, PartialEq)]
-pub(super) enum Found {
+pub(super) enum ProbeFinding {
     /// The path carries more, in bits per second, with this delay.
     Room { rate: f64, delay: Duration },
     /// The path carries no more. In a queue that a TCP keeps full, less arrives than is sent in addition at a share
@@ -88,15 +88,15 @@ impl Probe {
         sample: &Sample,
         limited: bool,
         tuning: &Tuning,
-    ) -> Option<Found> {
+    ) -> Option<ProbeFinding> {
         if sample.total_delay > self.max_delay || sample.marked > 0.0 {
-            return Some(Found::Limit);
+            return Some(ProbeFinding::Limit);
         }
         if now < self.from {
             return None;
         }
         if !limited {
-            return Some(Found::Nothing);
+            return Some(ProbeFinding::Nothing);
         }
         self.bytes += sample.bytes;
         self.delivered += sample.bytes * (1.0 - sample.losses.value());
@@ -111,13 +111,13 @@ impl Probe {
         let rate = self.delivered * 8.0 / self.seconds;
         // The window or the application may have allowed less.
         if sent < self.before * (1.0 + (self.gain - 1.0) / 4.0) {
-            return Some(Found::Nothing);
+            return Some(ProbeFinding::Nothing);
         }
         if rate < self.before + tuning.probe_delivered * (sent - self.before) {
-            return Some(Found::Limit);
+            return Some(ProbeFinding::Limit);
         }
         let delay = Duration::from_secs_f64(self.delay / self.packets.max(1.0));
-        Some(Found::Room { rate: rate.min(sent), delay })
+        Some(ProbeFinding::Room { rate: rate.min(sent), delay })
     }
 }
 
@@ -175,7 +175,7 @@ mod tests {
     use super::*;
 
     /// Probes a path at 10 Mbps whose delay is 8 ms, with samples every 10 ms.
-    fn probe(samples: impl Iterator<Item = Sample>, limited: bool) -> Found {
+    fn probe(samples: impl Iterator<Item = Sample>, limited: bool) -> ProbeFinding {
         let ms = Duration::from_millis;
         let mut probe = Probe::begin(Instant(0), 10e6, ms(20), ms(8), ms(1), 0, &Tuning::default());
         let mut times = (1..).map(|n| Instant(0) + ms(10 * n));
@@ -193,22 +193,25 @@ mod tests {
     #[test]
     fn a_delay_is_external_if_more_packets_arrive() {
         let found = probe(std::iter::repeat_with(|| sample(12.5e6, 12.4e6, 8)), true);
-        let Found::Room { rate, delay } = found else { panic!("{found:?}") };
+        let ProbeFinding::Room { rate, delay } = found else { panic!("{found:?}") };
         assert!((rate - 12.4e6).abs() < 1.0 && delay == Duration::from_millis(8));
     }
 
     #[test]
     fn a_full_path_delivers_no_more_and_its_queue_grows() {
         let full = std::iter::repeat_with(|| sample(12.5e6, 10e6, 8));
-        assert_eq!(probe(full, true), Found::Limit);
-        assert_eq!(probe((0..).map(|n| sample(12.5e6, 12.5e6, 8 + 2 * n)), true), Found::Limit);
+        assert_eq!(probe(full, true), ProbeFinding::Limit);
+        assert_eq!(
+            probe((0..).map(|n| sample(12.5e6, 12.5e6, 8 + 2 * n)), true),
+            ProbeFinding::Limit
+        );
     }
 
     #[test]
     fn a_probe_without_traffic_shows_nothing() {
         for (sent, limited) in [(1e6, false), (10e6, true)] {
             let found = probe(std::iter::repeat_with(|| sample(sent, sent, 8)), limited);
-            assert_eq!(found, Found::Nothing);
+            assert_eq!(found, ProbeFinding::Nothing);
         }
     }
 

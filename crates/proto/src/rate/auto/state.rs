@@ -4,10 +4,10 @@
 
 use super::Auto;
 use super::compete::Compete;
-use super::dip::{Dip, Shown};
+use super::dip::{Dip, DipResult};
 use super::external::Drain;
 use super::losses::Ratio;
-use super::probe::{Found, Probe};
+use super::probe::{Probe, ProbeFinding};
 use super::sample::{GROWING, Sample};
 use crate::time::{Duration, Instant, serialization_time};
 
@@ -74,9 +74,9 @@ pub(super) enum Verdict {
 
 /// What a test showed that ended with the sample.
 #[derive(Debug)]
-pub(super) enum Ended {
-    Dip(Shown),
-    Probe(Found),
+pub(super) enum TestResult {
+    Dip(DipResult),
+    Probe(ProbeFinding),
 }
 
 /// What a rule sees.
@@ -92,7 +92,7 @@ pub(super) struct View<'a> {
     pub(super) limited: bool,
     /// The share of packets that were marked, if it calls for an answer.
     pub(super) marked: Option<f64>,
-    pub(super) ended: Option<Ended>,
+    pub(super) ended: Option<TestResult>,
 }
 
 /// A rule of one state.
@@ -135,20 +135,20 @@ pub(super) const RULES: &[Rule] = &[
         |v| v.limited.then_some(Verdict::Double { rate: 2.0 * v.capacity }),
     ),
     rule("Dip", "fewer packets were lost", "cut to what arrived", |v| match v.ended {
-        Some(Ended::Dip(Shown::Congestion { arrived })) => {
+        Some(TestResult::Dip(DipResult::Congestion { arrived })) => {
             Some(Verdict::Cut { rate: BELOW_LOSS * arrived })
         }
         _ => None,
     }),
     rule("Dip", "many packets were lost still", "dip to half of that", |v| match v.ended {
-        Some(Ended::Dip(Shown::Rising(before))) => {
+        Some(TestResult::Dip(DipResult::Rising(before))) => {
             Some(Verdict::Dip { estimate: v.auto.estimate, before })
         }
         _ => None,
     }),
     rule("Dip", "it ended", "track as before", |v| v.ended.is_some().then(|| v.track())),
     rule("Probe", "as much more arrived", "track the higher rate", |v| match v.ended {
-        Some(Ended::Probe(Found::Room { rate, .. })) => {
+        Some(TestResult::Probe(ProbeFinding::Room { rate, .. })) => {
             Some(Verdict::Track { estimate: rate.max(v.auto.estimate) })
         }
         _ => None,

@@ -7,7 +7,7 @@
 //! in order.
 
 use crate::topics::message::Outgoing;
-use crate::topics::told::Told;
+use crate::topics::told::LastReport;
 use std::sync::Arc;
 use tautline_gateway::tf::Rules;
 use tautline_gateway::tf::fields::FrameFields;
@@ -44,7 +44,7 @@ pub(super) struct Frames {
     pub(super) found: Found,
     /// Whether a message was large.
     pub(super) has_large_messages: bool,
-    pub(super) told: Told,
+    pub(super) told: LastReport,
 }
 
 #[derive(Debug, Default)]

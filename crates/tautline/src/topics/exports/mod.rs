@@ -35,7 +35,7 @@ use std::sync::Arc;
 use tautline_gateway::pattern::Pattern;
 use tautline_gateway::{Command, Source, Topic, tf};
 use tautline_proto::{Duration, Instant, PeerId};
-use transforms::Merged;
+use transforms::MergedMessage;
 use treatments::{RATES_HZ, Treatments};
 
 /// The topics of this robot, by name.
@@ -290,10 +290,12 @@ impl Exports {
     fn send_merged(&mut self, cx: &mut Context<'_>, topic: &str) {
         let Some(local) = self.topics.get_mut(topic) else { return };
         match local.next_merged(cx.now) {
-            Merged::Nothing => {}
-            Merged::Now(message) => local.forward(cx, &self.tf_rules, message),
-            Merged::Later(due) => self.next_held_back = earlier_time(self.next_held_back, due),
-            Merged::Trouble(reason) => trouble(cx, topic, &reason),
+            MergedMessage::Nothing => {}
+            MergedMessage::Now(message) => local.forward(cx, &self.tf_rules, message),
+            MergedMessage::Later(due) => {
+                self.next_held_back = earlier_time(self.next_held_back, due)
+            }
+            MergedMessage::Trouble(reason) => trouble(cx, topic, &reason),
         }
     }
 

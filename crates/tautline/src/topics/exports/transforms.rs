@@ -111,15 +111,15 @@ impl LocalTopic {
 
     /// Returns one message of the new transforms, if there are any and the rate of the topic
     /// allows it.
-    pub(super) fn next_merged(&mut self, now: Instant) -> Merged {
+    pub(super) fn next_merged(&mut self, now: Instant) -> MergedMessage {
         if !self.transforms.as_ref().is_some_and(|transforms| transforms.merger.has_news()) {
-            return Merged::Nothing;
+            return MergedMessage::Nothing;
         }
         // The limit may have been lifted since.
         let keep = self.topic.qos.transient_local;
         let period = self.merging_period(keep).unwrap_or(Duration::ZERO);
         if !self.take_turn(now, period) {
-            return Merged::Later(self.next_within(period));
+            return MergedMessage::Later(self.next_within(period));
         }
         match self.transforms.as_mut().map(|transforms| transforms.merged_message(keep)) {
             Some(Ok(payload)) => {
@@ -133,16 +133,16 @@ impl LocalTopic {
                 let (topic, origin) =
                     (self.topic.name.clone(), Origin { kept, ..Origin::default() });
                 let (source, encoded, published) = (MERGED, false, now);
-                Merged::Now(Outgoing { topic, source, payload, origin, encoded, published })
+                MergedMessage::Now(Outgoing { topic, source, payload, origin, encoded, published })
             }
-            Some(Err(trouble)) => Merged::Trouble(trouble),
-            None => Merged::Nothing,
+            Some(Err(trouble)) => MergedMessage::Trouble(trouble),
+            None => MergedMessage::Nothing,
         }
     }
 }
 
 /// The next merged message of a topic.
-pub(super) enum Merged {
+pub(super) enum MergedMessage {
     Nothing,
     Now(Outgoing),
     /// The rate allows it at this time.

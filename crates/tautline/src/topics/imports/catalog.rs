@@ -3,7 +3,7 @@
 //! have thousands, and each advertisement and each withdrawal looks up those of one name.
 
 use super::checked::Checked;
-use super::held::Held;
+use super::held::HeldBytes;
 use super::kept::KeptMessages;
 use super::topic::RemoteTopic;
 use crate::limits::LATCHED_BYTES;
@@ -25,7 +25,7 @@ pub(crate) struct Catalog {
     by_name: BTreeSet<(String, ChannelKey)>,
     by_offered_name: BTreeSet<(PeerId, String, ChannelId)>,
     /// Bytes of each peer's messages that this robot's ROS holds.
-    held: BTreeMap<PeerId, Held>,
+    held: BTreeMap<PeerId, HeldBytes>,
 }
 
 impl Catalog {
@@ -107,7 +107,7 @@ impl Catalog {
         key: ChannelKey,
         offered_name: &str,
         local_name: Option<&str>,
-    ) -> (KeptMessages, Held, u64) {
+    ) -> (KeptMessages, HeldBytes, u64) {
         let earlier = iter::once(key).chain(self.offered_as(key.peer, offered_name));
         let is_same = |it: &RemoteTopic| Some(&*it.topic.name) == local_name;
         let earlier = earlier.filter(|other| self.get(*other).is_some_and(is_same)).min();

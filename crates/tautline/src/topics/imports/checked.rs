@@ -6,7 +6,7 @@
 //! far below the time of receiving the message. Compressed messages are checked by the codec, and
 //! translation checks the messages that it reads.
 
-use crate::topics::told::Told;
+use crate::topics::told::LastReport;
 use crate::topics::unchecked::missing_definition;
 use std::sync::Arc;
 use tautline_gateway::tf::fields::ArrivalFields;
@@ -20,10 +20,10 @@ pub(super) struct Checked {
     pub(super) doubt: Option<&'static str>,
     /// Messages dropped because they are not of their type.
     pub(super) malformed: u64,
-    pub(super) told: Told,
+    pub(super) told: LastReport,
     /// The fields that may change in its messages.
     pub(super) fields: ArrivalFields,
-    pub(super) stamps_told: Told,
+    pub(super) stamps_told: LastReport,
 }
 
 impl Checked {

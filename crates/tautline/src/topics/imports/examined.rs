@@ -12,11 +12,11 @@ use tautline_proto::PeerId;
 /// The topic of each peer that is being examined. A peer with many topics, or with slow
 /// definitions, delays only its own.
 #[derive(Debug, Default)]
-pub(super) struct Examined {
+pub(super) struct ExaminedTopics {
     topics: BTreeMap<PeerId, ChannelKey>,
 }
 
-impl Examined {
+impl ExaminedTopics {
     /// Requests the examination of the peer's next topic, unless one is under way.
     pub(super) fn request_next(&mut self, cx: &mut Context<'_>, catalog: &Catalog, peer: PeerId) {
         if self.topics.contains_key(&peer) {

@@ -9,12 +9,12 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Bytes held of one topic, and of all topics of its peer.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Held {
+pub(crate) struct HeldBytes {
     topic: Arc<AtomicUsize>,
     peer: Arc<AtomicUsize>,
 }
 
-impl Held {
+impl HeldBytes {
     /// Returns the counters of another topic of the same peer.
     pub(super) fn sibling(&self) -> Self {
         Self { topic: Arc::default(), peer: self.peer.clone() }
@@ -42,7 +42,7 @@ impl Held {
 /// A message that counts while it exists.
 struct Counted {
     payload: Bytes,
-    of: Held,
+    of: HeldBytes,
 }
 
 impl AsRef<[u8]> for Counted {
@@ -65,7 +65,7 @@ mod tests {
 
     #[test]
     fn the_queue_of_a_slow_subscriber_is_bounded_and_other_topics_continue() {
-        let camera = Held::default();
+        let camera = HeldBytes::default();
         let command = camera.sibling();
         let image = || Bytes::from(vec![0; HELD_BYTES / 4]);
         let waiting: Vec<_> = (0..4).map(|_| camera.hold(image()).unwrap()).collect();

@@ -29,7 +29,7 @@ use crate::limits::{HISTORY_DEPTH, MIN_LEASE};
 use crate::notices::plain;
 use crate::status::WatchdogReport;
 use catalog::Catalog;
-use examined::Examined;
+use examined::ExaminedTopics;
 use publications::Publications;
 use safe::SafeMessage;
 use std::collections::{BTreeMap, VecDeque};
@@ -54,7 +54,7 @@ pub(super) struct Imports {
     pub(super) catalog: Catalog,
     pub(super) publications: Publications,
     pub(super) watchdogs: Watchdogs,
-    examined: Examined,
+    examined: ExaminedTopics,
     /// Topics of returned peers that are still to be published.
     returning: BTreeMap<PeerId, VecDeque<ChannelKey>>,
     /// The names of frames in messages of peers.
@@ -81,7 +81,7 @@ impl Imports {
             catalog: Catalog::default(),
             publications: Publications::default(),
             watchdogs: Watchdogs::new(&config.watchdogs),
-            examined: Examined::default(),
+            examined: ExaminedTopics::default(),
             returning: BTreeMap::new(),
             tf_rules: Arc::new(config.tf.clone()),
             max_message: config.limits.max_message,

@@ -3,7 +3,7 @@
 
 use super::arrival::{ArrivalChange, distance_ns};
 use super::checked::Checked;
-use super::held::Held;
+use super::held::HeldBytes;
 use super::kept::KeptMessages;
 use crate::topics::context::Context;
 use crate::topics::rights::{OverRate, Right, Rights, TypeOf};
@@ -41,7 +41,7 @@ pub(crate) struct RemoteTopic {
     /// Messages that this robot's ROS keeps for late joiners.
     pub(super) kept: KeptMessages,
     /// Bytes that this robot's ROS holds.
-    pub(crate) held: Held,
+    pub(crate) held: HeldBytes,
     /// Messages dropped because this robot's ROS held too many bytes.
     pub(crate) not_held: u64,
 }

@@ -7,7 +7,7 @@ use crate::limits::{MAX_PENDING_PER_SERVICE, MAX_SERVING_PER_PEER};
 use crate::topics::context::Context;
 use crate::topics::key::ChannelKey;
 use crate::topics::parameters;
-use crate::topics::told::Told;
+use crate::topics::told::LastReport;
 use crate::topics::unchecked::Unchecked;
 use crate::topics::waiting::Waiting;
 use crate::treatment::services::{
@@ -33,7 +33,7 @@ struct LocalService {
     answers: BTreeMap<PeerId, ChannelId>,
     /// For requests of peers.
     checker: Option<ServiceChecker>,
-    told: Told,
+    told: LastReport,
 }
 
 #[derive(Debug)]
@@ -146,7 +146,7 @@ impl LocalServices {
             service,
             treatment,
             answers: known.map(|known| known.answers).unwrap_or_default(),
-            told: Told::default(),
+            told: LastReport::default(),
         };
         for peer in cx.endpoint.peers() {
             if !cx.peers.is_for(peer, &name, local.treatment.to.as_deref()) {

@@ -10,7 +10,7 @@ use crate::topics::definitions;
 use crate::topics::key::ChannelKey;
 use crate::topics::peers::REOFFER_GRACE;
 use crate::topics::rights::{Right, TypeOf};
-use crate::topics::told::Told;
+use crate::topics::told::LastReport;
 use crate::topics::translation::Translation;
 use crate::topics::unchecked::{Unchecked, missing_definition};
 use crate::topics::waiting::Act;
@@ -33,7 +33,7 @@ pub(super) struct RemoteService {
     pub(super) translation: Translation<ServiceTranslator>,
     /// How responses are checked.
     pub(super) check: Check<ServiceChecker>,
-    pub(super) told: Told,
+    pub(super) told: LastReport,
     pub(super) priority: u8,
     pub(super) timeout: Duration,
     /// Our channel of calls to the peer.
@@ -54,7 +54,7 @@ impl RemoteService {
             foreign,
             translation: Translation::Requested,
             check: Check::Impossible,
-            told: Told::default(),
+            told: LastReport::default(),
             priority: 0,
             timeout: SERVICE_TIMEOUT,
             calls: None,

@@ -62,9 +62,9 @@ fn carry_out_orders(mut carry_out: impl FnMut(&str, &str, &Value)) {
     }
 }
 
-struct Told;
+struct ReportingEvents;
 
-impl Events for Told {
+impl Events for ReportingEvents {
     fn emit(&self, event: Event) {
         report(&match event {
             Event::Offered(topic) => json!({"offered": topic.name}),
@@ -79,7 +79,7 @@ impl Events for Told {
 
 fn gateway() {
     let options = options(0, Range::Machine, "other");
-    let gateway = Ros2::start(options, Arc::new(|_| true), Arc::new(Told)).unwrap();
+    let gateway = Ros2::start(options, Arc::new(|_| true), Arc::new(ReportingEvents)).unwrap();
     carry_out_orders(|what, topic, order| {
         let name = topic.to_owned();
         gateway.handle(match what {
