@@ -201,8 +201,11 @@ impl Topics {
             Event::Withdrawn { peer, channel } => {
                 let key = ChannelKey { peer, channel };
                 cx.waiting.remove(&key);
-                if !self.services.on_withdrawn(cx, key) && !self.shown.on_withdrawn(cx, key) {
-                    self.imports.withdrawn_by_peer(cx, key);
+                if !self.services.on_withdrawn(cx, key)
+                    && !self.shown.on_withdrawn(cx, key)
+                    && !self.imports.catalog.withdraw_after_codec(cx, key)
+                {
+                    self.imports.on_withdrawn(cx, key);
                 }
             }
             Event::Wanted { peer, channel, wanted } => {
@@ -257,7 +260,12 @@ impl Topics {
             Done::Encoded { message, renaming, problem } => {
                 self.exports.on_encoded(cx, message, renaming, problem);
             }
-            Done::Changed(Change::PeersWithdrawal(key)) => self.imports.withdrawn_if_due(cx, key),
+            Done::Changed(Change::PeersWithdrawal(key)) => {
+                // The peer may have advertised it again.
+                if self.imports.catalog.get(key).is_some_and(|it| it.is_withdrawn) {
+                    self.imports.on_withdrawn(cx, key);
+                }
+            }
             Done::Changed(change) => self.exports.on_change(cx, change),
             Done::Decoded(message) => self.imports.on_decoded(cx, message),
             Done::Unreadable { key, topic, reason } => {

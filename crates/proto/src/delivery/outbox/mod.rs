@@ -152,13 +152,6 @@ impl Outbox {
         expiry.into_iter().chain(self.blocks.next_end()).min()
     }
 
-    /// Accepts a control message.
-    pub(crate) fn accept_control(&mut self, now: Instant, payload: Vec<u8>) {
-        let (payload, encoded, lifespan) = (payload.into(), false, None);
-        let message = Message { payload, published: now, source: 0, encoded, lifespan };
-        self.queues.insert(Traffic::Control, message, None, None);
-    }
-
     /// Accepts a message, and drops others where a limit is exceeded.
     pub(crate) fn accept(
         &mut self,

@@ -153,6 +153,13 @@ impl Queues {
 
 /// Messages.
 impl Queues {
+    /// Accepts a control message.
+    pub(crate) fn accept_control(&mut self, now: Instant, payload: Vec<u8>) {
+        let (payload, encoded, lifespan) = (payload.into(), false, None);
+        let message = Message { payload, published: now, source: 0, encoded, lifespan };
+        self.insert(Traffic::Control, message, None, None);
+    }
+
     pub(super) fn insert(
         &mut self,
         traffic: Traffic,

@@ -189,7 +189,7 @@ impl Channels {
     /// Queues a control message, if there is a session.
     fn send_control(&mut self, now: Instant, control: &Control) {
         if self.is_open {
-            self.outbox.accept_control(now, control.emit());
+            self.outbox.queues.accept_control(now, control.emit());
         }
     }
 }

@@ -18,6 +18,15 @@ pub(super) enum Departure {
     Sending,
 }
 
+impl Departure {
+    /// The messages before this departure have passed the codec.
+    pub(super) fn encoded(&mut self, number: u64) {
+        if *self == Self::Encoding(number) {
+            *self = Self::Sending;
+        }
+    }
+}
+
 impl Exports {
     /// The last publisher of a topic has left.
     pub(super) fn depart(&mut self, cx: &mut Context<'_>, topic: String) {
@@ -45,16 +54,8 @@ impl Exports {
         self.end_departures(cx);
     }
 
-    /// The messages of a topic without publishers have passed the codec.
-    pub(super) fn encoded_before_departure(&mut self, topic: &str, number: u64) {
-        let departure = self.departures.get_mut(topic);
-        if let Some(departure) = departure.filter(|it| **it == Departure::Encoding(number)) {
-            *departure = Departure::Sending;
-        }
-    }
-
     /// Withdraws the topics whose last messages have arrived or are dropped.
-    pub(in crate::topics) fn end_departures(&mut self, cx: &mut Context<'_>) {
+    pub(crate) fn end_departures(&mut self, cx: &mut Context<'_>) {
         let is_sent = |name: &String| {
             let mut channels = self.topics.get(name).into_iter().flat_map(LocalTopic::keys);
             !channels.any(|key| cx.is_unsettled(key.peer, key.channel))
@@ -68,7 +69,7 @@ impl Exports {
 
 impl Context<'_> {
     /// Whether messages on a channel may still arrive at a peer that is not given up.
-    pub(in crate::topics) fn is_unsettled(&self, peer: PeerId, channel: ChannelId) -> bool {
+    pub(crate) fn is_unsettled(&self, peer: PeerId, channel: ChannelId) -> bool {
         !self.peers.is_given_up(peer) && self.endpoint.peer(peer).pending(channel).next().is_some()
     }
 }

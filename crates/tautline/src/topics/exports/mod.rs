@@ -382,7 +382,7 @@ impl Exports {
     fn after_codec(&mut self, cx: &mut Context<'_>, change: SourceChange) {
         match self.topics.get(&change.topic).map(LocalTopic::uses_codec) {
             Some(true) => cx.codec(Job::Change(Change::Source(change))),
-            Some(false) => self.source_changed(cx, change),
+            Some(false) => self.on_change(cx, Change::Source(change)),
             None => {}
         }
     }
@@ -390,18 +390,17 @@ impl Exports {
     /// A change has passed the codec.
     pub(super) fn on_change(&mut self, cx: &mut Context<'_>, change: Change) {
         match change {
-            Change::Source(change) => self.source_changed(cx, change),
-            Change::Withdrawal(topic, number) => self.encoded_before_departure(&topic, number),
+            Change::Source(SourceChange { topic, source, successor }) => {
+                let Some(local) = self.topics.get_mut(&topic) else { return };
+                match successor {
+                    Some((successor, depth)) => local.rename(cx, [source, successor], depth),
+                    None => local.forget_source(cx, source),
+                }
+            }
+            Change::Withdrawal(topic, number) => {
+                self.departures.get_mut(&topic).into_iter().for_each(|it| it.encoded(number));
+            }
             Change::PeersWithdrawal(_) | Change::Closure => {}
-        }
-    }
-
-    fn source_changed(&mut self, cx: &mut Context<'_>, change: SourceChange) {
-        let SourceChange { topic, source, successor } = change;
-        let Some(local) = self.topics.get_mut(&topic) else { return };
-        match successor {
-            Some((successor, depth)) => local.rename(cx, [source, successor], depth),
-            None => local.forget_source(cx, source),
         }
     }
 

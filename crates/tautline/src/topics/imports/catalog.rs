@@ -6,9 +6,11 @@ use super::checked::Checked;
 use super::held::HeldBytes;
 use super::kept::KeptMessages;
 use super::topic::RemoteTopic;
+use crate::codec::job::Job;
 use crate::limits::LATCHED_BYTES;
 use crate::topics::context::Context;
 use crate::topics::key::ChannelKey;
+use crate::topics::message::Change;
 use crate::topics::origin::Presence;
 use std::collections::{BTreeMap, BTreeSet};
 use std::iter;
@@ -75,6 +77,18 @@ impl Catalog {
     pub(super) fn of_peer_mut(&mut self, peer: PeerId) -> impl Iterator<Item = &mut RemoteTopic> {
         let all = self.topics.range_mut(ChannelKey::all_of(peer));
         all.map(|(_, topic)| topic)
+    }
+
+    /// A peer withdraws its topic. Returns whether its messages pass through the codec: then
+    /// [`Change::PeersWithdrawal`] follows them.
+    pub(crate) fn withdraw_after_codec(&mut self, cx: &mut Context<'_>, key: ChannelKey) -> bool {
+        let Some(remote) = self.topics.get_mut(&key) else { return false };
+        remote.is_withdrawn = true;
+        let uses_codec = remote.uses_codec();
+        if uses_codec {
+            cx.codec(Job::Change(Change::PeersWithdrawal(key)));
+        }
+        uses_codec
     }
 
     /// Returns the topics of this local name, of all peers.

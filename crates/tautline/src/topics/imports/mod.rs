@@ -17,13 +17,11 @@ mod watchdogs;
 use super::context::Context;
 use super::definitions;
 use super::key::ChannelKey;
-use super::message::Change;
 use super::peers::REOFFER_GRACE;
 use super::rights::OverRate;
 use super::translation::Translation;
 use super::unchecked::Unchecked;
 use super::waiting::Act;
-use crate::codec::job::Job;
 use crate::config::{Config, WatchdogConfig};
 use crate::limits::{HISTORY_DEPTH, MIN_LEASE};
 use crate::notices::plain;
@@ -255,23 +253,6 @@ impl Imports {
         }
         self.catalog.insert(aside, topic);
         true
-    }
-
-    /// A peer withdraws its topic: after the messages that pass through the codec.
-    pub(super) fn withdrawn_by_peer(&mut self, cx: &mut Context<'_>, key: ChannelKey) {
-        let Some(remote) = self.catalog.get_mut(key) else { return };
-        remote.is_withdrawn = true;
-        match remote.uses_codec() {
-            true => cx.codec(Job::Change(Change::PeersWithdrawal(key))),
-            false => self.on_withdrawn(cx, key),
-        }
-    }
-
-    /// The messages of a topic have passed the codec; the peer may have advertised it again.
-    pub(super) fn withdrawn_if_due(&mut self, cx: &mut Context<'_>, key: ChannelKey) {
-        if self.catalog.get(key).is_some_and(|it| it.is_withdrawn) {
-            self.on_withdrawn(cx, key);
-        }
     }
 
     pub(super) fn on_withdrawn(&mut self, cx: &mut Context<'_>, key: ChannelKey) {

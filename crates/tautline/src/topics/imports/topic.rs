@@ -32,7 +32,7 @@ pub(crate) struct RemoteTopic {
     /// Whether a message came compressed: then all pass through the codec, to stay in order.
     pub(crate) encoded: bool,
     /// Whether the peer has withdrawn it. Messages may still be in the codec.
-    pub(super) is_withdrawn: bool,
+    pub(crate) is_withdrawn: bool,
     /// Messages dropped above the rate, in this session of the peer.
     pub(crate) over_rate: OverRate,
     /// Time since which the peer has a new session without advertising the topic again. Its number

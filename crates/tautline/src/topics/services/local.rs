@@ -196,7 +196,7 @@ impl LocalServices {
         self.end_departures(cx);
     }
 
-    pub(in crate::topics) fn end_departures(&mut self, cx: &mut Context<'_>) {
+    pub(crate) fn end_departures(&mut self, cx: &mut Context<'_>) {
         for name in self.departures.iter().cloned().collect::<Vec<_>>() {
             let answers = self.services.get(&name).map(|it| &it.answers);
             let mut answers = answers.into_iter().flatten();
