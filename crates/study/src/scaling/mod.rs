@@ -8,6 +8,7 @@
 
 mod acceptance;
 mod cgroup;
+mod echo;
 mod experiment;
 mod limit;
 mod load;

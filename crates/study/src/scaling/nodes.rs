@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Senders and echoers as processes: their start, the counted time and their samples.
 
+use super::echo::{Echo, read};
 use super::load::{Contents, Load, Pairing};
 use super::roscpp;
-use super::row::{Echo, read};
 use super::scene::Scene;
 use super::system::{self, Library, System};
 use super::watch::Watched;

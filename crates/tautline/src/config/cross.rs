@@ -131,12 +131,8 @@ impl Findings {
     fn count<T>(&mut self, entry: &Entry<Vec<T>>, most: usize) {
         let count = entry.entries().len();
         if count > most {
-            self.add_error(
-                entry.at,
-                entry.key,
-                format!("{count} entries"),
-                format!("at most {most}"),
-            );
+            let found = format!("{count} entries");
+            self.add_error(entry.at, entry.key, found, format!("at most {most}"));
         }
     }
 
@@ -155,12 +151,10 @@ impl Findings {
         let Some(ros2) = &file.ros2.value else { return };
         let peers = file.peers.entries();
         let mut found = Vec::new();
-        found.extend(
-            ros2.node_name.value_and_position().map(|it| (it, "ros2.node_name".to_owned())),
-        );
+        found.extend(ros2.node_name.with_place().map(|it| (it, "ros2.node_name".to_owned())));
         for peer in peers {
             let prefix = &peer.keys.prefix;
-            found.extend(prefix.value_and_position().map(|it| (it, peer.path_of(prefix))));
+            found.extend(prefix.with_place().map(|it| (it, peer.path_of(prefix))));
         }
         for peer in peers {
             let place = peer.path_of(&peer.keys.remap);
@@ -191,7 +185,7 @@ impl Findings {
         let mut owners: HashMap<PublicKey, &str> = HashMap::new();
         for peer in file.peers.entries() {
             let place = peer.path_of(&peer.keys.key);
-            let Some((at, key)) = peer.keys.key.value_and_position() else {
+            let Some((at, key)) = peer.keys.key.with_place() else {
                 // A wrong key has already been reported.
                 if secure && !peer.keys.key.is_given {
                     let allowed = "the peer's public key, which `tautline keygen` shows on that \
@@ -238,14 +232,12 @@ impl Findings {
         let has_address = keys.address.value.is_some();
         let has_relay = !keys.via.entries().is_empty();
         let is_caller = !has_links && (!has_relay || !keys.direct.is(false));
+        // The address from which the peer initiates the handshake has a path as well.
+        let mtu = keys.mtu.with_place().filter(|_| has_address || !is_caller);
         let given = [
-            keys.address.value_and_position().map(|(at, _)| (at, keys.address.key)),
-            keys.interface.value_and_position().map(|(at, _)| (at, keys.interface.key)),
-            // The address from which the peer initiates the handshake has a path as well.
-            keys.mtu
-                .value_and_position()
-                .filter(|_| has_address || !is_caller)
-                .map(|(at, _)| (at, keys.mtu.key)),
+            keys.address.with_place().map(|(at, _)| (at, keys.address.key)),
+            keys.interface.with_place().map(|(at, _)| (at, keys.interface.key)),
+            mtu.map(|(at, _)| (at, keys.mtu.key)),
         ];
         for (at, key) in given.into_iter().flatten() {
             let (found, allowed) = match (has_links, has_address) {
@@ -346,7 +338,7 @@ impl Findings {
     fn addresses_used_twice(&mut self, file: &RobotFile) {
         let mut owners: HashMap<(String, u16, Option<String>), (&Peer, Position)> = HashMap::new();
         for (peer, link) in links(file) {
-            let Some((at, address)) = link.address.value_and_position() else { continue };
+            let Some((at, address)) = link.address.with_place() else { continue };
             let (host, port) = (&address.host, address.port.unwrap_or(DEFAULT_PORT));
             let address = (host.to_lowercase(), port, link.interface.get());
             if let Some((other, first)) = owners.insert(address, (peer, at)) {
@@ -361,7 +353,7 @@ impl Findings {
     /// fe80::/10 exists on every interface, so an address needs its interface (RFC 4007, 6).
     fn link_local_addresses(&mut self, file: &RobotFile) {
         for (peer, link) in links(file) {
-            let Some((at, address)) = link.address.value_and_position() else { continue };
+            let Some((at, address)) = link.address.with_place() else { continue };
             let host = address.host.as_str();
             let (address, zone) = host.split_once('%').map_or((host, None), |(a, z)| (a, Some(z)));
             let is_link_local = address.parse().is_ok_and(|a: Ipv6Addr| a.is_unicast_link_local());
@@ -391,7 +383,7 @@ impl Findings {
             self.add_error(*at, file.beacons.key, found, allowed);
         }
         let off = matches!(list, [] | [(_, Interfaces::All(false))]);
-        if let (false, Some((_, address))) = (off, file.listen.value_and_position())
+        if let (false, Some((_, address))) = (off, file.listen.with_place())
             && !address.ip().is_unspecified()
         {
             let text = "this node receives no beacons, since 'listen' names one address; \
@@ -419,7 +411,7 @@ impl Findings {
     fn queues_in_two_forms(&mut self, topic: &Topic) {
         let keep_last = &topic.keys.keep_last;
         if let (Some(choice), Some((at, count))) =
-            (topic.keys.when_slow.get(), keep_last.value_and_position())
+            (topic.keys.when_slow.get(), keep_last.with_place())
         {
             let word = WhenSlow::word(choice);
             let found = format!("{count} together with 'when_slow: {word}'");
@@ -431,7 +423,7 @@ impl Findings {
         let Some(limits) = &file.limits.value else { return };
         let Some(max_message) = limits.max_message.get() else { return };
         for entry in [&limits.queue_bytes, &limits.reassembly_bytes] {
-            if let Some((at, &bytes)) = entry.value_and_position()
+            if let Some((at, &bytes)) = entry.with_place()
                 && bytes < max_message
             {
                 let found = format!("{bytes} bytes, less than max_message ({max_message} bytes)");
@@ -445,8 +437,8 @@ impl Findings {
         let Some(dscp) = &file.dscp.value else { return };
         for entries in [&dscp.best_effort_from, &dscp.video_from, &dscp.voice_from].windows(2) {
             let (lower, higher) = (entries[0], entries[1]);
-            if let Some((_, least)) = lower.value_and_position()
-                && let Some((at, from)) = higher.value_and_position()
+            if let Some((_, least)) = lower.with_place()
+                && let Some((at, from)) = higher.with_place()
                 && from < least
             {
                 let lower = lower.key;

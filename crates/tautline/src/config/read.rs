@@ -86,7 +86,7 @@ impl<T> Entry<T> {
     }
 
     /// Returns the value and the position of the key.
-    pub fn value_and_position(&self) -> Option<At<&T>> {
+    pub fn with_place(&self) -> Option<At<&T>> {
         Some((self.at, self.value.as_ref()?))
     }
 }

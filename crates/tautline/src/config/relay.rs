@@ -105,7 +105,7 @@ fn names(found: &mut Findings, file: &RelayFile) {
 fn keys(found: &mut Findings, file: &RelayFile) {
     let mut owners: HashMap<PublicKey, String> = HashMap::new();
     for (team, member) in file.members() {
-        let Some((at, key)) = member.keys.key.value_and_position() else { continue };
+        let Some((at, key)) = member.keys.key.with_place() else { continue };
         let own_name = member_name(&team.text, &member.text);
         if let Some(other) = owners.insert(*key, own_name) {
             let has = format!("the key of {}", quoted_text(&other));
