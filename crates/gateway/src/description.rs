@@ -38,8 +38,8 @@ pub type Nodes = BTreeMap<String, Shown>;
 /// namespaces are levels of the names.
 pub type Parameters = BTreeMap<String, Value>;
 
-/// The form of a list of nodes on the radio. What is above the limits is left out, and so are names
-/// that no peer takes.
+/// The form of a list of nodes on the radio. Entries above the limits, and names that no peer
+/// accepts, are omitted.
 pub fn write_nodes(nodes: &Nodes) -> Vec<u8> {
     let (mut names_left, mut bytes_left) = (MAX_NAMES, MAX_BYTES);
     let mut written = Map::new();
@@ -90,7 +90,7 @@ pub fn read_nodes(bytes: &[u8]) -> Result<Nodes, String> {
     all.into_iter().map(&mut node).collect()
 }
 
-/// The form of parameters on the radio. What is above the limits is left out.
+/// The form of parameters on the radio. Entries above the limits are omitted.
 pub fn write_parameters(parameters: &Parameters) -> Vec<u8> {
     let (mut bytes_left, mut values_left) = (MAX_BYTES, MAX_VALUES);
     let mut written = Map::new();

@@ -7,7 +7,7 @@ use bytes::Bytes;
 /// Bytes of a request's encapsulation and of the goal's id behind it (unique_identifier_msgs/UUID).
 const ENCAPSULATION: usize = 4;
 const ID: usize = 16;
-/// Largest request that may be sent again, in bytes. Those of ROS 2 have 20 and 28.
+/// Largest request that may be sent again, in bytes. Requests of ROS 2 have 20 and 28.
 const MAX_REPEATABLE: usize = 64;
 
 /// What a call does to the goals of an action.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Messages of nodes to people, on `/rosout`. Those of a peer are published here with the peer's
-//! prefix before the name of the node. Pure.
+//! Messages of nodes to people, on `/rosout`. A peer's messages are published here with the peer's
+//! prefix before the node's name. Pure.
 
 use crate::names::check_peer_name;
 use crate::types::Dialect;

@@ -168,7 +168,7 @@ fn three_relay_hops_deliver_without_ip_forwarding() {
     assert!(!links.iter().any(|link| name(link) == "robot to base on adhoc"));
 }
 
-/// Wi-Fi fails for 10 of 30 s. What is lost is what `keep_last` and `only_links` do not keep.
+/// Wi-Fi fails for 10 of 30 s. `keep_last` and `only_links` drop the lost messages.
 #[test]
 fn traffic_continues_on_the_other_radio_while_one_is_out() {
     let figures = figures("two-radios.yaml");

@@ -490,7 +490,7 @@ fn significant(value: f64) -> String {
 pub struct PlanReport {
     /// A rule of topics, a link with its peer, or an interface.
     pub subject: String,
-    /// What is assumed, and the unit of the values.
+    /// The assumption, and the unit of the values.
     pub assumption: Assumption,
     /// The value that the file leads to expect.
     pub expected: f64,

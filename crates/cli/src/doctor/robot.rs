@@ -20,7 +20,7 @@ const RESOLUTION_TIME: Duration = Duration::from_secs(6);
 /// Links that are examined.
 const MAX_LINKS: usize = 64;
 
-/// What is known of the robot.
+/// The known facts about the robot.
 #[derive(Debug, Default)]
 pub struct Robot {
     /// The robot's file, if there is one.

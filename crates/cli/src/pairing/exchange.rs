@@ -13,7 +13,7 @@ use ring::{digest, hkdf, hmac};
 use spake2::{Ed25519Group, Identity, Password, Spake2};
 
 const LABEL: &str = "tautline pairing 1";
-/// Identities of SPAKE2. Those of the machines are in the HELLO frames.
+/// Identities of SPAKE2. The names of the machines are in the HELLO frames.
 const ROBOT: &[u8] = b"tautline pairing 1 robot";
 const BASE: &[u8] = b"tautline pairing 1 base";
 /// Bytes of a key.

@@ -84,7 +84,8 @@ pub fn extend(text: &str, additions: &Additions) -> Result<Extended, UnusualFile
     }
 }
 
-/// The lines that an edit changes. Those that a replaced block keeps at its head and end are none.
+/// The lines that an edit changes. Lines that a replaced block keeps at its start and end do not
+/// count.
 fn changed_lines(lines: &[String], (first, count, new): &Edit) -> Vec<String> {
     let old = &lines[*first..first + count];
     let head = old.iter().zip(new).take_while(|(old, new)| old == new).count();

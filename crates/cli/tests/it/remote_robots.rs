@@ -180,7 +180,7 @@ fn parameters_of_a_robot_can_be_read_at_the_base_and_local_ones_stay() {
     ros.wait_at_base("rosparam get /robot1/camera/rate", |output| output.trim() == "3.0");
     ros.tool(&ros.robot_master, "rosparam delete /camera/size");
     ros.wait_at_base("rosparam list", |output| !output.contains("/robot1/camera/size"));
-    // What is set here does not reach the robot, and is put back.
+    // Values set here do not reach the robot, and are reset.
     ros.at_base("rosparam set /robot1/camera/rate 9.0");
     ros.wait_at_base("rosparam get /robot1/camera/rate", |output| output.trim() == "3.0");
     assert_eq!(ros.tool(&ros.robot_master, "rosparam get /camera/rate").trim(), "3.0");

@@ -20,7 +20,7 @@ const STAMP_AT: usize = 4;
 /// Stamps before it (2001) are not of the time of day, but of a simulation.
 const FIRST_WALL_STAMP: Duration = Duration::from_secs(1_000_000_000);
 
-/// What is known of a connected publisher.
+/// The known state of a connected publisher.
 pub(super) struct PublisherHistory {
     uri: String,
     connected: Instant,

@@ -46,7 +46,7 @@ struct Mirror {
     trouble: String,
 }
 
-/// What is known of the copies at the master. A running comparison updates it with each call.
+/// The known copies at the master. A running comparison updates it with each call.
 #[derive(Debug, Default)]
 struct Copies {
     /// The copies as last written by us.

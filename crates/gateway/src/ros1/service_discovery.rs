@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! ServiceDiscovery of this robot, and their types. A state machine without I/O, as `discovery.rs`.
 //!
-//! A service is offered while the master lists it and its server answers probes: no client can
-//! find a service that the master does not list. Those of Tautline nodes are never offered.
+//! A service is offered while the master lists it and its server answers probes: no client can find
+//! a service that the master does not list. Services of Tautline nodes are never offered.
 
 use super::backoff::{self, Backoff};
 use super::connection::TypeVersion;

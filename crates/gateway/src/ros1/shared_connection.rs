@@ -182,8 +182,8 @@ impl<L> NodePublishers<L> {
         }
     }
 
-    /// Judges a new message by what a late joiner got after it, perhaps not yet all. What is missing
-    /// is forgotten by a check, which waits for longer.
+    /// Judges a new message by what a late joiner got after it, perhaps not yet all. A check, which
+    /// waits longer, forgets the missing messages.
     fn judge(&mut self, identity: u64, joiner: &BTreeSet<u64>, take: impl FnOnce() -> L) -> Place {
         let is_gone = |it: &KeptPlace<L>| it.content.is_some_and(|it| !joiner.contains(&it));
         let gone: Vec<u32> =

@@ -31,7 +31,7 @@ pub(super) const MAX_REPLY_BYTES: usize = 16 * 1024;
 const MAX_HEAD_BYTES: usize = 16 * 1024;
 /// Longer bodies are parsed outside the gateway's thread, which has messages to forward.
 const MAX_INLINE_BYTES: usize = 16 * 1024;
-/// Long responses and requests of other nodes parsed at a time; further ones wait. Those of the
+/// Long responses and requests of other nodes parsed at a time; further ones wait. Messages of the
 /// master do not wait.
 const MAX_PARSERS: usize = 2;
 /// Deepest nesting. A ROS call needs about 20; parsers recurse, so depth costs stack.

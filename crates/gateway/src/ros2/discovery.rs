@@ -59,8 +59,8 @@ impl Endpoints {
         self.endpoints_of_topic(topic, Role::Subscriber).any(|reader| reader.type_name == dds_type)
     }
 
-    /// What is wrong with local publishers, if the topic may be sent, and subscribers, if peers
-    /// publish it, whose types have a key; empty: nothing.
+    /// Reports local publishers (of topics that may be sent) and subscribers (of topics that peers
+    /// publish) whose types have a key; empty if there are none.
     pub fn key_trouble(&self, topic: &str, is_sent: bool, is_published: bool) -> String {
         let types = |role, applies: bool| {
             let keyed = self.keyed(topic, role).filter(|_| applies);

@@ -20,9 +20,9 @@ const DISCOVERY: Duration = Duration::from_secs(3);
 /// Least time between two reports of the nodes of this domain.
 const PERIOD: Duration = Duration::from_millis(500);
 
-/// The nodes of this domain, as their participants announce them. A participant is that of the writer
-/// that announces it, whatever its messages say. Those of Tautline are not among them: of two that
-/// show one node, each would leave it to the other.
+/// The nodes of this domain, as their participants announce them. A participant is that of the
+/// writer that announces it, whatever its messages say. Participants of Tautline are not among
+/// them: of two that show one node, each would leave it to the other.
 #[derive(Debug, Default)]
 pub struct Announced {
     participants: BTreeMap<Prefix, Announcer>,
@@ -129,7 +129,7 @@ fn full_name(node: &Node) -> String {
     format!("{}/{}", node.namespace.trim_end_matches('/'), node.name)
 }
 
-/// What is reported of this domain, as last reported.
+/// The last report of this domain.
 #[derive(Debug, Default)]
 pub struct Reports {
     wanted: bool,

@@ -17,9 +17,9 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tautline_dds::{Audience, DdsError, Guid, Qos as Dds, RawWriter};
 
-/// Time after the start in which subscribers from before a restart are discovered. Those that are
-/// not yet count as present: a writer for them keeps what they miss. Those that are not found by its
-/// end have left.
+/// Time after the start in which subscribers from before a restart are discovered. Until then,
+/// undiscovered subscribers count as present: a writer for them keeps the messages that they miss.
+/// Subscribers that are not discovered by then have left.
 pub(super) const REDISCOVERY: Duration = Duration::from_secs(10);
 
 /// The publications by topic.

@@ -65,7 +65,7 @@ const LOSS: Bound = Bound::AtMost(3.0);
 /// Beyond the serialization of one packet.
 const LASER_P99_MS: f64 = 8.0;
 
-/// What is run.
+/// The programs of a cell.
 pub struct Plan<'a> {
     /// Setup of the daemons.
     pub setup: &'a DaemonSetup,

@@ -174,7 +174,7 @@ fn of_flow(failure: Failure, flow: Flow, samples: &Samples, times: Times) -> Fig
     let Times { first, failed, returned, end } = times;
     let settling = SETTLING.as_nanos() as u64;
     let before_ms = delay(samples.delays(first + settling..failed));
-    // What is sent shortly before the return may arrive after it.
+    // Messages sent shortly before the return may arrive after it.
     let calm = returned - settling;
     let during_ms = delay(samples.delays(failed..calm));
     let second = failed + 1_000_000_000;

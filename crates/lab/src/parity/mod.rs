@@ -204,7 +204,7 @@ fn play_all(team: Team, seeds: &[u64], program: &Path, output: &Path) -> Result<
                 (judge::faults(record), counts(record), None)
             }
             Err(error) => {
-                // What is left of it could disturb the next situation.
+                // Remaining programs could disturb the next situation.
                 world = None;
                 (Vec::new(), [0, 0], Some(format!("{error:#}")))
             }

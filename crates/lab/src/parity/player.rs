@@ -86,7 +86,7 @@ impl Player<'_> {
             }
             Step::Start(side) => {
                 self.is_down = false;
-                // What is known counts from the last message, not from the order.
+                // The times count from the last message, not from the order.
                 self.read()?;
                 std::thread::sleep(self.quiet);
                 self.world.start_daemon(*side)

@@ -94,7 +94,7 @@ impl Case {
     }
 }
 
-/// What is compared and kept.
+/// The compared and stored results.
 #[derive(Debug, clap::Args)]
 pub struct Arguments {
     /// Number of fleets.
@@ -267,7 +267,7 @@ fn delays_within_plan(samples: &Samples, late: &[u64]) -> Vec<f64> {
     planned.map(Arrival::delay_ms).collect()
 }
 
-/// What is judged.
+/// The judged figures.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 struct Summary {
     fleets: usize,

@@ -275,7 +275,7 @@ pub enum Notice {
     NoDirectPath {
         /// The name.
         name: String,
-        /// What is known about the cause.
+        /// Details of the cause.
         cause: NoPath,
     },
     /// Large packets on a link do not arrive, and smaller ones do.

@@ -289,7 +289,7 @@ pub struct TeamMut<'a> {
 }
 
 impl TeamMut<'_> {
-    /// Changes the limits of the team. What is queued beyond a smaller limit stays.
+    /// Changes the limits of the team. Packets queued beyond a smaller limit stay.
     pub fn set_limits(&mut self, now: Instant, limits: TeamLimits) {
         let Router { net, teams, .. } = &mut self.endpoint.router;
         teams.set_limits(&mut net.cx, now, self.id, limits);

@@ -86,7 +86,7 @@ impl Teams {
         }
     }
 
-    /// Changes the limits of a team. What is queued beyond a smaller limit stays.
+    /// Changes the limits of a team. Packets queued beyond a smaller limit stay.
     pub(crate) fn set_limits(
         &mut self,
         cx: &mut Context,

@@ -13,7 +13,7 @@ fn is_same(one: SocketAddr, other: SocketAddr) -> bool {
     (one.ip(), one.port()) == (other.ip(), other.port())
 }
 
-/// What is known about both ends of a link.
+/// The known addresses at both ends of a link.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Ends {
     /// The address from which this node sends, as the caller knows it.

@@ -37,7 +37,7 @@ pub(crate) struct Redundancy {
     pub(crate) interval: Duration,
 }
 
-/// What is known of a link when a packet is sent.
+/// The state of a link when a packet is sent.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct LinkState {
     /// Bytes per second.

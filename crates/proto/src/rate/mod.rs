@@ -46,7 +46,7 @@ impl PartialEq for LinkControl {
 
 impl Eq for LinkControl {}
 
-/// Those of the product, the default first. Files, schema, tests and the laboratory follow.
+/// The product's controllers, the default first. Files, schema, tests and the laboratory follow.
 pub const CONTROLS: [LinkControl; 2] = [
     LinkControl {
         name: "auto",

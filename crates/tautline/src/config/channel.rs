@@ -61,7 +61,7 @@ impl Channel {
     }
 }
 
-/// What is allowed.
+/// The allowed values.
 pub const FORMS: &str =
     "wifi:RATE[,dcf][,loss=SHARE] or line:RATE[,delay=TIME][,loss=SHARE][,shared]";
 

@@ -53,7 +53,7 @@ fn a_message_arrives_with_its_type_and_in_its_order() {
     assert!(links.iter().any(|it| it.peer == "robot" && it.up), "{links:?}");
     let status = robot.status().unwrap();
     assert_eq!(status.gateways[0].kind, "program");
-    // What is queued at the end is sent, and the subscriber learns that no more will come.
+    // Queued messages are sent at the end, and the subscriber learns that no more will come.
     publisher.send("four").unwrap();
     robot.close().unwrap();
     assert_eq!(texts(&subscription, 1), ["four"]);

@@ -403,7 +403,7 @@ impl ShownLists {
         true
     }
 
-    /// A channel of a peer ends; returns whether it carried a list. What is shown stays for a while: a
+    /// A channel of a peer ends; returns whether it carried a list. The list stays for a while: a
     /// peer that advertises and withdraws it in turn causes no work.
     pub(super) fn on_withdrawn(&mut self, cx: &mut Context<'_>, key: ChannelKey) -> bool {
         let now = cx.now;

@@ -324,7 +324,7 @@ fn a_flood_of_one_peer_does_not_affect_another() {
     assert!(server.send(0.0, 1, 1000, uuid(1000))[0].starts_with("goal"));
     server.result(1.0, uuid(3), ros1::SUCCEEDED);
     assert!(server.send(1.1, 0, 1001, uuid(1001))[0].starts_with("goal"), "an ended one goes");
-    // What is no request is an error, and no panic.
+    // Other bytes are an error, and no panic.
     server.call(2.0, 0, ServicePart::SendGoal, 1, Bytes::from_static(&[0, 1, 0, 0, 1]));
     server.call(2.0, 0, ServicePart::CancelGoal, 2, Bytes::new());
     server.call(2.0, 0, ServicePart::GetResult, 3, Bytes::from_static(&[9; 40]));

@@ -20,7 +20,7 @@ const PARAMETER_PERIOD: Duration = Duration::from_secs(2);
 /// has ten seconds for its end.
 const REMOVE_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// What is reported of this robot, and what is shown of others.
+/// The report of this robot, and the shown lists of others.
 #[derive(Debug, Default)]
 pub(super) struct RobotDescription {
     /// The nodes as last reported.

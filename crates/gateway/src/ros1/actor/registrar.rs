@@ -19,7 +19,7 @@ use tokio::time::timeout;
 /// Time limit of the calls that unregister when the gateway stops.
 const UNREGISTER_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// What is registered, and under which names.
+/// The registrations and their names.
 #[derive(Default)]
 pub(super) struct Registrar {
     registrations: Registrations,

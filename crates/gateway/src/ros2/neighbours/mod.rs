@@ -122,7 +122,7 @@ impl Found {
         }
     }
 
-    /// What is hidden, why, and what to set; empty if nothing is.
+    /// Hidden participants with reason and remedy; empty if none is hidden.
     fn trouble(&mut self, now: Instant, in_memory: &[u32], has_server: bool) -> String {
         self.0.retain(|_, (_, last)| now.saturating_duration_since(*last) < LEASE);
         let of = |transport| {

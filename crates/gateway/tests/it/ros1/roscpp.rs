@@ -8,7 +8,7 @@ use tautline_gateway::{Event, Source};
 use tautline_testkit::ros::ros1::{Master, start, start_cpp, string_message, watch};
 use tautline_testkit::ros::{Agent, Watched, wait_for};
 
-/// What is kept for late joiners, by the events of a gateway; and whether a message came twice.
+/// The messages kept for late joiners, from a gateway's events; and whether a message came twice.
 fn kept_messages(gateway: &Watched, topic: &str) -> Vec<Vec<u8>> {
     let mut kept: BTreeMap<Source, Vec<u8>> = BTreeMap::new();
     for event in gateway.events() {

@@ -4,7 +4,7 @@
 
 use tautline_medium::{Nanos, OPPORTUNITY_BYTES, Trace};
 
-/// What is left of the opportunities of a trace within a span.
+/// The remaining opportunities of a trace within a span.
 pub struct Capacity {
     /// Time of each opportunity, and the bytes that it can still send.
     left: Vec<(Nanos, u64)>,

@@ -45,7 +45,7 @@ struct Block {
     parity: BTreeMap<u8, Vec<u8>>,
 }
 
-/// What is known of a block.
+/// The received state of a block.
 enum State {
     Waiting,
     /// The block needs no more symbols, or no more can help.

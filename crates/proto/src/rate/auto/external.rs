@@ -43,7 +43,7 @@ pub(super) struct External {
     peak: f64,
     /// Since when a delay has stayed although the estimate fell.
     stays_since: Option<Instant>,
-    /// What is due to us alongside a download, in bits per second: a part of the estimate before it.
+    /// Our share alongside a download, in bits per second: a fraction of the earlier estimate.
     floor: f64,
     /// The first observation of a delay that our own bytes cannot explain.
     excess: Option<(Instant, Duration)>,

@@ -368,7 +368,7 @@ impl Exports {
         let Some(local) = self.topics.get_mut(&change.topic) else { return };
         let Some((successor, depth)) = change.successor else { return };
         if let Some(transforms) = &mut local.transforms {
-            // What is kept are merged messages, which belong to the robot.
+            // The kept messages are merged ones, which belong to the robot.
             return transforms.rename(change.source, successor);
         }
         for message in local.held_back.iter_mut().filter(|it| it.source == change.source) {

@@ -50,7 +50,7 @@ pub(crate) struct LocalServices {
     rules: Arc<[ServiceRule]>,
     /// By local name.
     services: BTreeMap<String, LocalService>,
-    /// Those that are no longer served, until their callers have the last responses.
+    /// Services that are no longer served, until their callers have the last responses.
     departures: BTreeSet<String>,
     /// The services, by the channel on which a peer calls them.
     callers: BTreeMap<ChannelKey, String>,

@@ -133,7 +133,7 @@ fn invalid_and_truncated_samples_are_counted_and_dropped() {
         raw.raw_write(GRAPH, "rmw_dds_common::msg::dds_::ParticipantEntitiesInfo_", &greedy);
     }
 
-    // What is cut within is for the subscriber to find out, at the far side as here.
+    // The subscriber must detect truncated content, here and at the far side.
     let mut agents: Vec<_> =
         Peer::ALL.iter().map(|peer| peer.start(Reach::Network, "cut")).collect();
     gateway.advertise(&string_topic("/cut", Qos::default()));

@@ -114,7 +114,7 @@ fn raw() {
     });
 }
 
-/// What is asked of those who play a role.
+/// Orders for processes that play a role.
 pub trait Orders {
     fn gateway_order(&mut self, what: &str, topic: &str);
 
