@@ -277,7 +277,7 @@ impl<'a> RosProgram<'a> {
     fn arguments(&self, flow: Flow, output: &Path) -> Result<Vec<String>> {
         let mut arguments = vec![
             self.middleware.module().into(),
-            flow.name().into(),
+            flow.name(),
             utf8(output)?,
             format!("--queue={}", self.middleware.queue(flow)),
         ];
