@@ -44,7 +44,7 @@ pub(crate) struct Peers {
     /// Names and numbers of the links to each peer.
     links: BTreeMap<PeerId, Vec<(String, u8)>>,
     absent: BTreeMap<PeerId, Absence>,
-    /// Those that have refused a message for its size in this session.
+    /// The peers that have refused a message for its size in this session.
     pub(super) limited: BTreeSet<PeerId>,
 }
 

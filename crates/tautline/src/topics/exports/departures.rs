@@ -20,7 +20,7 @@ pub(super) enum Departure {
 
 impl Departure {
     /// The messages before this departure have passed the codec.
-    pub(super) fn encoded(&mut self, number: u64) {
+    pub(super) fn on_encoded(&mut self, number: u64) {
         if *self == Self::Encoding(number) {
             *self = Self::Sending;
         }

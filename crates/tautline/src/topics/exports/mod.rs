@@ -398,7 +398,7 @@ impl Exports {
                 }
             }
             Change::Withdrawal(topic, number) => {
-                self.departures.get_mut(&topic).into_iter().for_each(|it| it.encoded(number));
+                self.departures.get_mut(&topic).into_iter().for_each(|it| it.on_encoded(number));
             }
             Change::PeersWithdrawal(_) | Change::Closure => {}
         }
