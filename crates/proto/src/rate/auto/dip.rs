@@ -42,7 +42,8 @@ pub(super) struct Dip {
 pub(super) enum DipResult {
     /// Fewer packets were lost: they had arrived at this rate in bits per second.
     Congestion { arrived: f64 },
-    /// Losses during the dip, still far above the baseline: the dip may have been too shallow.
+    /// Losses during the dip, still far above the baseline, but not those before it: the dip may have been
+    /// too shallow.
     Rising(Ratio),
     /// The same ratio of losses: they come from the path.
     Path,
@@ -109,10 +110,10 @@ impl Dip {
         let congestion = expected > LEAST_FALL
             && fall > expected / 2.0
             && fall > tuning.significant * losses.deviation(loaded, during);
-        if !congestion
-            && during.value() - losses.baseline() > 2.0 * tuning.loss_margin
-            && !self.deep
-        {
+        let is_excess = during.value() - losses.baseline() > 2.0 * tuning.loss_margin;
+        // Losses of a path stay the same at a lower rate; those of a rate far too high do not.
+        let stays_same = fall.abs() < (expected / 2.0).min(losses.deviation(loaded, during));
+        if !congestion && is_excess && !stays_same && !self.deep {
             return Some(DipResult::Rising(during));
         }
         let arrived = self.arrived;
@@ -226,6 +227,21 @@ mod tests {
             (0..100).for_each(|_| losses.add(&path.sample(1.0), false, &tuning));
             assert_eq!(losses.suspicion(LATER, &tuning), None);
         }
+    }
+
+    #[test]
+    fn losses_that_stay_the_same_need_no_deeper_dip() {
+        let tuning = Tuning::default();
+        let mut losses = Losses::default();
+        let path = Path { random: 0.1, row: 1.0, capacity: f64::INFINITY };
+        (0..100).for_each(|_| losses.add(&path.sample(1.0), false, &tuning));
+        let (before, time) = (losses.suspicion(LATER, &tuning).unwrap(), Duration::from_millis(20));
+        let mut dip = Dip::begin(LATER, time, 1.0, before, &losses, false, &tuning);
+        let shown = (1..100).find_map(|n| {
+            let now = LATER + Duration::from_millis(5 * n);
+            dip.add(now, &path.sample(dip.gain), true, &mut losses, &tuning)
+        });
+        assert_eq!(shown, Some(DipResult::Path));
     }
 
     #[test]

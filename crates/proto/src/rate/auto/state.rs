@@ -140,7 +140,7 @@ pub(super) const RULES: &[Rule] = &[
         }
         _ => None,
     }),
-    rule("Dip", "many packets were lost still", "dip to half of that", |v| match v.ended {
+    rule("Dip", "many were lost, in another ratio", "dip to half of that", |v| match v.ended {
         Some(TestResult::Dip(DipResult::Rising(before))) => {
             Some(Verdict::Dip { estimate: v.auto.estimate, before })
         }
