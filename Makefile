@@ -7,10 +7,10 @@ export PATH := $(HOME)/.cargo/bin:$(PATH)
 ROS ?= 1
 LINK ?= token-bucket
 CASE ?= all
-# Empty: 1; 10 of recovery.
+# Empty: 1, or 10 for CASE=recovery.
 RUNS ?=
 FUZZ_SECONDS ?= 15
-# Empty: all.
+# Empty: all targets.
 FUZZ_TARGETS ?=
 # full: the studies as documented, about 95 minutes.
 STUDY ?= quick
@@ -46,7 +46,7 @@ help:
 setup:
 	@crates/lab/setup.sh
 
-# Debian's DDS is of the age of Humble, for which there are no wheels.
+# Debian's DDS is as old as Humble, for which there are no Python wheels.
 ros2:
 	@crates/lab/setup.sh cyclonedds-tools cyclonedds-dev libfastrtps-dev
 	@crates/lab/ros2.sh
@@ -68,8 +68,8 @@ packages-test: setup ros2
 	@for arch in $(or $(ARCH),amd64 arm64); do $(MAKE) --no-print-directory packages ARCH=$$arch || exit 1; done
 	@/usr/bin/python3 packaging/test/packages.py $(if $(ARCH),--arch $(ARCH))
 
-# What can be known about the packages without building them: the crates are complete, and systemd
-# verifies the units.
+# What can be checked about the packages without building them: the crates are complete, and the
+# units are valid for systemd.
 CRATES = cargo package --workspace --exclude tautline-lab --exclude tautline-testkit --exclude tautline-study --exclude tautline-restaurant --locked --allow-dirty --no-verify --quiet
 VERIFY = target/tmp/units
 packages-check: setup
@@ -126,17 +126,17 @@ test: setup ros2 layout
 	@echo "make test: passed$$(test ! -s $(NOT_RUN) || { \
 		sed -z 's/\n/, /g; s/, $$//; s/^/; '$$(wc -l < $(NOT_RUN))' not run: /' $(NOT_RUN); })"
 
-# Nothing but what needs processors: no real time, no ROS, no namespaces.
-# clippy is not the first: it would keep the programs waiting for the build folder.
+# Only work that needs nothing but processors: no real time, no ROS, no namespaces.
+# clippy does not come first: the programs would wait while it locks the build folder.
 test-sources: deny docs packages-check clippy fuzz
 
 # These compare measured rates with limits: they run alone, with the real-time tests.
 TIMED = ecn::a_policer_that_marks_loses_nothing_and_its_rate_is_kept \
 	planned::slow_radios_and_unplanned_topics_are_reported
 test-programs:
-	@# Floods hold more connections than the usual 1024. All failures are shown, not the first alone.
+	@# Floods hold more connections than the usual 1024. All failures are shown, not only the first.
 	ulimit -n 8192 2>/dev/null; cargo test --workspace --locked --no-fail-fast -- $(TIMED:%=--skip %)
-	@# Those of realtime run later. Without a package of the workspace, all would be built once more.
+	@# Tests of realtime run later. Without a package of the workspace, all would be built once more.
 	@cargo test --workspace --test realtime --locked -q -- --ignored --list 2>/dev/null > target/tmp/realtime
 	@cargo test --workspace --locked -q -- --ignored --list 2>/dev/null \
 		| grep -vxFf target/tmp/realtime | sed -n 's/: test$$/ (ignored)/p' >> $(NOT_RUN)
@@ -161,7 +161,8 @@ RESUME ?=
 measure: setup
 	@crates/lab/measure/measure.py $(if $(ONLY),--only $(ONLY)) $(if $(RESUME),--resume)
 
-# The studies drive real programs: nothing else should run. Without targets reached, the next one still runs.
+# The studies drive real programs: nothing else should run. One that misses its targets does not stop
+# the next study.
 study: build ros2
 	cargo build --release --locked -p tautline-study
 	@crates/lab/setup.sh $(STUDY_PACKAGES)
@@ -193,10 +194,10 @@ restaurant-open: build
 	@crates/restaurant/setup.sh
 	@$(RESTAURANT) --live --port $(PORT)
 
-# With a test, dependencies have the features that tests build them with, and are not built twice.
+# --test gives dependencies the same features as in a build of tests, so that they are not built twice.
 BUILD_BINS = cargo build --workspace --bins --test realtime --locked
 
-# One test at a time, and nothing beside it: these look at the clock.
+# One test at a time, and nothing else, because these tests measure time.
 realtime: setup
 	@crates/restaurant/setup.sh browser
 	$(BUILD_BINS)
@@ -224,8 +225,8 @@ deny:
 	@$(TOOLS) cargo deny --locked --config deny.toml --manifest-path fuzz/Cargo.toml check --allow license-exception-not-encountered --allow license-not-encountered licenses sources
 	@$(TOOLS) crates/lab/advisories.sh $(NOT_RUN)
 
-# The site of docs/, by Sphinx and MyST from PyPI at pinned versions; a link to nothing is an error.
-# -E: all pages are read, since a page that is not read again does not repeat its warnings.
+# The site of docs/, by Sphinx and MyST from PyPI at pinned versions; a link without a target is an error.
+# -E reads all pages again, since Sphinx does not repeat the warnings of a page that it does not read.
 DOCS = target/docs-venv
 docs: setup
 	@cmp -s docs/requirements.txt $(DOCS)/requirements.txt || { \

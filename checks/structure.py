@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""The large scale of the source: sizes of types, files, functions and crates, and circles of imports.
+"""The large scale of the source: sizes of types, files, functions and crates, and cycles of imports (circles).
 
     checks/structure.py            compares the source with checks/structure.json, exit code 1 if it differs
     checks/structure.py --list     shows all figures
     checks/structure.py --update   writes checks/structure.json; only smaller figures should need it
 
-The file has what exceeds the limits today. A figure may not grow, and one that shrinks is written
-there, so that it stays. The source is in the layout of rustfmt: a block ends at the first line with a
-brace at its own indentation.
+The file has the figures that exceed the limits today. A figure may not grow. A figure that shrinks is
+written to the file, so that it cannot grow again. The source is in the layout of rustfmt: a block ends
+at the first line with a brace at its own indentation.
 """
 
 import argparse
@@ -22,7 +22,7 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 KNOWN = ROOT / "checks/structure.json"
 PRODUCT = ["proto", "gateway", "dds", "tautline", "plan", "cli"]
 LABORATORY = ["lab", "medium", "study", "restaurant"]
-# Their types, files and functions have the same limits.
+# These crates are for tests, but their types, files and functions have the same limits.
 FOR_TESTS_ONLY = ["testkit"]
 
 MAX_METHODS = 40
@@ -65,8 +65,8 @@ class Source:
         return sum(1 for line in lines if line and not line.startswith("//"))
 
     def methods(self):
-        """Methods of each type in blocks without a trait. Several types may have one name: the one that is
-        defined nearest is meant."""
+        """Methods of each type in blocks without a trait. If several types have the same name, the one
+        that is defined nearest counts."""
         definitions = collections.defaultdict(list)
         for file, text in self.files.items():
             for name in DEFINITION.findall(text):
@@ -120,13 +120,13 @@ class Source:
 
 
 def has_body(lines):
-    """Whether the function that begins here has a body; a method that a trait requires has none."""
+    """Whether the function that begins at the first line has a body; a required method of a trait has none."""
     last = next((line for line in lines if line.endswith(("{", "}", ";"))), "")
     return not last.endswith(";")
 
 
 def without_tests(text):
-    """Removes what is compiled for tests only: modules, functions and declarations."""
+    """Removes code that is compiled only for tests: modules, functions and declarations."""
     kept, lines, number = [], text.split("\n"), 0
     while number < len(lines):
         line = lines[number]
@@ -146,7 +146,7 @@ def without_tests(text):
 
 
 def common(one, other):
-    """The number of first words that are the same."""
+    """Returns the number of words with which both begin."""
     pairs = list(zip(one, other))
     return next((n for n, (a, b) in enumerate(pairs) if a != b), len(pairs))
 

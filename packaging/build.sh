@@ -63,7 +63,7 @@ build_program() {
     flags=$flags$separator-Clink-arg=-Wl,--build-id=sha1
     c_flags="-ffile-prefix-map=$root=/usr/src/tautline -ffile-prefix-map=$cargo_home=/usr/src/cargo -ffile-prefix-map=$tools=/usr/src/zig"
     # Zig names its headers relative to the current folder if they are below it, and bindgen runs
-    # in another one. Therefore the current folder is one without them.
+    # in another one. Therefore the current folder does not contain them.
     # Cyclone DDS writes the commit of the repository around its sources into the program: with
     # GIT_DIR it finds none.
     (
@@ -166,9 +166,9 @@ build_archive() {
     rm -rf "$tree"
 }
 
-# What the program is made of, for scanners of vulnerabilities.
+# Lists the parts of the program, for scanners of vulnerabilities.
 build_bill_of_materials() {
-    # It writes files into the folders of all crates.
+    # cargo cyclonedx writes files into the folders of all crates.
     (cd "$root" && cargo cyclonedx --quiet --manifest-path crates/cli/Cargo.toml --format json --spec-version 1.5 \
         --target "$triple" --no-build-deps --describe binaries)
     sed "s#path+file://$root/#path+file:///usr/src/tautline/#" "$root/crates/cli/tautline_bin.cdx.json" \
@@ -176,7 +176,7 @@ build_bill_of_materials() {
     rm "$root"/crates/*/*_bin.cdx.json
 }
 
-# Nothing of other versions stays; the packages of the other architecture do.
+# Removes the packages of other versions, and keeps those of the other architecture.
 empty_out() {
     mkdir -p "$out"
     find "$out" -type f \( -name "*[_-]$arch.*" -o -name '*_all.deb' -o ! -name "*[_-]$version[_-]*" \) -delete

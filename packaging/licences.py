@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Prints the licences of everything that is linked into the program: licences.py TARGET_TRIPLE.
 
-Most of them require that their text comes with each copy.
+Most licences require that their text comes with each copy.
 """
 
 import json
@@ -27,7 +27,7 @@ def cargo(*arguments):
 
 
 def linked_packages(triple):
-    """Returns the packages of the program by name and version, without those of its build."""
+    """Returns the packages of the program by name and version, without packages that only build it."""
     tree = cargo("tree", "--locked", "-p", "tautline-cli", "--target", triple, "--edges", "normal,no-proc-macro",
                  "--prefix", "none", "--format", "{p}")
     wanted = {tuple(line.split()[:2]) for line in tree.splitlines() if line.strip()}

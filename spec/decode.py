@@ -1,11 +1,12 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
-"""Reads and writes Tautline's packets, made from protocol.md alone: a second implementation
-that tells whether the page and the vectors suffice. Python 3.11 and python3-cryptography.
+"""Reads and writes Tautline's packets, written only from protocol.md: a second implementation,
+which shows whether the page and the vectors suffice. Python 3.11 and python3-cryptography.
 
-    decode.py --vectors FOLDER    holds all files of vectors/ against it, and prints what differs
+    decode.py --vectors FOLDER    compares all files of vectors/ with it, and prints the differences
 
-peer.py makes a node of it that real ones can meet.
+The vectors name a handshake initiation `call`, its response `answer`, the initiator `caller` and the
+responder `called`. peer.py adds a node that connects to real ones.
 """
 import argparse
 import hashlib
@@ -22,7 +23,7 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X
 from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
-CALL, ANSWER, COOKIE, BEACON = range(4)
+INITIATION, RESPONSE, COOKIE, BEACON = range(4)
 VERDICTS = ["welcome", "name", "twin"]
 U32, U64 = 2**32 - 1, 2**64 - 1
 TEXT_BYTES = 1024
@@ -34,7 +35,7 @@ MAX_CANDIDATES = 8
 
 
 class Refused(ValueError):
-    """Bytes that are not of this protocol: `error` as the vectors name it."""
+    """Bytes that violate the protocol. `error` is the name of the fault in the vectors."""
 
     def __init__(self, error, field=""):
         super().__init__(f"{error}: {field}" if field else error)
@@ -125,7 +126,7 @@ def public_key(secret):
 
 
 def agree(secret, public):
-    """An agreement that is zero is refused, by the library."""
+    """The library refuses an agreement whose result is zero."""
     try:
         return X25519PrivateKey.from_private_bytes(secret).exchange(X25519PublicKey.from_public_bytes(public))
     except ValueError:
@@ -142,12 +143,12 @@ def open_sealed(key, nonce, sealed, associated):
 class Noise:
     """Noise_IK_25519_ChaChaPoly_SHA256, from either side."""
 
-    def __init__(self, secret, ephemeral, called_public):
+    def __init__(self, secret, ephemeral, responder_public):
         self.secret, self.ephemeral = secret, ephemeral
         self.chain = self.hash = b"Noise_IK_25519_ChaChaPoly_SHA256"
         self.key, self.nonce = None, 0
         self.mix_hash(b"tautline\0")
-        self.mix_hash(called_public)
+        self.mix_hash(responder_public)
 
     def mix_hash(self, data):
         self.hash = sha256(self.hash, data)
@@ -175,33 +176,33 @@ class Noise:
         self.mix_hash(sealed)
         return plain
 
-    def call(self, called, payload):
-        """The caller's first message."""
+    def initiation(self, responder, payload):
+        """The initiator's message."""
         own = public_key(self.ephemeral)
         self.mix_hash(own)
-        self.mix_key(agree(self.ephemeral, called))
+        self.mix_key(agree(self.ephemeral, responder))
         static = self.seal(public_key(self.secret))
-        self.mix_key(agree(self.secret, called))
+        self.mix_key(agree(self.secret, responder))
         return own + static + self.seal(payload)
 
-    def read_call(self, noise):
-        """The called side: the caller's static key and payload."""
+    def read_initiation(self, noise):
+        """For the responder: returns the initiator's static key and payload."""
         self.theirs = noise[:32]
         self.mix_hash(self.theirs)
         self.mix_key(agree(self.secret, self.theirs))
-        self.caller = self.open(noise[32:80])
-        self.mix_key(agree(self.secret, self.caller))
-        return self.caller, self.open(noise[80:])
+        self.initiator = self.open(noise[32:80])
+        self.mix_key(agree(self.secret, self.initiator))
+        return self.initiator, self.open(noise[80:])
 
-    def answer(self, payload):
-        """The called side's message."""
+    def response(self, payload):
+        """The responder's message."""
         own = public_key(self.ephemeral)
         self.mix_hash(own)
         self.mix_key(agree(self.ephemeral, self.theirs))
-        self.mix_key(agree(self.ephemeral, self.caller))
+        self.mix_key(agree(self.ephemeral, self.initiator))
         return own + self.seal(payload)
 
-    def read_answer(self, noise):
+    def read_response(self, noise):
         theirs = noise[:32]
         self.mix_hash(theirs)
         self.mix_key(agree(self.ephemeral, theirs))
@@ -209,14 +210,14 @@ class Noise:
         return self.open(noise[32:])
 
     def split(self):
-        """Keys for what the caller seals, and for what it receives."""
+        """Returns two keys: for what the initiator seals, and for what it opens."""
         return self.expand(b"")
 
 
 # Packets
 
 def parse_packet(data):
-    """What anybody can read of a packet: a dict with its "kind"; bytes stay bytes."""
+    """Returns what can be read without a key: a dict with the "kind" of the packet. Bytes stay bytes."""
     reader = Reader(data)
     first = reader.u8()
     if first & 0x80:
@@ -228,7 +229,7 @@ def parse_packet(data):
         raise Refused("version", str(second >> 4))
     kind = second & 0xF
     check(kind <= BEACON, "kind")
-    return [parse_call, parse_answer, parse_cookie, parse_beacon][kind](reader)
+    return [parse_initiation, parse_response, parse_cookie, parse_beacon][kind](reader)
 
 
 def session_number(reader):
@@ -237,14 +238,14 @@ def session_number(reader):
     return number
 
 
-def parse_call(reader):
+def parse_initiation(reader):
     session = session_number(reader)
     # Two keys, two tags, an epoch and a name of at least a byte and its length.
     noise = reader.bytes(max(len(reader.data) - 32, 32 + 48 + 16 + 8 + 2))
     return {"kind": "call", "session": session, "noise": noise, "mac1": reader.bytes(16), "mac2": reader.bytes(16)}
 
 
-def parse_answer(reader):
+def parse_response(reader):
     session, your_session = session_number(reader), session_number(reader)
     noise = reader.bytes(max(len(reader.data) - 16, 32 + 9 + 16))
     return {"kind": "answer", "session": session, "your_session": your_session, "noise": noise,
@@ -275,7 +276,7 @@ def parse_session(first, reader):
 
 
 def full_number(low, expected):
-    """The number nearest to the one expected of which these are the low 32 bits."""
+    """Of all numbers with these low 32 bits, returns the one nearest to the expected number."""
     near = expected & ~U32 | low
     return min((n for n in (near - 2**32, near, near + 2**32) if n >= 0), key=lambda n: abs(n - expected))
 
@@ -285,7 +286,7 @@ def session_nonce(link, number):
 
 
 def open_session(packet, key, number):
-    """The clock (None behind a relay) and the bytes of the frames; `number` is the whole one."""
+    """Returns the clock (None through a relay) and the bytes of the frames. `number` is the whole number."""
     plain = Reader(open_sealed(key, session_nonce(packet["link"], number), packet["sealed"], packet["header"]))
     clock = None if packet["relayed"] else plain.u32()
     return clock, plain.rest()
@@ -298,7 +299,7 @@ def seal_session(key, session, link, number, clock, frames, ack_soon=False):
     return header + ChaCha20Poly1305(key).encrypt(session_nonce(link, number), plain, header)
 
 
-# Meeting
+# Handshakes and beacons
 
 def emit_greeting(epoch, name):
     return struct.pack("<Q", epoch) + text(name)
@@ -320,33 +321,33 @@ def mac_key(public):
     return sha256(b"tautline mac", public)
 
 
-def emit_call(session, noise, called, cookie=None):
-    packet = struct.pack("<BBI", 0x54, CALL, session) + noise
-    packet += mac(mac_key(called), packet)
+def emit_initiation(session, noise, responder, cookie=None):
+    packet = struct.pack("<BBI", 0x54, INITIATION, session) + noise
+    packet += mac(mac_key(responder), packet)
     return packet + (mac(cookie, packet) if cookie else bytes(16))
 
 
-def emit_answer(session, your_session, noise, caller):
-    packet = struct.pack("<BBII", 0x54, ANSWER, session, your_session) + noise
-    return packet + mac(mac_key(caller), packet)
+def emit_response(session, your_session, noise, initiator):
+    packet = struct.pack("<BBII", 0x54, RESPONSE, session, your_session) + noise
+    return packet + mac(mac_key(initiator), packet)
 
 
-def cookie_key(called, mac1):
-    return sha256(sha256(b"tautline cookie", called), mac1)
+def cookie_key(responder, mac1):
+    return sha256(sha256(b"tautline cookie", responder), mac1)
 
 
-def emit_cookie(your_session, nonce, cookie, called, mac1):
-    sealed = ChaCha20Poly1305(cookie_key(called, mac1)).encrypt(nonce, cookie, b"")
+def emit_cookie(your_session, nonce, cookie, responder, mac1):
+    sealed = ChaCha20Poly1305(cookie_key(responder, mac1)).encrypt(nonce, cookie, b"")
     return struct.pack("<BBI", 0x54, COOKIE, your_session) + nonce + sealed
 
 
-def open_cookie(packet, called, mac1):
-    return open_sealed(cookie_key(called, mac1), packet["nonce"], packet["sealed"], b"")
+def open_cookie(packet, responder, mac1):
+    return open_sealed(cookie_key(responder, mac1), packet["nonce"], packet["sealed"], b"")
 
 
 def mac1_holds(data, public):
-    """Of a call, or of an answer, to who has that key."""
-    end = len(data) - (32 if data[1] & 0xF == CALL else 16)
+    """Whether MAC1 of an initiation or response is correct for the receiver with this public key."""
+    end = len(data) - (32 if data[1] & 0xF == INITIATION else 16)
     return hmac.compare_digest(mac(mac_key(public), data[:end]), data[end:end + 16])
 
 
@@ -411,7 +412,7 @@ def parse_ack(body):
     while not runs or body.data:
         check(len(runs) < ACK_RUNS, "ranges")
         if runs:
-            # One missing number at least, and one present before it.
+            # At least one number is missing between two runs.
             end = runs[-1][0] - 2 - body.varint("gap")
             check(end >= 0, "gap")
         start = end - body.varint("range")
@@ -445,12 +446,12 @@ def parse_relay(body):
     check("place" not in message, "block")
     relay = {"priority": message["channel"], "number": message["number"], "age_us": message["age_us"]}
     if message["fragment"]:
-        # The header is the whole message's: it is read when all pieces are there.
+        # The relay header begins the whole message: it is read when all pieces are there.
         return {"relay": relay | {"fragment": message["fragment"], "payload": message["payload"]}}
     try:
         return {"relay": relay | parse_relay_payload(bytes.fromhex(message["payload"]))}
     except Refused as refused:
-        # The message is passed over; the packet that brought it is sound.
+        # Only this message is ignored; the packet is valid.
         return {"relay": relay | {"refused": str(refused), "payload": message["payload"]}}
 
 
@@ -571,7 +572,7 @@ def emit_parity(it):
 
 # Channel 0
 
-# The first that fits.
+# Roles by flag of an offer. The first flag that is set counts.
 ROLES = {8: "answers", 16: "calls", 0: "topic"}
 OFFER_FLAGS = {"transient_local": 1, "reliable": 2, "manual_liveliness": 4}
 ORDER_SENT, ORDER_NEWEST, PUBLISHERS = 32, 64, 128
@@ -649,7 +650,7 @@ def emit_offer(it):
 # Vectors
 
 def both_ways(vector, parse, emit):
-    """What differs when bytes are read, and written again where that leads to the same."""
+    """Yields pairs that must be equal, of bytes that are read and of bytes that are written again."""
     data = bytes.fromhex(vector["hex"])
     yield parse(data), vector["meaning"]
     if not vector.get("only_parse"):
@@ -673,7 +674,7 @@ def check_beacon(vector):
     meaning, packet = vector["meaning"], parse_packet(bytes.fromhex(vector["hex"]))
     sender, peers = bytes.fromhex(meaning["sender"]), [bytes.fromhex(peer) for peer in meaning["peers"]]
     yield str(packet["salt"]), meaning["salt"]
-    # As each of the peers would look for it.
+    # The tags for which the peers look.
     tags = [beacon_tag(peer, public_key(sender), public_key(sender), packet["salt"]) for peer in peers]
     yield [tag.hex() for tag in packet["tags"]], [tag.hex() for tag in tags]
     again = emit_beacon(sender, packet["salt"], [public_key(peer) for peer in peers])
@@ -681,39 +682,39 @@ def check_beacon(vector):
 
 
 def check_handshake(vector):
-    caller, called = vector["caller"], vector["called"]
-    one, other = (bytes.fromhex(side["secret"]) for side in (caller, called))
+    initiator, responder = vector["caller"], vector["called"]
+    one, other = (bytes.fromhex(side["secret"]) for side in (initiator, responder))
     here, there = public_key(one), public_key(other)
     yield (here.hex(), there.hex()), (vector["caller_public"], vector["called_public"])
-    calling = Noise(one, bytes.fromhex(caller["ephemeral"]), there)
-    noise = calling.call(there, emit_greeting(int(caller["epoch"]), caller["name"]))
-    first = emit_call(caller["session"], noise, there)
+    initiating = Noise(one, bytes.fromhex(initiator["ephemeral"]), there)
+    noise = initiating.initiation(there, emit_greeting(int(initiator["epoch"]), initiator["name"]))
+    first = emit_initiation(initiator["session"], noise, there)
     yield first.hex(), vector["first_call"]
     cookie = None
     if vector["cookie"]:
         cookie, nonce = (bytes.fromhex(vector["cookie"][name]) for name in ("value", "nonce"))
         mac1 = parse_packet(first)["mac1"]
-        packet = emit_cookie(caller["session"], nonce, cookie, there, mac1)
+        packet = emit_cookie(initiator["session"], nonce, cookie, there, mac1)
         yield packet.hex(), vector["cookie_packet"]
         yield open_cookie(parse_packet(bytes.fromhex(vector["cookie_packet"])), there, mac1), cookie
-    yield emit_call(caller["session"], noise, there, cookie).hex(), vector["call"]
-    call = parse_packet(bytes.fromhex(vector["call"]))
+    yield emit_initiation(initiator["session"], noise, there, cookie).hex(), vector["call"]
+    initiation = parse_packet(bytes.fromhex(vector["call"]))
     yield mac1_holds(bytes.fromhex(vector["call"]), there), True
-    answering = Noise(other, bytes.fromhex(called["ephemeral"]), there)
-    key, payload = answering.read_call(call["noise"])
-    yield (key, parse_greeting(payload)), (here, {"epoch": int(caller["epoch"]), "name": caller["name"]})
-    noise = answering.answer(struct.pack("<QB", int(called["epoch"]), called["verdict"]))
-    yield emit_answer(called["session"], call["session"], noise, here).hex(), vector["answer"]
-    answer = parse_packet(bytes.fromhex(vector["answer"]))
+    responding = Noise(other, bytes.fromhex(responder["ephemeral"]), there)
+    key, payload = responding.read_initiation(initiation["noise"])
+    yield (key, parse_greeting(payload)), (here, {"epoch": int(initiator["epoch"]), "name": initiator["name"]})
+    noise = responding.response(struct.pack("<QB", int(responder["epoch"]), responder["verdict"]))
+    yield emit_response(responder["session"], initiation["session"], noise, here).hex(), vector["answer"]
+    response = parse_packet(bytes.fromhex(vector["answer"]))
     yield mac1_holds(bytes.fromhex(vector["answer"]), here), True
-    verdict = parse_verdict(calling.read_answer(answer["noise"]))
-    yield verdict, {"epoch": int(called["epoch"]), "verdict": VERDICTS[called["verdict"]]}
-    for side in (calling, answering):
+    verdict = parse_verdict(initiating.read_response(response["noise"]))
+    yield verdict, {"epoch": int(responder["epoch"]), "verdict": VERDICTS[responder["verdict"]]}
+    for side in (initiating, responding):
         yield [key.hex() for key in side.split()], [vector["caller_to_called"], vector["called_to_caller"]]
 
 
 def check_block(vector):
-    """Reads the frames. The code itself (RFC 6330) is not written a second time."""
+    """Reads the frames. The erasure code itself (RFC 6330) is not implemented a second time."""
     for index, frame in enumerate(vector["frames"]):
         message = parse_message(Reader(bytes.fromhex(frame)))
         yield message["place"]["index"], index
@@ -744,7 +745,7 @@ CHECKS = {
 
 
 def check_vectors(folder):
-    """Prints what differs; whether nothing does. A file that is not known differs."""
+    """Prints the differences, and returns whether there are none. An unknown file is a difference."""
     wrong = checked = 0
     found = {path.stem for path in pathlib.Path(folder).glob("*.json")}
     for file in sorted(found ^ CHECKS.keys()):

@@ -1,10 +1,10 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
-"""A small node, made from protocol.md alone on top of decode.py: calls a real one (or waits to
-be called), keeps the link up for some seconds, wants whatever is offered, offers one topic of
+"""A small node, written only from protocol.md, on top of decode.py: connects to a real one (or waits
+for its handshake), keeps the link up for some seconds, wants whatever is offered, offers one topic of
 its own and sends on it. Prints every datagram, decoded, and what happened, as lines of JSON.
 
-It has one link and one peer, repairs control messages alone, and keeps its first keys.
+It has one link and one peer, repairs only control messages, and keeps its first keys.
 """
 import argparse
 import base64
@@ -21,7 +21,7 @@ import decode as tautline
 from decode import Refused
 
 PATIENCE = 0.17
-CALL_LIFE = 5.0
+INITIATION_LIFE = 5.0
 HEARTBEAT = 0.25
 LEAST_WINDOW = 8.0
 REPAIR_AFTER = 0.3
@@ -41,12 +41,12 @@ def micros():
 
 
 def shown(value):
-    """JSON has no bytes."""
+    """Returns a value for JSON, with bytes as hexadecimal text."""
     return value.hex() if isinstance(value, bytes) else [shown(it) for it in value] if isinstance(value, list) else value
 
 
 class Keys:
-    """What one handshake led to."""
+    """The result of one handshake."""
 
     def __init__(self, mine, theirs, sealing, opening, epoch):
         self.mine, self.theirs = mine, theirs
@@ -54,7 +54,7 @@ class Keys:
 
 
 class Numbers:
-    """Packet numbers that came by one of the peer's links."""
+    """Packet numbers that arrived on one of the peer's links."""
 
     def __init__(self):
         self.largest, self.known, self.arrived = 0, set(), 0
@@ -82,14 +82,14 @@ class Numbers:
 
 
 class Messages:
-    """Pieces of messages, of channel 0 in their order, of others as they are whole."""
+    """Joins pieces of messages: those of channel 0 in their order, others as soon as they are whole."""
 
     def __init__(self):
         self.parts, self.whole, self.next_control = {}, {}, 1
         self.handed = collections.deque(maxlen=REMEMBERED)
 
     def take(self, it):
-        """The messages that are whole by this: (channel, number, bytes)."""
+        """The messages that this piece completes: (channel, number, bytes)."""
         place = (it["channel"], it["source"], it["number"])
         if place in self.handed or it["channel"] == 0 and it["number"] < self.next_control:
             return
@@ -131,13 +131,13 @@ class Peer:
         self.name, self.options = options.name, options
         self.secret = read_key(options.key)
         self.public = tautline.public_key(self.secret)
-        self.called = base64.b64decode(options.peer_key, validate=True)
+        self.peer_key = base64.b64decode(options.peer_key, validate=True)
         self.to = options.peer
         self.move_at = None
         self.listen(options.listen)
         self.epoch = int.from_bytes(os.urandom(8), "little")
-        self.cookie, self.call, self.keys, self.kept, self.session_epoch = None, None, [], [], None
-        self.next_call = self.next_ping = self.next_send = 0.0
+        self.cookie, self.initiation, self.keys, self.kept, self.session_epoch = None, None, [], [], None
+        self.next_initiation = self.next_ping = self.next_send = 0.0
         self.begin_session()
 
     def listen(self, address):
@@ -165,13 +165,13 @@ class Peer:
         if self.keys:
             self.send(["goodbye"])
 
-    # What is due
+    # Timers
 
     def due(self, now):
         if not self.keys:
-            if not self.options.wait and now >= self.next_call:
-                self.next_call = now + PATIENCE
-                self.make_call(now)
+            if not self.options.wait and now >= self.next_initiation:
+                self.next_initiation = now + PATIENCE
+                self.initiate(now)
             return
         late = [number for number, (_, at) in self.pending.items() if now - at > REPAIR_AFTER]
         for number in late:
@@ -191,20 +191,20 @@ class Peer:
             self.send([data_frame(1, self.data, self.options.payload)])
 
     def flood(self):
-        """Spends what the peer reads of calls without a cookie: their MAC holds, their noise does not."""
+        """Uses up the initiations that the peer reads without a cookie: only their MAC1 is correct."""
         with socket.socket(self.socket.family, socket.SOCK_DGRAM) as other:
             for _ in range(FLOOD):
-                other.sendto(tautline.emit_call(1, os.urandom(len(self.call["first"])), self.called), self.to)
+                other.sendto(tautline.emit_initiation(1, os.urandom(len(self.initiation["first"])), self.peer_key), self.to)
 
-    def make_call(self, now):
-        if self.call is None or now - self.call["made"] > CALL_LIFE:
-            noise = tautline.Noise(self.secret, os.urandom(32), self.called)
-            first = noise.call(self.called, tautline.emit_greeting(self.epoch, self.name))
-            self.call = {"noise": noise, "first": first, "session": self.draw_session(), "made": now}
+    def initiate(self, now):
+        if self.initiation is None or now - self.initiation["made"] > INITIATION_LIFE:
+            noise = tautline.Noise(self.secret, os.urandom(32), self.peer_key)
+            first = noise.initiation(self.peer_key, tautline.emit_greeting(self.epoch, self.name))
+            self.initiation = {"noise": noise, "first": first, "session": self.draw_session(), "made": now}
         if self.options.flood and self.cookie is None:
             self.flood()
-        data = tautline.emit_call(self.call["session"], self.call["first"], self.called, self.cookie)
-        self.call["mac1"] = data[-32:-16]
+        data = tautline.emit_initiation(self.initiation["session"], self.initiation["first"], self.peer_key, self.cookie)
+        self.initiation["mac1"] = data[-32:-16]
         self.write(data, self.to)
 
     def draw_session(self):
@@ -213,7 +213,7 @@ class Peer:
             pass
         return number
 
-    # What is sent
+    # Sending
 
     def write(self, data, to):
         self.record("sent", to, data, tautline.parse_packet(data))
@@ -243,7 +243,7 @@ class Peer:
         clock = micros()
         least = None
         if self.clocks:
-            # Differences are modulo 2^32: the least is that which is the furthest behind another.
+            # Differences are modulo 2^32: the least one is the furthest behind the others.
             values = list(self.clocks.values())
             least = min(values, key=lambda it: (it - values[0] + 2**31) & tautline.U32)
         wall = time.time_ns() // 1000 - (micros() - clock)
@@ -258,7 +258,7 @@ class Peer:
                    "ranges": numbers.runs()}
             self.send([{"ack": ack}])
 
-    # What arrives
+    # Receiving
 
     def got(self, data, source):
         try:
@@ -266,52 +266,52 @@ class Peer:
             if packet["kind"] == "session":
                 return self.got_session(data, packet, source)
             self.record("got", source, data, packet)
-            take = {"answer": self.got_answer, "cookie": self.got_cookie, "call": self.got_call}
+            take = {"answer": self.got_response, "cookie": self.got_cookie, "call": self.got_initiation}
             take.get(packet["kind"], lambda *_: None)(data, packet, source)
         except Refused as refused:
             self.say("refused", address=list(source[:2]), hex=data.hex(), error=str(refused))
 
     def got_cookie(self, _data, packet, _source):
-        if not self.call or packet["your_session"] != self.call["session"]:
+        if not self.initiation or packet["your_session"] != self.initiation["session"]:
             raise Refused("value", "no such call")
-        self.cookie = tautline.open_cookie(packet, self.called, self.call["mac1"])
+        self.cookie = tautline.open_cookie(packet, self.peer_key, self.initiation["mac1"])
         self.say("cookie", cookie=self.cookie.hex())
-        self.make_call(time.monotonic())
+        self.initiate(time.monotonic())
 
-    def got_answer(self, data, packet, source):
-        if not self.call or packet["your_session"] != self.call["session"]:
+    def got_response(self, data, packet, source):
+        if not self.initiation or packet["your_session"] != self.initiation["session"]:
             raise Refused("value", "no such call")
         if not tautline.mac1_holds(data, self.public):
             raise Refused("mac1")
         if self.options.flood and self.cookie is None:
-            # It was read before the others had spent all.
+            # Our initiation was read before the flood had used up the limit.
             return
-        verdict = tautline.parse_verdict(self.call["noise"].read_answer(packet["noise"]))
+        verdict = tautline.parse_verdict(self.initiation["noise"].read_response(packet["noise"]))
         self.say("answered", **verdict)
-        call, self.call = self.call, None
+        initiation, self.initiation = self.initiation, None
         if verdict["verdict"] != "welcome":
-            self.next_call = time.monotonic() + CALL_LIFE
+            self.next_initiation = time.monotonic() + INITIATION_LIFE
             return
-        sealing, opening = call["noise"].split()
-        self.use(Keys(call["session"], packet["session"], sealing, opening, verdict["epoch"]))
+        sealing, opening = initiation["noise"].split()
+        self.use(Keys(initiation["session"], packet["session"], sealing, opening, verdict["epoch"]))
 
-    def got_call(self, data, packet, source):
+    def got_initiation(self, data, packet, source):
         if not tautline.mac1_holds(data, self.public):
             raise Refused("mac1")
         noise = tautline.Noise(self.secret, os.urandom(32), self.public)
-        caller, payload = noise.read_call(packet["noise"])
+        initiator, payload = noise.read_initiation(packet["noise"])
         greeting = tautline.parse_greeting(payload)
-        self.say("called", key=base64.b64encode(caller).decode(), **greeting)
-        if caller != self.called:
+        self.say("called", key=base64.b64encode(initiator).decode(), **greeting)
+        if initiator != self.peer_key:
             raise Refused("value", "no peer's key")
         session = self.draw_session()
-        answer = noise.answer(self.epoch.to_bytes(8, "little") + b"\0")
+        response = noise.response(self.epoch.to_bytes(8, "little") + b"\0")
         opening, sealing = noise.split()
         self.kept = self.kept[-3:] + [Keys(session, packet["session"], sealing, opening, greeting["epoch"])]
-        self.write(tautline.emit_answer(session, packet["session"], answer, caller), source)
+        self.write(tautline.emit_response(session, packet["session"], response, initiator), source)
 
     def use(self, keys):
-        """A session begins with another epoch; else it goes on under these keys."""
+        """Begins a session if the epoch is new; otherwise continues the session under these keys."""
         self.keys = self.keys[-2:] + [keys]
         self.say("keys", mine=keys.mine, theirs=keys.theirs, epoch=keys.epoch)
         if keys.epoch != self.session_epoch:
@@ -355,7 +355,7 @@ class Peer:
             self.to_ack[link] = True
         if kind == "goodbye":
             self.epoch, self.session_epoch = int.from_bytes(os.urandom(8), "little"), None
-            self.call, self.keys, self.kept = None, [], []
+            self.initiation, self.keys, self.kept = None, [], []
             return self.begin_session()
         if kind == "challenge":
             self.send([{"echo": it}], to=source)

@@ -1,8 +1,8 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# Holds Cargo.lock against the database of known vulnerabilities: advisories.sh NOT_RUN
-# Where there is none and it cannot be fetched, a line is added to the file NOT_RUN, which
-# `make test` prints. One that is more than 90 days old counts as none (cargo-deny's default).
+# Checks Cargo.lock against the database of known vulnerabilities: advisories.sh NOT_RUN
+# If the database cannot be fetched and there is no copy, adds a line to the file NOT_RUN, which `make test`
+# prints. A copy that is more than 90 days old counts as none (cargo-deny's default).
 set -eu
 
 not_run=$1

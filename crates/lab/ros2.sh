@@ -17,8 +17,9 @@ CLI="launch@3.4.3:launch launch@3.4.3:launch_xml launch@3.4.3:launch_yaml launch
     ros2cli@0.32.2:ros2pkg ros2cli@0.32.2:ros2service ros2cli@0.32.2:ros2topic
     rosidl_runtime_py@0.13.1"
 
-# rosbags is a second opinion on messages; test-msgs has an action and types of many kinds; Cyclone DDS speaks to ROS 2 without being one. zenoh is
-# measured by the studies only, which is the reason that it is not installed by default; cli needs GitHub.
+# rosbags checks messages independently; test-msgs has an action and types of many kinds; Cyclone DDS
+# communicates with ROS 2 but is not a ROS 2. Only the studies measure zenoh, so that it is not installed
+# by default. cli needs GitHub.
 packages_of() {
     case $1 in
     kilted) echo "ros-rclpy==9.1.2 ros-rmw-fastrtps-cpp==9.3.3 ros-common-interfaces==5.5.1 ros-test-msgs==2.3.0 rosbags==0.11.9" ;;
@@ -68,8 +69,8 @@ build_cli() {
     done
 }
 
-# A folder without its list was begun by hand or interrupted, and is completed; one with another
-# list is of another version, and begun anew.
+# A folder without a list of packages was begun by hand or interrupted: complete it. A folder with another
+# list is of another version: begin it anew.
 install() {
     list=target/ros2/$1/installed
     packages=$(packages_of "$1")

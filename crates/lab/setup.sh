@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# Installs the Debian packages that the build, the demo and the tests need, if
-# any is missing, and those that are named as arguments; as root or through sudo, else it prints what to run and fails.
+# Installs the missing Debian packages that the build, the demo and the tests need, and those named as
+# arguments. Installs as root or through sudo; otherwise prints the command to run and fails.
 set -eu
 
 build="gcc g++ libc6-dev cmake clang-14 libclang-14-dev"

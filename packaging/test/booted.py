@@ -27,7 +27,7 @@ class Booted:
         words = ["systemd-nspawn", "--quiet", "--register=no", "--keep-unit", "--private-network", "--boot",
                  "--console=read-only", f"--directory={self.root.path}", f"--bind-ro={self.root.packages}:/mnt"]
         with open(log, "w", encoding="utf-8") as output:
-            # Since 257, systemd boots only with the unified hierarchy, which the container gets in this way.
+            # Since 257, systemd boots only with the unified cgroup hierarchy: this selects it.
             environment = {**os.environ, "UNIFIED_CGROUP_HIERARCHY": "yes"}
             self.container = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=output, env=environment,
                                               stderr=subprocess.STDOUT)
@@ -113,7 +113,7 @@ def upgrade(system, new, relay):
 
 
 def recover(system):
-    """A killed daemon comes back; a mistake in the file leaves the restart to the timer."""
+    """systemd restarts a killed daemon; after a mistake in the file, only the timer starts it again."""
     before = system.main_process()
     system.run("sh", "-c", f"kill -KILL {before}")
     system.wait("the daemon is back", lambda: system.main_process() not in (before, "0"))

@@ -94,7 +94,7 @@ def write_files(root, ros, accepted=None):
 
 
 def start_daemons(pair, root):
-    """Starts both daemons, and returns after each has its peer."""
+    """Starts both daemons, and returns when each reports that its peer is up."""
     logs = {}
     for name, network in pair.names.items():
         logs[name] = root.path / f"tmp/{name}.log"
@@ -120,7 +120,7 @@ def resident_kb(root):
 
 
 def idle_memory(root):
-    """Returns what the two daemons of a pair without ROS use once they are connected."""
+    """Returns the memory that two daemons without ROS use once they are connected."""
     write_files(root, ["ros1: false", "ros2: false"])
     with Pair() as pair:
         start_daemons(pair, root)
@@ -148,7 +148,7 @@ def ros1_topic(root, ros):
 
 
 def ros2_topic(root):
-    """The same in ROS 2: the daemons run in the root, and rclpy from PyPI runs outside it."""
+    """Publishes in ROS 2, and reads at the base. The daemons run in the root, rclpy from PyPI outside it."""
     write_files(root, ["ros1: false", "ros2: { domain: 7, range: localhost }"], "std_msgs/msg/String")
     with Pair() as pair:
         start_daemons(pair, root)

@@ -49,7 +49,7 @@ class Bench:
         return set(self.root.run("dpkg-query", "-W", "-f=${binary:Package}\n").split())
 
     def files_of_dependencies(self):
-        """Returns the files of packages that came along with ours, and stay."""
+        """Returns the files of packages that were installed together with ours, and remain."""
         files = set()
         for name in self.installed_packages() - self.packages_before:
             files.update(self.root.run("dpkg-query", "-L", name).splitlines())
@@ -213,7 +213,7 @@ def purge(bench):
         root.run("install", "-d", "-o", "tautline", f"/{folder}")
         (root.path / folder / "robot1.state").write_text("")
     (root.path / "etc/tautline-not-ours").write_text("")
-    # As for whoever runs `tautline status` without sudo.
+    # As for a user who runs `tautline status` without sudo.
     root.run("usermod", "-a", "-G", "tautline", "nobody")
     root.run("apt-get", "purge", "-y", "tautline")
     root.run("apt-get", "autoremove", "--purge", "-y")

@@ -45,8 +45,8 @@ pub const MAX_ANSWER_BYTES: u64 = 64 * 1024 * 1024;
 pub const IDLE_TIMEOUT: Duration = Duration::from_secs(60);
 /// Time after which a client that does not take its answer is disconnected.
 pub const WRITE_TIMEOUT: Duration = Duration::from_secs(5);
-/// Time that a client waits for an answer. For the answer to a reload it waits until the daemon
-/// ends, and reports each such period.
+/// Time that a client waits for an answer. For the answer to a reload, the client waits without a limit
+/// until the daemon ends, and reports each such period.
 pub const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 /// Mode of the socket: its owner and group.
 pub const SOCKET_MODE: u32 = 0o660;
@@ -270,7 +270,7 @@ fn accept_clients(listener: &UnixListener, inspect: &Arc<dyn Inspect>, stop: &Ar
         let (place, credentials) = match admit(&clients, &client) {
             Ok(admitted) => admitted,
             Err(reason) => {
-                // Nothing was sent to the client before, so this fits.
+                // Nothing was sent to the client before, so the answer fits into the socket's buffer.
                 refuse(&client, reason);
                 continue;
             }

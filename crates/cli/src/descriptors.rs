@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Open files: their identity, and the limit of how many the daemon may have.
+//! Open files: their identity, and the limit of their number.
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::fs::Metadata;
@@ -18,8 +18,9 @@ impl FileId {
     }
 }
 
-/// Raises the soft limit to the hard one. Each link has up to five sockets and each connection of ROS 1
-/// one. The usual soft limit, 1024, is for programs that use select(2), which nothing here does.
+/// Raises the soft limit of open files to the hard limit. Each link has up to five sockets, and each
+/// connection of ROS 1 has one. The usual soft limit, 1024, is for programs that use select(2); this
+/// program does not.
 pub(crate) fn raise_limit() {
     let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
     let shown = |limit: Option<u64>| limit.map_or("no limit".into(), |most| most.to_string());

@@ -6,7 +6,8 @@ use std::path::Path;
 
 /// Beginnings of the names of interfaces of containers and virtual machines.
 const INNER: [&str; 7] = ["veth", "docker", "br-", "virbr", "cni", "flannel", "lxc"];
-/// Addresses of documentation, which only a default route leads to.
+/// For IPv4 and IPv6: any local address, and an address for documentation, to which only a default route
+/// leads.
 const ELSEWHERE: [(&str, &str); 2] = [("0.0.0.0:0", "192.0.2.1:9"), ("[::]:0", "[2001:db8::1]:9")];
 
 /// Whether an interface leads to containers or virtual machines of this machine, by its name or
@@ -15,7 +16,7 @@ pub fn is_inner(name: &str) -> bool {
     has_inner_name(name) || Path::new("/sys/class/net").join(name).join("bridge").exists()
 }
 
-/// Whether an interface has a name as container engines and hypervisors give it.
+/// Whether an interface has a name that container engines and hypervisors give.
 pub fn has_inner_name(name: &str) -> bool {
     INNER.iter().any(|it| name.starts_with(it))
 }

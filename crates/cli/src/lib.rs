@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The program `tautline`: a node (`tautline`) as a daemon with its ROS, and what people and other
-//! programs see of it: the control socket, metrics, the audit log, pairing and the doctor.
+//! The program `tautline`. It runs a node of the library `tautline` as a daemon with its ROS, and has what
+//! people and other programs see of the node: the control socket, metrics, the audit log, pairing and the
+//! doctor.
 
 pub mod audit;
 pub mod control;

@@ -410,8 +410,8 @@ fn link_labels(link: &LinkReport) -> Labels<'_> {
     ]
 }
 
-/// Bounds of the delay histogram in milliseconds, the same for every topic and scrape: octaves of
-/// 0.1 ms, as the node counts them, so that none is rounded.
+/// Bounds of the delay histogram in milliseconds, the same for every topic and scrape: octaves of 0.1 ms.
+/// Buckets of the node end at these bounds, too, so that no delay is assigned to a wrong bucket.
 const DELAY_BOUNDS_MS: [f64; 14] =
     [0.2, 0.4, 0.8, 1.6, 3.2, 6.4, 12.8, 25.6, 51.2, 102.4, 204.8, 409.6, 819.2, 1638.4];
 
@@ -421,7 +421,7 @@ fn histogram_in_seconds(delay: &DelayReport) -> (u64, Vec<(f64, u64)>) {
     let mut buckets: Vec<(f64, u64)> = DELAY_BOUNDS_MS.map(|bound| (bound / 1e3, 0)).to_vec();
     buckets.push((f64::INFINITY, 0));
     for (bound_ms, count) in &delay.buckets {
-        // Slightly below the bound, so that its own rounding does not move it up.
+        // Compares with a slightly lower value, so that a rounded bound does not fall into the next bucket.
         let place = DELAY_BOUNDS_MS.partition_point(|known| *known < bound_ms * (1.0 - 1e-6));
         buckets[place].1 += count;
     }

@@ -2,8 +2,8 @@
 //! Reload of a changed file into the running daemon, for SIGHUP and `tautline reload`.
 //!
 //! The file is read and checked as at the start, and compared with the running configuration
-//! ([`difference`](tautline::reload::difference)). All steps that may fail are tried before the first change. Then the data plane
-//! applies all changes between two iterations of its loop.
+//! ([`difference`](tautline::reload::difference)). All steps that may fail are tried before the first
+//! change. Then the data plane applies all changes between two iterations of its loop.
 
 use crate::control::Inspect;
 use crate::metrics::{MetricsError, MetricsServer};
@@ -31,8 +31,8 @@ struct Running {
 }
 
 impl Reloader {
-    /// Starts with `config`, the content of the file of `origin`, with which the node of `handle`
-    /// runs. Serves its metrics.
+    /// Starts to serve metrics. `config` is the running configuration of the node of `handle`, read from
+    /// the file of `origin`.
     pub fn start(
         origin: Origin,
         config: Config,
@@ -43,8 +43,8 @@ impl Reloader {
         Ok(Self { origin, handle, running: Mutex::new(Running { config, metrics }) })
     }
 
-    /// Reads the file, returns its differences from the running configuration, and applies them
-    /// unless `dry_run`. After an error, which is for people, nothing has changed.
+    /// Reads the file, returns its differences from the running configuration, and applies them unless
+    /// `dry_run`. On an error, nothing has changed; the error's text is for people.
     fn reload_file(&self, dry_run: bool) -> Result<Changes, String> {
         let mut running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
         let loaded = config::load_launched(&self.origin.file, &self.origin.launch);

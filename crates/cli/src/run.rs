@@ -135,8 +135,8 @@ fn gateway(config: &Config, node: &DataPlane) -> Result<Box<dyn Gateway>, RunErr
     Ok(gateway.unwrap_or_else(|| Box::new(NoGateway)))
 }
 
-/// A file of this node in the folder `state`: `latched` has the latched messages that local
-/// subscribers have, `goals` the clients that wait for a response about a goal.
+/// Returns the path of a file of this node in the folder `state`. `kind` is `latched` (latched messages
+/// that local subscribers received) or `goals` (clients that wait for a response about a goal).
 #[cfg(any(feature = "ros1", feature = "ros2"))]
 fn state_file(config: &Config, kind: &str) -> PathBuf {
     config.state.join(format!("{}.{kind}", config.name))

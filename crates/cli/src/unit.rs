@@ -7,19 +7,19 @@ use tautline::config::SYSTEM_CONTROL_FOLDER;
 
 /// Folder of the units' files and keys.
 pub const FOLDER: &str = "/etc/tautline";
-/// The robot's file of the unit.
+/// The robot's file that the unit runs.
 pub const FILE: &str = "/etc/tautline/robot.yaml";
 /// Folder of the control sockets of the robot's units.
 pub const CONTROL_FOLDER: &str = SYSTEM_CONTROL_FOLDER;
 /// The robot's unit.
 pub const UNIT: &str = "tautline.service";
-/// Folders of units, the first precedes the others.
+/// Folders of systemd units; units in an earlier folder precede units in later ones.
 pub const FOLDERS: [&str; 3] =
     ["/etc/systemd/system", "/lib/systemd/system", "/usr/lib/systemd/system"];
-/// What connects a machine to its first peer.
+/// Says that a machine has no peer yet, and names the command that connects it to one.
 pub const NOT_PAIRED: &str = "not paired yet: sudo tautline pair";
 
-/// Says that the robot's file is absent, and what writes it.
+/// Says that the robot's file is absent, and which command writes it.
 pub fn not_paired(file: &Path) -> String {
     format!("{NOT_PAIRED} (there is no {})", file.display())
 }
@@ -27,7 +27,7 @@ pub fn not_paired(file: &Path) -> String {
 /// Says how to start a daemon on this machine.
 pub fn how_to_start() -> &'static str {
     let is_installed = FOLDERS.iter().any(|folder| Path::new(folder).join(UNIT).exists());
-    // Its folder is closed to most users: then it is not known to be absent.
+    // The folder of the file is closed to most users. For them, it is not known whether the file exists.
     start_advice(is_installed, Path::new(FILE).try_exists().ok())
 }
 
@@ -46,8 +46,8 @@ fn start_advice(is_installed: bool, has_file: Option<bool>) -> &'static str {
     }
 }
 
-/// The user whose daemon will read a new file at this path, if that is another one than the user of
-/// this process: root writes into the units' folder for their user.
+/// Returns the user of the units if root runs this process and a new file at this path is in the units'
+/// folder. `None`: the file is for the user of this process.
 pub fn user_of(path: &Path) -> Option<User> {
     let is_root = rustix::process::geteuid().is_root();
     unit_user().filter(|_| is_root && is_in_folder(path))

@@ -3,8 +3,8 @@
 //!
 //! For Fast DDS, such an assertion is a sign of life of all writers that match an automatic reader,
 //! even if they assert by topic and have stopped. Cyclone DDS 11.0.1 sends one every eight seconds
-//! even if no writer needs it. It calls the function that returns the interval in another file, so
-//! the linker can redirect the call.
+//! even if no writer needs it. The function that returns the interval is called from another file
+//! than its own, so the linker can redirect the call.
 
 use crate::qos::{INFINITE, Liveliness};
 use std::ffi::c_void;

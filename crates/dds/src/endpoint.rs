@@ -113,7 +113,7 @@ impl Drop for RawReader {
     }
 }
 
-/// Matched endpoints that a reader or writer reports.
+/// Most matched endpoints that a reader or writer reports.
 pub const MAX_MATCHED: usize = 1024;
 
 /// Returns handles from a function that fills an array.

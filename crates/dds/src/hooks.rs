@@ -5,8 +5,8 @@
 //!
 //! - The participant of an announced endpoint. Without it ROS 2's tools show our endpoints without
 //!   a node.
-//! - The request that a sample answers (`PID_RELATED_SAMPLE_IDENTITY`, DDS-RPC 1.0, 7.8.2, and the
-//!   earlier number of Fast DDS). Without it a client accepts no reply.
+//! - The request that a sample answers (`PID_RELATED_SAMPLE_IDENTITY`, DDS-RPC 1.0, 7.8.2, also
+//!   under Fast DDS's earlier parameter ID). Without it a client accepts no reply.
 //! - All samples of a volatile writer of Fast DDS since it matched our reader. Cyclone DDS starts
 //!   after the first heartbeat that it receives. The first request of a client that calls as soon
 //!   as it finds its server would be lost. Cyclone DDS requests earlier samples if the reader is
@@ -34,12 +34,13 @@ pub const INFO_TS: u8 = 0x09;
 pub const ACKNACK: u8 = 0x06;
 const DATA: u8 = 0x15;
 const DATA_FRAG: u8 = 0x16;
-/// Bytes of the header of a submessage, of a parameter, and of a list's encapsulation.
+/// Bytes of the header of a submessage, of that of a parameter, and of a list's encapsulation.
 const HEADER: usize = 4;
 /// Offset of the writer's entity ID in DATA and DATA_FRAG.
 const WRITER_AT: usize = 12;
-/// Start and end of the first unacknowledged number in ACKNACK (RTPS 2.5, 9.4.5.3).
+/// Offset of the first unacknowledged number in ACKNACK (RTPS 2.5, 9.4.5.3).
 const FIRST_MISSING_AT: usize = 12;
+/// End of the first unacknowledged number in ACKNACK.
 const FIRST_MISSING_END: usize = 20;
 /// Vendor ID of Fast DDS (RTPS 2.5, 9.3.1.1), in the first half of its GUIDs' first word.
 const FAST_DDS: u32 = 0x010f;
@@ -85,14 +86,14 @@ thread_local! {
     static REPLY: Cell<Option<Reply>> = const { Cell::new(None) };
 }
 
-/// Records the reply when Cyclone DDS asks for a sample's size, just before its message on the same
-/// thread.
+/// Records the reply that this thread is about to send. To be called when Cyclone DDS asks for the size
+/// of the sample, just before it makes the message.
 pub fn set_reply(reply: Option<Reply>) {
     REPLY.set(reply);
 }
 
 thread_local! {
-    /// The policies, once known, of a reader with earlier samples that this thread creates.
+    /// The policies of the reader that this thread creates with earlier samples, once they are known.
     static CREATING: Cell<Option<*mut dds_qos_t>> = const { Cell::new(None) };
 }
 
@@ -105,8 +106,8 @@ pub fn create_with_earlier_samples<T>(create: impl FnOnce() -> T) -> T {
     created
 }
 
-/// Adds defaults to policies, including a reader's own copy: its last call with all defaults
-/// precedes the reader's match.
+/// Adds defaults to policies, including a reader's own copy. The last call with all defaults for this
+/// copy precedes the reader's match.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn __wrap_ddsi_xqos_mergein_missing(
     into: *mut dds_qos_t,

@@ -24,7 +24,7 @@ pub struct Endpoint {
     pub topic: String,
     /// The name of the DDS type (`sensor_msgs::msg::dds_::LaserScan_`).
     pub type_name: String,
-    /// Whether its type has no key, as all types of ROS 2.
+    /// Whether its type has no key. No type of ROS 2 has one.
     pub keyless: bool,
     /// The requested or offered policies.
     pub qos: Qos,

@@ -19,9 +19,9 @@ pub struct Qos {
     pub keep_all: bool,
     /// The depth of keep last, which remote endpoints do not announce.
     pub depth: i32,
-    /// Nanoseconds.
+    /// Longest time between two samples, in nanoseconds.
     pub deadline: i64,
-    /// Nanoseconds.
+    /// Age at which a sample expires, in nanoseconds.
     pub lifespan: i64,
     /// How a writer asserts that it is alive.
     pub liveliness: Liveliness,
@@ -47,7 +47,7 @@ pub struct Qos {
 pub struct Liveliness {
     /// 0 automatic, 1 by participant, 2 by topic.
     pub kind: u32,
-    /// Nanoseconds.
+    /// Longest time between two assertions, in nanoseconds.
     pub lease: i64,
 }
 
@@ -123,7 +123,8 @@ impl Qos {
             Native(native)
         }
     }
-    /// `native` may contain any bytes of a remote participant: nothing here may panic.
+    /// Converts from Cyclone DDS's form. `native` may contain any bytes of a remote participant: nothing
+    /// here may panic.
     ///
     /// # Safety
     /// `native` must be live.

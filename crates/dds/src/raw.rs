@@ -31,7 +31,7 @@ pub struct Blob {
 }
 
 impl Blob {
-    /// Without padding.
+    /// The payload without padding.
     pub fn bytes(&self) -> Bytes {
         self.payload.slice(..self.size as usize)
     }
@@ -55,7 +55,7 @@ impl Blob {
         ddsi_serdata_init(&mut b.base, sertype, kind);
         b
     }
-    /// Nanoseconds since 1970.
+    /// Sets the source timestamp, in nanoseconds since 1970.
     pub fn set_timestamp(&mut self, ns: i64) {
         self.base.timestamp.v = ns;
     }

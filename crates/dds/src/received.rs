@@ -1,18 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Acknowledgements of Fast DDS count as those of Cyclone DDS.
+//! Makes Cyclone DDS treat acknowledgements of Fast DDS as those of its own kind.
 //!
 //! A reliable writer keeps samples for a killed subscriber until its lease expires. When a new
 //! volatile reader asks, Cyclone DDS sends all kept samples, and Fast DDS delivers them: commands
 //! from before the subscriber existed. To readers of Cyclone DDS, it sends a GAP instead
-//! (`ddsi_receive.c`, `gap_for_already_acked`). It recognises them by the datagram's header, which
-//! the hook changes if the datagram contains only acknowledgements.
+//! (`ddsi_receive.c`, `gap_for_already_acked`). It recognises these readers by the datagram's header,
+//! which the hook changes if the datagram contains only acknowledgements.
 
 use crate::hooks::{ACKNACK, INFO_TS};
 use cyclors::DDS_RETCODE_OK;
 use std::ffi::c_void;
 
-/// Bytes of the header of a datagram (RTPS 2.5, 9.4.4), and the vendor's place in it.
+/// Bytes of the header of a datagram (RTPS 2.5, 9.4.4).
 const HEADER: usize = 20;
+/// The place of the vendor ID in this header.
 const VENDOR: std::ops::Range<usize> = 6..8;
 const FAST_DDS: [u8; 2] = [1, 0x0f];
 const CYCLONE_DDS: [u8; 2] = [1, 0x10];

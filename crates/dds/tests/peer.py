@@ -21,7 +21,7 @@ node.create_subscription(String, "/latched", lambda message: latched.append(mess
 
 
 def publish():
-    # Lengths of all remainders by four, and one of more than a datagram.
+    # Lengths with every remainder modulo four, and some longer than a datagram.
     number = publish.count = publish.count + 1
     publisher.publish(String(data=f"{number} " + "x" * (number % 4 if number % 5 else 100_000)))
 

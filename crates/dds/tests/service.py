@@ -33,6 +33,6 @@ for data in (False, True, False):
     answers.append(call.result().message if call.done() else None)
 while served[-2:] != [True, False] and time.time() < deadline:
     rclpy.spin_once(node, timeout_sec=0.1)
-# What was answered last is still to be sent.
+# The last answer has yet to be sent.
 time.sleep(1)
 print(json.dumps(answers))

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Names of the topics and services of a ROS 2 action. Pure.
 
-/// The services of an action of ROS 2, below its name and `_action`.
+/// Last levels of the names of a ROS 2 action's services (`ACTION/_action/send_goal`).
 pub const ACTION_SERVICES: [&str; 3] = [SEND, CANCEL, RESULT];
-/// The topics of an action of ROS 2, below its name and `_action`.
+/// Last levels of the names of a ROS 2 action's topics (`ACTION/_action/feedback`).
 pub const ACTION_TOPICS: [&str; 2] = ["feedback", "status"];
 const SEND: &str = "send_goal";
 const CANCEL: &str = "cancel_goal";
@@ -20,7 +20,7 @@ pub enum ActionCall {
     GetResult,
 }
 
-/// What a service does, if it is one of an action.
+/// What a service does for its action; `None` if the service belongs to no action.
 pub fn action_call(service: &str) -> Option<ActionCall> {
     match &service[action_of(service)?.len() + "/_action/".len()..] {
         SEND => Some(ActionCall::SendGoal),
@@ -41,7 +41,7 @@ pub fn action_of(name: &str) -> Option<&str> {
     (ACTION_SERVICES.contains(&part) || ACTION_TOPICS.contains(&part)).then_some(action)
 }
 
-/// Whether a topic is the status of a ROS 2 action: transient local with a depth of 1.
+/// Whether a topic is the status topic of a ROS 2 action. Such a topic is transient local with depth 1.
 pub fn is_action_status(topic: &str) -> bool {
     topic.ends_with("/_action/status")
 }

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 /// [`Reason::GatewayBehind`](crate::rejections::Reason). Other commands are never dropped.
 /// One peer can send only a small part of this in a second.
 pub const MAX_MESSAGES: usize = 65_536;
-/// Bytes of these messages, unless a single one is larger. The node admits a fourth for one peer.
+/// Bytes of these messages, unless a single one is larger. The node admits a quarter of this per peer.
 pub const MAX_BYTES: usize = 256 << 20;
 
 /// Why a call fails when the backlog is full.

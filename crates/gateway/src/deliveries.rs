@@ -12,7 +12,7 @@ use std::time::Duration;
 /// Identifies a subscriber while its process lives.
 pub type Subscriber = u128;
 
-/// Topics with such messages; those of further ones may reach a subscriber twice.
+/// Topics whose deliveries are remembered. Kept messages of further topics may reach a subscriber twice.
 const MAX_TOPICS: usize = 4096;
 /// Messages of one topic, the newest ones.
 const MAX_MESSAGES: usize = 1024;
@@ -21,7 +21,7 @@ const MAX_ALL_MESSAGES: usize = 65_536;
 /// Subscribers of one message; further ones are not remembered.
 const MAX_SUBSCRIBERS: usize = 256;
 
-/// The knowledge, shared by the parts of a gateway.
+/// The deliveries so far, shared by the parts of a gateway.
 #[derive(Clone, Default)]
 pub struct Deliveries(StateFile<State>);
 
@@ -70,7 +70,7 @@ impl Deliveries {
         self.0.with(|state| state.delivery(topic, identity).is_some_and(has))
     }
 
-    /// A subscriber of a topic has left. If it comes again, it gets all messages.
+    /// Forgets the deliveries to a subscriber of a topic that has left. If it returns, it gets all messages.
     pub fn forget(&self, topic: &str, subscriber: Subscriber) {
         self.0.with(|state| {
             for message in state.topics.get_mut(topic).into_iter().flatten() {
@@ -91,7 +91,7 @@ impl Deliveries {
         })
     }
 
-    /// Subscribers now have a message.
+    /// Records that subscribers have a message.
     pub fn add(
         &self,
         topic: &str,
@@ -154,7 +154,7 @@ impl state_file::State for State {
     fn file_text(&self) -> String {
         let mut text = String::new();
         for (topic, messages) in &self.topics {
-            // No name of ROS has one.
+            // No ROS name contains white space.
             if topic.contains(char::is_whitespace) {
                 continue;
             }
@@ -208,7 +208,7 @@ mod tests {
         assert_eq!(second.forget_unknown(|it| it < 3), [3, u128::MAX].into());
         assert_eq!(second.all_subscribers("/map"), [1, 2].into());
         second.add("/scan", 1, [5]);
-        // Another one saw the change without an end of this one.
+        // A second instance reads the change while the first is still open.
         let other = || Deliveries::open(Some(path.clone())).knows("/scan");
         let start = std::time::Instant::now();
         while !other() {

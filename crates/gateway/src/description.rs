@@ -38,14 +38,14 @@ pub type Nodes = BTreeMap<String, Shown>;
 /// namespaces are levels of the names.
 pub type Parameters = BTreeMap<String, Value>;
 
-/// The form of a list of nodes on the radio. Entries above the limits, and names that no peer
+/// Serializes a list of nodes for the radio. Entries above the limits, and names that no peer
 /// accepts, are omitted.
 pub fn write_nodes(nodes: &Nodes) -> Vec<u8> {
     let (mut names_left, mut bytes_left) = (MAX_NAMES, MAX_BYTES);
     let mut written = Map::new();
     let nodes = nodes.iter().filter(|(name, _)| check_utf8_name(name).is_ok());
     for (name, node) in nodes.take(MAX_NODES) {
-        // The keys of both lists, quotes and punctuation surround them.
+        // 40 more bytes for the keys of both lists, quotes and punctuation.
         let size = name.len() + 40;
         if size > bytes_left {
             break;
@@ -90,12 +90,12 @@ pub fn read_nodes(bytes: &[u8]) -> Result<Nodes, String> {
     all.into_iter().map(&mut node).collect()
 }
 
-/// The form of parameters on the radio. Entries above the limits are omitted.
+/// Serializes parameters for the radio. Entries above the limits are omitted.
 pub fn write_parameters(parameters: &Parameters) -> Vec<u8> {
     let (mut bytes_left, mut values_left) = (MAX_BYTES, MAX_VALUES);
     let mut written = Map::new();
     for (name, value) in parameters.iter().take(MAX_PARAMETERS) {
-        // Quotes, a colon and a comma surround them.
+        // 8 more bytes for quotes, a colon and a comma.
         let (size, values) = (name.len() + value.to_string().len() + 8, values_in(value));
         let fits = size <= bytes_left && values <= values_left;
         if fits && check_utf8_name(name).is_ok() && is_plain(value, MAX_DEPTH) {
@@ -140,7 +140,7 @@ fn check_utf8_name(name: &str) -> Result<String, String> {
     Ok(name.to_owned())
 }
 
-/// The number of values in one; serde_json limits the depth of what it reads.
+/// The number of lists and other values in a value; serde_json limits the nesting of what it reads.
 fn values_in(value: &Value) -> usize {
     match value {
         Value::Array(all) => 1 + all.iter().map(values_in).sum::<usize>(),
@@ -148,23 +148,24 @@ fn values_in(value: &Value) -> usize {
     }
 }
 
-/// Whether the value is one that every library of XML-RPC can hold.
+/// Whether every XML-RPC library can represent a value.
 fn is_plain(value: &Value, depth: usize) -> bool {
     match value {
         Value::Bool(_) => true,
-        Value::Number(number) => number.is_f64() || number.as_i64().is_some_and(is_of_ros1),
-        Value::String(text) => text.chars().all(is_of_xml),
+        Value::Number(number) => number.is_f64() || number.as_i64().is_some_and(fits_in_ros1),
+        Value::String(text) => text.chars().all(is_unchanged_in_xml),
         Value::Array(all) => depth > 0 && all.iter().all(|it| is_plain(it, depth - 1)),
         Value::Null | Value::Object(_) => false,
     }
 }
 
 /// Whether XML 1.0 carries a character unchanged (2.2 and 2.11: a carriage return becomes a line feed).
-fn is_of_xml(c: char) -> bool {
+fn is_unchanged_in_xml(c: char) -> bool {
     (!c.is_control() || matches!(c, '\t' | '\n')) && !matches!(c, '\u{fffe}' | '\u{ffff}')
 }
 
-fn is_of_ros1(number: i64) -> bool {
+/// Whether a number fits in an integer of ROS 1, which has 32 bits.
+fn fits_in_ros1(number: i64) -> bool {
     i32::try_from(number).is_ok()
 }
 

@@ -4,10 +4,12 @@
 use crate::action_names::{ActionCall, action_call};
 use bytes::Bytes;
 
-/// Bytes of a request's encapsulation and of the goal's id behind it (unique_identifier_msgs/UUID).
+/// Bytes of a request's encapsulation.
 const ENCAPSULATION: usize = 4;
+/// Bytes of the goal's id (unique_identifier_msgs/UUID), which follows the encapsulation.
 const ID: usize = 16;
-/// Largest request that may be sent again, in bytes. Requests of ROS 2 have 20 and 28.
+/// Largest request that may be sent again, in bytes. ROS 2 asks for a result with 20 bytes, and cancels
+/// with 28.
 const MAX_REPEATABLE: usize = 64;
 
 /// What a call does to the goals of an action.
@@ -21,12 +23,13 @@ pub enum About {
     Goals,
 }
 
-/// What a request of a service concerns. `None`: no service of an action, or no request of it.
+/// What a request to a service does to goals. `None`: the service belongs to no action, or the request
+/// is malformed.
 pub fn about(service: &str, request: &Bytes) -> Option<About> {
     let call = action_call(service)?;
     let goal = request.get(ENCAPSULATION..ENCAPSULATION + ID)?;
     match call {
-        // The copy does not keep the whole goal in memory.
+        // A copy, so that the whole goal does not stay in memory.
         ActionCall::SendGoal => {
             Some(About::NewGoal(Bytes::copy_from_slice(&request[..ENCAPSULATION + ID])))
         }

@@ -9,7 +9,7 @@
 //! generator, without a network: [`Command`] is the input through [`Gateway::handle`], [`Event`]
 //! the output through [`Events::emit`].
 #![forbid(unsafe_code)]
-// Without a ROS, the pieces that both sides share have no user.
+// Without either ROS feature, nothing uses the code that both gateways share.
 #![cfg_attr(not(any(feature = "ros1", feature = "ros2")), allow(dead_code))]
 
 pub mod action_names;
@@ -54,7 +54,7 @@ use threads::End;
 pub use origin::{Kept, MAX_SOURCES, Origin, Source, identity};
 pub use qos::{Class, Classes, Liveliness, MIN_LEASE, Qos};
 
-/// The description of a topic, with which another robot can publish it.
+/// Describes a topic, so that another robot can publish it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Topic {
     /// Name in the local middleware, fully resolved (`/scan`).
@@ -69,8 +69,8 @@ pub struct Topic {
     pub qos: Qos,
 }
 
-/// The description of a service, with which another robot can serve it. An action consists of three
-/// services and two topics, as in ROS 2; the gateway to ROS 1 converts actionlib's five topics.
+/// Describes a service, so that another robot can serve it. An action consists of three services and
+/// two topics, as in ROS 2; the gateway to ROS 1 converts actionlib's five topics.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Service {
     /// Name in the local middleware, fully resolved (`/add_two_ints`).
@@ -136,7 +136,7 @@ pub enum Command {
         /// The service under its local name.
         service: Service,
     },
-    /// Stop serving it; pending calls fail.
+    /// Stop serving a service; pending calls fail.
     Unserve {
         /// Local name.
         service: String,
@@ -163,7 +163,7 @@ pub enum Command {
         /// The outcome for the caller.
         outcome: Outcome,
     },
-    /// Report the nodes or the parameters of this robot from now on, or do not.
+    /// Start or stop reporting the nodes and the parameters of this robot.
     Describe {
         /// Whether to emit [`Event::Nodes`].
         nodes: bool,
@@ -191,11 +191,11 @@ pub enum Command {
         /// By their names on this robot.
         parameters: Parameters,
     },
-    /// A peer takes no messages with more bytes, whatever their topic; `None`: no limit is known.
+    /// Set the largest message that a peer accepts, on any topic.
     LargestMessage {
-        /// Its name.
+        /// Name of the peer.
         peer: String,
-        /// Maximum bytes.
+        /// The limit in bytes; `None` if it is not known.
         most: Option<usize>,
     },
     /// The [`Selector`] has changed: offer what may leave now, and withdraw what may no longer
@@ -268,12 +268,13 @@ pub enum Event {
         /// The serialized request, without any length prefix.
         request: Bytes,
     },
-    /// A local client waits for a response about a goal, but its call cannot be sent: the client made
-    /// it before this node restarted, so that it may have reached the peer, or it is too large.
+    /// A local client waits for a response about a goal, but its call cannot be sent. Either the client
+    /// called before this node restarted, so the call may have reached the peer, or the request is too
+    /// large.
     Interrupted {
         /// Local name.
         service: String,
-        /// The outcome, in the form of a call's.
+        /// Number for the [`Command::Answer`], as in [`Event::Called`].
         call: CallId,
         /// The request as it is kept ([`goals::kept_request`]).
         request: Bytes,
@@ -299,7 +300,7 @@ pub enum Event {
         /// By local names, with their new values.
         parameters: Parameters,
     },
-    /// A command was refused, e.g. since a local topic of the same name has another type.
+    /// A command was refused, e.g. because a local topic of the same name has another type.
     Refused {
         /// Local name.
         topic: String,

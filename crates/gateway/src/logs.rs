@@ -39,7 +39,7 @@ fn number(bytes: &[u8], at: usize, is_little: bool) -> Option<usize> {
     usize::try_from(number).ok()
 }
 
-/// Header with its text `frame_id`, level, name, ...
+/// The layout: a header that ends with the text `frame_id`, the level, the name, ...
 fn in_ros1(message: &Bytes, prefix: &str) -> Option<Bytes> {
     let frame = number(message, 12, true)?;
     let at = 16usize.checked_add(frame)?.checked_add(1)?;
@@ -54,12 +54,12 @@ fn in_ros1(message: &Bytes, prefix: &str) -> Option<Bytes> {
     Some(written.into())
 }
 
-/// Names of loggers have dots between their levels.
+/// In the prefix, dots replace slashes: logger names separate their levels by dots.
 fn in_ros2(message: &Bytes, prefix: &str) -> Option<Bytes> {
     let is_little = message.get(1)? & 1 == 1;
     let length = number(message, CDR_NAME, is_little)?;
     let start = CDR_NAME + 4;
-    // With its NUL.
+    // The length includes the final NUL.
     let name = message.get(start..start.checked_add(length)?)?.strip_suffix(&[0])?;
     let levels = prefix.trim_matches('/').replace('/', ".");
     let full = [levels.as_bytes(), if name.is_empty() { b"" } else { b"." }, name, &[0]].concat();

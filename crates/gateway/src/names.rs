@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Rules for names of topics, services and frames. Pure.
 //!
-//! | names | levels |
+//! | names | characters of each level |
 //! |---|---|
-//! | in the file, of this robot | letters, digits and `_` |
+//! | of this robot, in the configuration file | letters, digits and `_` |
 //! | of peers, and of ROS 1 | also `-` and `.`: rospy takes them, roscpp does not |
-//! | of ROS 2 (`rmw_validate_full_topic_name`) | letters, digits and `_`, not a digit first |
+//! | of ROS 2 (`rmw_validate_full_topic_name`) | letters, digits and `_`; the first is no digit |
 
 use crate::types::Dialect;
 
@@ -56,9 +56,9 @@ pub fn check_name(name: &str) -> Result<(), NameError> {
     check(name, "", |_| false)
 }
 
-/// Checks the name that a peer's topic or service has there.
+/// Checks the name of a topic or service at a peer.
 pub fn check_peer_name(name: &str) -> Result<(), NameError> {
-    check(name, ", '-' and '.'", is_of_peers)
+    check(name, ", '-' and '.'", peers_allow)
 }
 
 /// Checks that nodes of this robot's ROS can use `name`; `None`: no ROS.
@@ -76,7 +76,7 @@ pub fn check_local_name(name: &str, ros: Option<Dialect>) -> Result<(), NameErro
     }
 }
 
-/// A name near to `name` that programs of both ROS take: a proposal for a rename.
+/// Proposes a similar name that programs of both ROS accept.
 pub fn plain_name(name: &str) -> String {
     let level = |level: &str| {
         let plain = |c: char| if c.is_ascii_alphanumeric() { c } else { '_' };
@@ -95,7 +95,8 @@ pub fn is_below(name: &str, prefix: &str) -> bool {
     name.strip_prefix(prefix).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
-pub(crate) fn is_of_peers(c: char) -> bool {
+/// Whether a character may occur in a level of a name at a peer.
+pub(crate) fn peers_allow(c: char) -> bool {
     matches!(c, '-' | '.')
 }
 

@@ -12,8 +12,8 @@ pub struct Origin {
     pub kept: Option<Kept>,
     /// Whether its publisher offers best-effort delivery.
     pub best_effort: bool,
-    /// The lifespan that its publisher offers. At a peer, known only of a message that is kept: its
-    /// sender drops others in time.
+    /// The lifespan that its publisher offers. The receiving robot knows it only for kept messages: the
+    /// sending robot drops other messages when they expire.
     pub lifespan: Option<Duration>,
     /// Time since its publication.
     pub age: Duration,
@@ -38,33 +38,32 @@ pub struct Kept {
     pub identity: u64,
     /// The number of messages that its publisher keeps, at least 1.
     pub depth: u32,
-    /// Whether an earlier message with this identity was a copy of the same publication. In ROS 1
-    /// this holds for a message that was kept already when the publisher was connected: later ones
-    /// may repeat a content.
+    /// Whether an earlier message with this identity was certainly the same publication. In ROS 1
+    /// this holds only for a message that the publisher already kept when we connected: later
+    /// messages may repeat its content.
     pub is_repeatable: bool,
     /// Whether the publisher, or the node that read it, repeats the message for a late joiner. A
     /// volatile subscriber does not get it.
     pub is_history: bool,
-    /// Whether subscribers that are present do not get it: they have it, or may have later messages
-    /// of its publisher.
+    /// Whether only later subscribers get the message. Present ones already have it, or may have later
+    /// messages of its publisher.
     pub is_for_later_ones: bool,
 }
 
-/// A number that identifies a publication by its properties, the same after a restart.
+/// Hashes the properties of a publication to its identity, which is the same after a restart.
 pub fn identity(properties: &(impl Hash + ?Sized)) -> u64 {
     let mut hasher = DefaultHasher::new();
     properties.hash(&mut hasher);
     hasher.finish()
 }
 
-/// A publisher of one topic: distinguishes publishers, so that the latched messages of each are
-/// kept.
+/// Identifies a publisher of one topic, so that the latched messages of each publisher are kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Source {
     /// Number of the peer at which it publishes; `None` means this robot.
     pub peer: Option<u32>,
-    /// The number of the publisher on that robot. Numbers of ROS publishers are below [`MAX_SOURCES`], and are reused when a
-    /// publisher leaves.
+    /// The number of the publisher on that robot. Numbers of ROS publishers are below
+    /// [`MAX_SOURCES`], and are reused when a publisher leaves.
     pub number: u32,
 }
 

@@ -2,7 +2,7 @@
 //! Patterns of the names of topics, services and tf frames. Pure.
 
 use crate::action_names::action_of;
-use crate::names::{NameError, check, check_levels, is_of_peers};
+use crate::names::{NameError, check, check_levels, peers_allow};
 
 /// A name or a pattern of names of topics or tf frames. `*` matches any characters within one
 /// level, `**` across levels.
@@ -12,7 +12,7 @@ pub struct Pattern(String);
 impl Pattern {
     /// Parses a name or pattern; a name matches only itself.
     pub fn new(text: &str) -> Result<Self, NameError> {
-        check(text, ", '-' and '.', or '*' and '**' in a pattern", |c| c == '*' || is_of_peers(c))?;
+        check(text, ", '-' and '.', or '*' and '**' in a pattern", |c| c == '*' || peers_allow(c))?;
         Ok(Self(text.into()))
     }
 
@@ -46,9 +46,8 @@ impl Pattern {
         self.matches(name) || action_of(name).is_some_and(|action| self.matches(action))
     }
 
-    /// Whether this pattern matches every name that `later` matches. Tests names in which the stars
-    /// of `later` stand for nothing, one unusual level, or two: only stars that reach as far match
-    /// all of these.
+    /// Whether this pattern matches every name that `later` matches. It must match three samples: the
+    /// stars of `later` are replaced by an empty text, by one unusual level, and (for `**`) by two such levels.
     pub fn covers(&self, later: &Pattern) -> bool {
         const SAMPLES: [(&str, &str); 3] = [("", ""), ("\u{1}", "\u{1}"), ("\u{1}", "\u{1}/\u{1}")];
         SAMPLES.iter().all(|(level, levels)| {
@@ -60,7 +59,7 @@ impl Pattern {
 /// Matches `name` against `pattern` in O(pattern x name) time for any number of stars:
 /// `reachable[i]` is true if the pattern so far can match `name[..i]`.
 fn glob(pattern: &[u8], name: &[u8]) -> bool {
-    // The text before the first star tells most names apart at once.
+    // Most names differ from the pattern before its first star.
     let text = pattern.iter().position(|&byte| byte == b'*').unwrap_or(pattern.len());
     let (text, pattern) = pattern.split_at(text);
     let Some(name) = name.strip_prefix(text) else { return false };

@@ -23,8 +23,8 @@ pub fn plain(text: &str, most: usize) -> String {
     out
 }
 
-/// Whether a character controls a terminal: control characters with C1, and those that reverse the
-/// direction of text (Unicode's Bidi_Control).
+/// Whether a terminal obeys a character: control characters (C0 and C1), line separators, and
+/// characters that change the direction of text (Unicode's Bidi_Control).
 pub fn is_obeyed(c: char) -> bool {
     let bidi = [
         '\u{61c}'..='\u{61c}',

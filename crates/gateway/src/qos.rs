@@ -16,13 +16,14 @@ pub struct Qos {
     pub reliable: bool,
     /// Longest time between two messages; `None` promises nothing.
     pub deadline: Option<Duration>,
-    /// Age past which a message is worthless; `None` is never.
+    /// Age past which a message is worthless; `None`: it never is.
     pub lifespan: Option<Duration>,
     /// How publishers assert that they are alive.
     pub liveliness: Liveliness,
-    /// The classes of the publishers, if they differ; empty if all have that of this offer.
+    /// The classes of the publishers, if they differ; empty if all have the class of this offer.
     pub classes: Classes,
-    /// Publishers that keep messages for late joiners; 0 and 1 mean one, if there are any.
+    /// The number of publishers that keep messages for late joiners. If the topic has any, both 0 and 1
+    /// mean one.
     pub keeping: u8,
 }
 
@@ -91,7 +92,7 @@ pub struct Class {
 }
 
 impl Class {
-    /// Whether late joiners get what is kept. By best effort they get nothing of it.
+    /// Whether late joiners get kept messages. Best-effort publishers do not send them any.
     #[cfg(feature = "ros2")]
     pub(crate) const fn keeps_reliably(self) -> bool {
         self.transient_local && self.reliable

@@ -43,7 +43,7 @@ impl Reason {
         }
     }
 
-    /// Whether the message was for local nodes; otherwise it came from one.
+    /// Whether the message was for local nodes; otherwise a local node sent it.
     pub fn is_incoming(self) -> bool {
         matches!(self, Self::NotWritten | Self::GatewayBehind)
     }
@@ -72,8 +72,8 @@ impl Rejections {
         self.count(topic, reason);
     }
 
-    /// Counts a message of `found` bytes that is larger than `max_message`. Returns a text for a person
-    /// for the 1st, 2nd, 4th, 8th ... one, so that a stream of them is no stream of notices.
+    /// Counts a message of `found` bytes that is larger than `max_message`. Returns a notice for a person
+    /// for the 1st, 2nd, 4th, 8th ... such message, so that a stream of them causes few notices.
     pub fn add_too_large(&self, topic: &str, found: usize, allowed: usize) -> Option<String> {
         let count = self.count(topic, Reason::TooLarge);
         count.is_power_of_two().then(|| {

@@ -15,8 +15,8 @@ pub struct SourceNumbers {
 }
 
 impl SourceNumbers {
-    /// The next free number after the one that was taken last; the highest one is shared when all are
-    /// in use. A number that has just been released may still stand for its last publisher at peers.
+    /// Takes the next free number after the last one taken: at peers, a number that has just been
+    /// released may still stand for its last publisher. When all are in use, the highest is shared.
     pub fn take(&mut self) -> Source {
         let mut all = (self.next..MAX_SOURCES).chain(0..self.next);
         let free = all.find(|number| !self.users.contains_key(number));

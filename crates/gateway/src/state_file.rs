@@ -12,7 +12,7 @@ use std::{fs, io};
 /// Largest file that is read.
 const MAX_FILE_BYTES: u64 = 64 << 20;
 
-/// A slow disk is written a tenth of the time.
+/// Pause after a write, as a multiple of its duration: a slow disk is busy a tenth of the time.
 const PAUSE_PER_WRITE: u32 = 9;
 
 /// What a file keeps.
@@ -21,13 +21,13 @@ pub trait State: Default + Send + 'static {
     const THREAD: &str;
     /// What happens after a restart without the file, for the log.
     const WITHOUT_FILE: &str;
-    /// Time in which changes share one write of the file. A killed process has not written them.
+    /// Time in which changes share one write of the file. A killed process loses these changes.
     const SAVE_AFTER: Duration;
 
     /// The content of the file.
     fn file_text(&self) -> String;
 
-    /// Reads the content of a file; other lines are ignored.
+    /// Reads the content of a file; invalid lines are ignored.
     fn read(&mut self, text: &str);
 
     /// Whether the content of the file has changed since the last call.

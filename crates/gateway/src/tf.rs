@@ -21,15 +21,15 @@ use std::collections::BTreeMap;
 
 /// Transforms in one message, and kept for one topic.
 pub const MAX_TRANSFORMS: usize = 4096;
-/// Bytes of a frame's name in a parsed message.
+/// Most bytes of a frame's name in a parsed message.
 pub const MAX_FRAME_NAME: usize = 255;
-/// Bytes of [`Rules::prefix`].
+/// Most bytes of [`Rules::prefix`].
 pub const MAX_PREFIX: usize = 64;
 
-/// Position and orientation, 64 bits each.
+/// The 64-bit numbers of a pose: three of the position, four of the orientation.
 const POSE_NUMBERS: usize = 7;
-/// `seq` and the two numbers of the stamp, 32 bits each; ROS 2 has no `seq`.
-const HEADER_NUMBERS: usize = 3;
+/// The 32-bit words of a header: `seq` and two for the stamp. ROS 2 has no `seq`.
+const HEADER_WORDS: usize = 3;
 /// Most bytes of one transform: its names, their lengths, padding and final NULs, the numbers.
 const MAX_TRANSFORM_BYTES: usize = 2 * (MAX_PREFIX + MAX_FRAME_NAME) + 128;
 /// Most bytes of a message.
@@ -48,12 +48,12 @@ pub enum Encoding {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Transform {
     /// `seq`, seconds and nanoseconds, little-endian; `seq` is 0 in ROS 2.
-    header: [u8; 4 * HEADER_NUMBERS],
+    header: [u8; 4 * HEADER_WORDS],
     /// `header.frame_id`.
     parent: String,
     /// `child_frame_id`.
     child: String,
-    /// x, y, z; x, y, z, w; little-endian.
+    /// The translation x, y, z, then the rotation x, y, z, w; little-endian.
     pose: [u8; 8 * POSE_NUMBERS],
 }
 
@@ -67,11 +67,11 @@ impl Encoding {
         }
     }
 
-    /// The numbers in a header: the last ones of [`HEADER_NUMBERS`].
-    fn header_numbers(self) -> usize {
+    /// The number of words in a header of this ROS; they are the last ones of [`HEADER_WORDS`].
+    fn header_word_count(self) -> usize {
         match self {
-            Self::Ros1 => HEADER_NUMBERS,
-            Self::Ros2 => HEADER_NUMBERS - 1,
+            Self::Ros1 => HEADER_WORDS,
+            Self::Ros2 => HEADER_WORDS - 1,
         }
     }
 
@@ -97,10 +97,10 @@ impl Encoding {
     }
 
     fn read(self, from: &mut Reader<'_>) -> Result<Transform, TranscodeError> {
-        let mut header = [0; 4 * HEADER_NUMBERS];
-        let numbers = self.header_numbers();
+        let mut header = [0; 4 * HEADER_WORDS];
+        let numbers = self.header_word_count();
         let read = from.numbers(4, numbers).map_err(|error| error.with_outer_field("header"))?;
-        header[4 * (HEADER_NUMBERS - numbers)..].copy_from_slice(&read);
+        header[4 * (HEADER_WORDS - numbers)..].copy_from_slice(&read);
         let parent = name(from).map_err(|error| error.with_outer_field("header.frame_id"))?;
         let child = name(from).map_err(|error| error.with_outer_field("child_frame_id"))?;
         let mut pose = [0; 8 * POSE_NUMBERS];
@@ -119,7 +119,7 @@ impl Encoding {
         to.length(transforms.len())?;
         for transform in transforms {
             let Transform { header, parent, child, pose } = transform.borrow();
-            to.numbers(4, &header[4 * (HEADER_NUMBERS - self.header_numbers())..])?;
+            to.numbers(4, &header[4 * (HEADER_WORDS - self.header_word_count())..])?;
             to.string(parent.as_bytes())?;
             to.string(child.as_bytes())?;
             to.numbers(8, pose)?;

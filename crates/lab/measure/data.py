@@ -42,7 +42,7 @@ class Store:
             raise ValueError(f"{file}: {error}") from error
 
     def write(self, name, report, form=".json"):
-        """Writes a report, which must be JSON; `form` is that of a new file."""
+        """Writes a report, which must be JSON. A new file gets the form `form`."""
         try:
             json.loads(report)
         except ValueError as error:
@@ -81,7 +81,7 @@ def decompressed(file):
 
 
 def compressed(file, data):
-    """The same report always gives the same bytes."""
+    """Compresses a report in the form of the file's name; the same report always gives the same bytes."""
     if file.suffix == ".gz":
         return gzip.compress(data, mtime=0)
     if file.suffix == ".xz":

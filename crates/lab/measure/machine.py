@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The machine and the source tree: what is measured on what, and whether both are fit for it."""
+"""Describes the machine and the source tree, and checks whether they are fit for a measurement."""
 
 import os
 import pathlib

@@ -85,7 +85,7 @@ def pages_command(arguments):
 
 
 def unfit(arguments):
-    """Why the tree does not fit, or None."""
+    """Returns why the tree is not fit for a measurement, or None."""
     changes = machine.changes(ROOT)
     if changes and not arguments.allow_changes:
         shown = "\n  ".join(changes[:10])
@@ -192,7 +192,7 @@ class Session:
             say(f"{row.name}: measured in {duration_words(taken)}{'' if reached else ', a target is missed'}")
 
     def publish(self):
-        """Also what an earlier run has measured that ended before it was published."""
+        """Publishes all results, also those of an earlier run that ended before it published them."""
         self.stage.publish()
         pages.update(self.arguments.root)
 

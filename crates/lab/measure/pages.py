@@ -49,7 +49,7 @@ def places(page_text):
 
 
 def replaced(page_text, contents):
-    """A page with these parts: a part keeps its form, on lines of its own or within a sentence."""
+    """A page with these parts. Each part keeps its form: on separate lines, or within a sentence."""
 
     def fill(match):
         words = contents.get(match[1])
@@ -95,7 +95,7 @@ def update(root):
 
 
 def differences(root):
-    """The parts that are not what the reports say."""
+    """The parts that differ from the reports."""
     for file, (before, after) in filled(root)[0].items():
         expected = places(after)
         for name, words in places(before).items():

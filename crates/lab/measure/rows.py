@@ -14,11 +14,12 @@ class Row:
     """One command, and where its figures are."""
 
     name: str
-    # Words for the list of figures, and their place, relative to docs/explanation.
+    # Words for the list of figures.
     title: str
+    # Place of the figures, relative to docs/explanation.
     place: str
     command: str
-    # Expected duration, until a measurement is recorded.
+    # Expected duration in minutes, until a measurement is recorded.
     minutes: float
     # Names of the reports in docs/measured.
     reports: tuple = ()

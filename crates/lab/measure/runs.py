@@ -25,7 +25,7 @@ REACHED, MISSED = 0, 3
 VOID = 4
 # The exit code of a program that make started: make's own is 2, or 0 if the failure is ignored.
 OF_MAKE = re.compile(r"^make: (?:\*\*\* )?\[.*\] Error (\d+)", re.MULTILINE)
-# A row that takes longer than this many times the expected duration, and this, has failed.
+# A row fails if it takes longer than both OVERTIME times its expected duration and OVERTIME_S seconds.
 OVERTIME, OVERTIME_S = 4, 1800
 
 
@@ -34,7 +34,7 @@ LAST_WORDS_S = 10
 
 
 def environment():
-    """Without what `make measure` adds: a make that a row starts is not one of its parts."""
+    """The environment without variables of `make measure`, which would affect a make that a row starts."""
     return {name: value for name, value in os.environ.items() if name not in ("MAKEFLAGS", "MAKELEVEL", "MFLAGS")}
 
 
@@ -72,12 +72,12 @@ class Stage:
         (self.folder / "copying").rename(self.aside)
 
     def undo(self):
-        """Returns to the results before a row that gave none."""
+        """Restores the results as they were before a row that failed."""
         shutil.rmtree(self.docs, ignore_errors=True)
         self.aside.rename(self.docs)
 
     def keep(self):
-        """The results of a row stay."""
+        """Makes the results of a row permanent."""
         shutil.rmtree(self.aside)
 
     def publish(self):
@@ -129,7 +129,7 @@ class Run:
         return command
 
     def take(self, moved=lambda: None):
-        """Measures the row; returns whether its targets are reached. `moved` says why results do not count."""
+        """Measures the row; returns whether its targets are reached. `moved` returns why results do not count."""
         if TRACES in self.row.command and not self.traces.is_dir():
             raise Failure(f"there is no folder {self.traces} of recorded links: --traces FOLDER names one")
         shutil.rmtree(self.results, ignore_errors=True)
@@ -217,7 +217,7 @@ class Run:
 
 
 def severity(code):
-    """A missed target is less than a failure, and more than success."""
+    """The order of exit codes: a success, a missed target, a void result, a failure."""
     return {REACHED: 0, MISSED: 1, VOID: 2}.get(code, 3)
 
 
@@ -258,7 +258,7 @@ def prepare(rows, root):
 
 
 def noted(record, rows, row, measurement, duration_s, reached, busy_percent):
-    """The record with a new measurement of a row, which its older ones lose."""
+    """The record with a new measurement of a row. Older measurements lose that row."""
     gone = {row.name, *row.replaces}
     record = [
         older | {"rows": {name: kept for name, kept in older["rows"].items() if name not in gone}} for older in record

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Draws how long messages took: one panel per topic, one curve per transport.
 
-A curve says which share of all messages sent had arrived within so many
-milliseconds; where messages were lost it ends below 100 %.
+A curve shows the share of all sent messages that arrived within a delay. If
+messages were lost, it ends below 100 %.
 """
 
 import argparse
@@ -15,7 +15,7 @@ matplotlib.use("Agg")
 import matplotlib.pyplot as plt  # noqa: E402  (the backend is chosen first)
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter  # noqa: E402
 
-# Name, title, and where the figures end, beside the curves: 0 is left, 1 right.
+# Name, title, and the right end of the figures beside the curves (0 is left, 1 is right).
 TOPICS = [
     ("command", "Velocity command", 0.97),
     ("laser", "Laser scan", 0.97),
@@ -38,7 +38,7 @@ def rows(file):
 
 
 def delays_ms(folder, topic):
-    """Sorted delays of the messages that arrived, and how many were sent."""
+    """Sorted delays of the messages that arrived, and the number of messages sent."""
     sent = len(rows(folder / (topic + ".sent.csv")))
     first = {}
     for row in rows(folder / (topic + ".received.csv")):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Draws for each controller on how many links bulk and the laser's delay are at most so large."""
+"""Draws, for each controller, the distribution of bulk and of the laser's delay over all links."""
 
 import gzip
 import json

@@ -5,7 +5,7 @@ Standard input: `start T0_NS COUNT` begins the counted messages at that time of
 CLOCK_MONOTONIC; `write` writes the raw samples and ends the program.
 Standard output: `ready`, then `done` after the last message, then `written`; the
 samples are sequence,sent_ns.
-Until `start`, a message now and then lets the path be seen to work.
+Until `start`, an occasional uncounted message shows that the path works.
 """
 
 import os

@@ -4,7 +4,7 @@
 Standard input: `expect COUNT WAIT_S` ends the run when the last of COUNT
 messages has come or after that time; the raw samples are then written.
 Standard output: `ready`, `size BYTES` and `first` when the first uncounted message
-has come through whole, `done`, and `written`; the samples are
+has arrived intact, `done`, and `written`; the samples are
 sequence,sent_ns,received_ns.
 """
 

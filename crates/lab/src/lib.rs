@@ -3,10 +3,10 @@
 //!
 //! Never shipped to robots. The bench uses Tautline only as a program: its configuration file, its
 //! command line and its `status --json`. In virtual time, it runs the protocol crate directly. Two
-//! cases link a library instead, each in programs of their own: `five-peers` links the node, and
+//! cases link a library instead, in separate programs: `five-peers` links the node, and
 //! `ros2-gateway` links the ROS 2 gateway.
 //!
-//! The public modules are what the programs of `crates/study` and `crates/restaurant` share with it.
+//! The programs of `crates/study` and `crates/restaurant` use the public modules.
 #![forbid(unsafe_code)]
 
 pub mod air;

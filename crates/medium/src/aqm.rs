@@ -5,8 +5,9 @@
 use crate::config::Aqm;
 use crate::ids::Nanos;
 
-/// Standing delay that CoDel allows, and the time for which it must last (RFC 8289, section 4.4).
+/// Standing delay that CoDel allows (RFC 8289, section 4.4).
 const TARGET: Nanos = 5_000_000;
+/// Time for which the delay must exceed [`TARGET`] before CoDel acts.
 const INTERVAL: Nanos = 100_000_000;
 /// After this many intervals, the rate of earlier marks is outdated (RFC 8289, section 5.6).
 const MEMORY: Nanos = 16 * INTERVAL;
@@ -22,9 +23,9 @@ pub(crate) enum Fate {
 /// The state of one queue.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Manager {
-    /// Time at which the delay will have exceeded the target for an interval.
+    /// Time at which the delay has exceeded the target for an interval (RFC 8289: `first_above_time_`).
     above_until: Option<Nanos>,
-    /// CoDel is marking or dropping.
+    /// Whether CoDel is marking or dropping.
     acting: bool,
     next: Nanos,
     count: u32,
@@ -36,9 +37,9 @@ pub(crate) struct Manager {
 pub(crate) struct Head {
     /// Time since it was queued.
     pub(crate) waited: Nanos,
-    /// More than a full packet is queued behind this one.
+    /// Whether more than a full packet is queued behind this packet.
     pub(crate) is_followed: bool,
-    /// The sender obeys marks.
+    /// Whether the sender obeys marks.
     pub(crate) capable: bool,
 }
 

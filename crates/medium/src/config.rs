@@ -52,7 +52,7 @@ pub enum Loss {
     },
 }
 
-/// The unit of a trial of [`Loss`], on an 802.11 network.
+/// What a trial of [`Loss`] decides on an 802.11 network.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Trial {
     /// Each attempt on the air; retries may compensate.
@@ -118,7 +118,7 @@ pub struct PipeConfig {
     pub reordering: Reordering,
     /// Probability that a frame arrives twice.
     pub duplicates: f64,
-    /// Opportunities to send, in place of the rate and of the burst; the rate is then their mean.
+    /// Recorded times at which the pipe can send, in place of rate and burst; `rate_bps` is then the mean.
     pub trace: Option<Trace>,
     /// Loss per directed pair of radios, one trial per frame.
     pub loss: Loss,

@@ -119,18 +119,18 @@ impl<P: Clone> Medium<P> {
         self.networks[network.0].network().busy(now)
     }
 
-    /// Starts or ends an outage. Outages are independent: the end of an outage on one network does
+    /// Starts (`out`) or ends an outage. Outages are independent: the end of an outage on one network does
     /// not end an outage on all networks.
     pub fn outage(&mut self, outage: Outage, out: bool) {
         self.scene.outage(outage, out);
     }
 
-    /// Starts or ends an outage of a station, which then neither sends nor receives.
+    /// Starts (`active`) or ends an outage of a station, during which it neither sends nor receives.
     pub fn cut_off(&mut self, station: StationId, active: bool) {
         self.outage(Outage::at(station), active);
     }
 
-    /// Starts or ends an outage between two stations.
+    /// Starts (`active`) or ends an outage between two stations.
     pub fn cut(&mut self, a: StationId, b: StationId, active: bool) {
         self.outage(Outage::between(a, b), active);
     }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What [`Medium`](crate::Medium) needs of each network, and tools of each configuration.
+//! What [`Medium`](crate::Medium) needs of each network, and what each configuration states.
 
 use crate::config::{Interference, Loss};
 use crate::frame::{Frame, Output, RadioStats};
@@ -36,11 +36,11 @@ pub trait Network<P> {
 
 /// What a configuration says about its network.
 pub trait Facts {
-    /// The rates at which frames are sent, in bits per second.
+    /// Returns the lowest and the highest rate at which frames are sent, in bits per second.
     fn bps(&self) -> RangeInclusive<u64>;
-    /// The capacity of one direction while frames are sent at `bps`.
+    /// Returns the bits per second that one direction can carry while frames are sent at `bps`.
     fn one_way_bps(&self, bps: u64) -> u64;
-    /// Time from the end of a frame to its arrival.
+    /// Returns the time from the end of a frame's transmission to its arrival.
     fn latency(&self) -> Nanos {
         0
     }

@@ -15,25 +15,25 @@ pub struct Outage {
 }
 
 impl Outage {
-    /// The outage of a station on all its networks.
+    /// Returns the outage of a station on all its networks.
     #[must_use]
     pub const fn at(station: StationId) -> Self {
         Self { station, from: None, network: None }
     }
 
-    /// The outage between two stations on all their networks.
+    /// Returns the outage between two stations on all their networks.
     #[must_use]
     pub const fn between(a: StationId, b: StationId) -> Self {
         Self { station: a, from: Some(b), network: None }
     }
 
-    /// The same outage on one network only.
+    /// Returns the same outage on one network only.
     #[must_use]
     pub const fn on(self, network: NetworkId) -> Self {
         Self { network: Some(network), ..self }
     }
 
-    /// The same outage with the lower station first, so that equal outages compare equal.
+    /// Returns the same outage with the lower station first, so that equal outages compare equal.
     #[must_use]
     pub fn ordered(self) -> Self {
         match self.from {

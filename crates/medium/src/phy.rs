@@ -148,7 +148,7 @@ impl Phy {
         self.airtime(self.rates()[rate].bps, ip_bytes + MAC_BYTES + extra_bytes)
     }
 
-    /// Returns the rate of the ACK to a frame sent at `rate`: the highest basic rate up to it.
+    /// Returns the rate of the ACK to a frame sent at `rate`: the highest basic rate up to `rate`.
     #[must_use]
     pub fn ack_rate(self, rate: usize) -> usize {
         (0..=rate).rev().find(|rate| self.rates()[*rate].basic).unwrap_or(0)

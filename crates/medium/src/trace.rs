@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A recorded capacity, in the format of mahimahi (Netravali and others, 2015).
+//! A recorded capacity, in the format of the link emulator mahimahi (Netravali and others, 2015): the
+//! times at which the link could send. Each of them is an opportunity.
 
 use crate::ids::Nanos;
 use std::sync::Arc;
 
-/// Bytes that an opportunity sends.
+/// Bytes that the link can send at one opportunity.
 pub const OPPORTUNITY_BYTES: u64 = 1500;
 const MS: Nanos = 1_000_000;
 
@@ -16,7 +17,7 @@ pub struct Trace {
 }
 
 impl Trace {
-    /// Creates a trace of these milliseconds; `None` if they fall or do not end above 0.
+    /// Creates a trace of these milliseconds; `None` if they decrease or the last one is 0.
     pub fn new(at_ms: &[u32]) -> Option<Self> {
         let is_valid = at_ms.is_sorted() && at_ms.last().is_some_and(|last| *last > 0);
         is_valid.then(|| Self { at_ms: at_ms.into() })
@@ -26,20 +27,20 @@ impl Trace {
         self.at_ms.last().map_or(MS, |last| Nanos::from(*last) * MS)
     }
 
-    /// The mean capacity in bits per second.
+    /// Returns the mean capacity in bits per second.
     pub fn mean_bps(&self) -> u64 {
         let bits = u128::from(OPPORTUNITY_BYTES) * 8 * self.at_ms.len() as u128;
         (bits * 1_000_000_000 / u128::from(self.period())) as u64
     }
 
-    /// The time of an opportunity, by its number from 0.
+    /// Returns the time of an opportunity, by its number from 0.
     pub fn at(&self, number: u64) -> Nanos {
         let count = self.at_ms.len() as u64;
         let within = Nanos::from(self.at_ms[(number % count) as usize]) * MS;
         (number / count).saturating_mul(self.period()).saturating_add(within)
     }
 
-    /// The number of the first opportunity that is not before `now`.
+    /// Returns the number of the first opportunity that is not before `now`.
     pub fn first_from(&self, now: Nanos) -> u64 {
         let period = self.period();
         // The last opportunity of a period is at its end, where the next one begins.

@@ -9,7 +9,7 @@ use serde::Serialize;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Limit of robots that are tried.
+/// Maximum number of additional robots that are tried.
 pub(super) const MAX_ROBOTS: usize = 256;
 /// Steps of the binary search for a rate.
 const HALVINGS: u32 = 20;
@@ -26,8 +26,8 @@ pub struct TopicPlan {
     pub traffic: Traffic,
     /// The radios that carry the topic; several divide it or carry copies.
     pub radios: Vec<Carried>,
-    /// Delay of a message on an idle channel, in milliseconds. This field and the following apply
-    /// after rates were reduced, and are `None` for a topic that is not sent.
+    /// Delay of a message on an idle channel, in milliseconds. All delays and `attempts` apply after rates
+    /// were reduced, and are `None` for a topic that is not sent.
     pub least_ms: Option<f64>,
     /// Mean delay, in milliseconds; `None` without a bound.
     pub typical_ms: Option<f64>,
@@ -36,7 +36,7 @@ pub struct TopicPlan {
     pub worst_ms: Option<f64>,
     /// Whether messages may expire before they arrive: the worst case exceeds their lifespan.
     pub may_expire: bool,
-    /// The most attempts of a packet on the air that the worst case assumes.
+    /// Maximum number of attempts on the air that the worst case assumes for a packet.
     pub attempts: Option<u32>,
     /// Highest rate of the topic, equal for all senders, at which everything fits, in hertz; `None`
     /// if the radio does not limit it.
@@ -69,7 +69,7 @@ pub struct GivesWay {
     pub asked_hz: f64,
 }
 
-/// How many more robots like one fit, with topics to and from the same nodes.
+/// How many more robots like an existing one fit, with topics to and from the same nodes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct More {
     /// Name of the robot.
@@ -78,7 +78,7 @@ pub struct More {
     pub robots: usize,
 }
 
-/// The effect of one of several radios being down.
+/// What changes while one of several radios is down.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Without {
     /// Name of the radio.
@@ -133,7 +133,7 @@ pub struct TeamPlan {
     pub gives_way: Vec<GivesWay>,
     /// How many more robots fit; empty if not everything fits.
     pub more: Vec<More>,
-    /// The effect of each radio being down; empty with only one radio.
+    /// What changes while each radio is down, one entry per radio; empty with only one radio.
     pub without: Vec<Without>,
 }
 
@@ -144,7 +144,7 @@ struct First {
 }
 
 impl Team {
-    /// Answers all questions.
+    /// Makes the plan.
     pub fn plan(&self) -> TeamPlan {
         let loads = self.loads();
         let load = loads.iter().map(|it| it.load).fold(0.0, f64::max);
@@ -325,7 +325,8 @@ impl Team {
         self.load_of(traffic, &beside.copied().collect::<Vec<_>>())
     }
 
-    /// Skips a base station, which is the only node with the most topics.
+    /// Returns how many more robots like each node fit. The only node with the most topics is a base
+    /// station and is left out.
     fn more(&self) -> Vec<More> {
         let ends = |it: &Traffic| [it.from.clone(), it.to.clone()];
         let names: BTreeSet<String> = self.traffic.iter().flat_map(ends).collect();

@@ -19,7 +19,7 @@ pub struct Assessment {
 /// The plan of a flow.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct FlowForecast {
-    /// Fraction of the channel's airtime for its messages.
+    /// Fraction of the channel's airtime that the flow's messages use.
     pub share: f64,
     /// Delay of one message on an idle channel, from its publication to its arrival.
     pub least: Duration,
@@ -28,7 +28,8 @@ pub struct FlowForecast {
     /// A delay that fewer than one message in 100 000 exceeds while no packet of its station needs
     /// more than `attempts`; `None` if it grows without bound.
     pub worst: Option<Duration>,
-    /// Maximum attempts on the air of each packet; one message in a thousand may need more.
+    /// Maximum attempts on the air that `worst` assumes for each packet; one message in a thousand may need
+    /// more.
     pub attempts: u32,
 }
 

@@ -4,7 +4,7 @@
 use super::contention::{CLASSES, Timing};
 use super::delays::Delays;
 
-/// Returns ln E[exp(theta B)] of the backoff B before each attempt.
+/// Returns ln E[exp(theta B)] of the backoff B before each attempt, one entry per attempt.
 pub(super) fn log_means(delays: &Delays<'_>, theta: f64) -> Vec<f64> {
     let (timing, class) = (delays.timing, delays.class);
     let windows = || timing.windows(class).take(delays.failures.len());
@@ -26,7 +26,7 @@ pub(super) fn log_means(delays: &Delays<'_>, theta: f64) -> Vec<f64> {
     windows().map(|window| log_mean(&slots[..=window as usize])).collect()
 }
 
-/// Returns ln of the mean of the exponentials.
+/// Returns ln of the mean of e^v over the values v.
 fn log_mean(values: &[f64]) -> f64 {
     let most = values.iter().copied().fold(f64::NEG_INFINITY, f64::max);
     if most == f64::INFINITY {
@@ -55,46 +55,49 @@ struct Gaps {
 }
 
 impl Gaps {
-    /// Gaps between a sender's packets if it sends `attempt` packets per slot. A station with a
-    /// longer AIFS counts fewer slots after each packet.
+    /// Returns the gaps between the packets of a station of class `sender` that sends `attempt` packets per
+    /// slot, as a station of class `counter` counts them. With a longer AIFS, the latter counts fewer slots
+    /// after each packet.
     fn between(timing: &Timing, sender: usize, counter: usize, attempt: f64) -> Self {
         let first = timing.first_slots();
         let least = 1 + first[sender] as i64 - first[counter] as i64;
-        // One window with the mean of all attempts' windows.
+        // One window replaces the windows of all attempts; it has their mean.
         let window = (2.0 / attempt - 2.0).round() as i64;
         Self { least, most: least + window }
     }
 
     /// Returns the probability of a gap of at least `slots`.
-    fn reach(&self, slots: usize) -> f64 {
+    fn gap_probability(&self, slots: usize) -> f64 {
         let longer = (self.most - slots as i64 + 1) as f64 / (self.most - self.least + 1) as f64;
         longer.clamp(0.0, 1.0)
     }
 
-    /// Returns ln E[exp(N x)] of the number N of packets within 0 to `most` slots that begin at any
-    /// time.
+    /// Returns, for spans of 0 to `most` slots that begin at any time, ln E[exp(N x)] of the number N of
+    /// packets in the span.
     ///
     /// N is a renewal process with uniform gaps.
     fn log_means(&self, x: f64, most: usize) -> Vec<f64> {
         let weight = x.exp();
-        let at_once = 1.0 - (1.0 - self.reach(1)) * weight;
+        let at_once = 1.0 - (1.0 - self.gap_probability(1)) * weight;
         if at_once <= 0.0 || !weight.is_finite() {
             return vec![f64::INFINITY; most + 1];
         }
         let (least, longest) = (self.least.max(1) as usize, self.most.max(0) as usize);
         let width = (self.most - self.least + 1) as f64;
-        // Sums over the gaps longer than a number of slots.
+        // Entry n is the mean number of slots by which a gap exceeds n slots.
         let mut longer = vec![0.0; longest + 1];
         for slots in (0..longest).rev() {
-            longer[slots] = longer[slots + 1] + self.reach(slots + 1);
+            longer[slots] = longer[slots + 1] + self.gap_probability(slots + 1);
         }
         let mean_gap = longer[0];
-        // Slots after a packet, and their sums.
+        // `renewed`: E[exp(N x)] of spans that begin after a packet. `begun`: its logarithm for spans that
+        // begin at any time.
         let mut renewed = Sums::default();
         let mut begun = Vec::with_capacity(most + 1);
         for slots in 0..=most {
             let later = renewed.over(slots, least, longest).0 / width;
-            // Before the shortest gap, all slots are equally likely; later slots are less likely.
+            // The first packet is equally likely in each slot up to the shortest gap, and less likely in
+            // later slots.
             let (early, _) = renewed.over(slots, 1, least - 1);
             let (late, by_number) = renewed.over(slots, least, longest);
             let falling = (longest as f64 + 1.0 - slots as f64) * late + by_number;
@@ -102,13 +105,13 @@ impl Gaps {
             let none = longer.get(slots).copied().unwrap_or(0.0) / mean_gap;
             let mean = none + weight * some;
             begun.push(if mean.is_finite() { mean.ln() } else { f64::INFINITY });
-            renewed.push((self.reach(slots + 1) + weight * later) / at_once);
+            renewed.push((self.gap_probability(slots + 1) + weight * later) / at_once);
         }
         begun
     }
 }
 
-/// Sums of a sequence, and of its values times their indices.
+/// Running sums of a sequence, and of its values times their indices.
 #[derive(Default)]
 struct Sums(Vec<(f64, f64)>);
 
@@ -118,7 +121,7 @@ impl Sums {
         self.0.push((sum + value, by_number + self.0.len() as f64 * value));
     }
 
-    /// Returns the sums over the values `from` to `to` before `place`.
+    /// Returns the sums over the values that are `from` to `to` places before `place`.
     fn over(&self, place: usize, from: usize, to: usize) -> (f64, f64) {
         let before = |count: usize| count.checked_sub(1).map_or((0.0, 0.0), |last| self.0[last]);
         let to = to.min(place);
@@ -134,8 +137,7 @@ impl Sums {
 mod tests {
     use super::*;
 
-    /// The first packet of a rival that always sends and whose gaps are of 1 to 16 slots is 4.25 slots
-    /// away on average, and the others 8.5.
+    /// A rival always sends, with gaps of 1 to 16 slots: one packet in 8.5 slots on average.
     #[test]
     fn gaps_limit_the_packets_of_a_rival() {
         let gaps = Gaps { least: 1, most: 16 };

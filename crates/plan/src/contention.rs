@@ -7,10 +7,11 @@ use tautline_proto::Class;
 
 /// Classes of packets.
 pub(super) const CLASSES: usize = Class::ALL.len();
-/// Iterations until attempts and collisions of all classes agree.
+/// Iterations after which the probabilities of attempts and of collisions agree for all classes.
 const ROUNDS: u32 = 50;
 
-/// Maximum number of slots with different sending classes: EDCA's AIFS are 2 to 7 slots.
+/// Maximum number of slots after a packet that differ in the classes that may send: EDCA's AIFS are 2 to 7
+/// slots.
 const MAX_SLOTS: usize = 8;
 
 /// Converts nanoseconds to seconds.
@@ -24,11 +25,12 @@ pub(super) struct Timing {
     channel: Kind,
     /// A slot of the backoff.
     pub(super) slot: f64,
-    /// One entry per class; equal entries without EDCA; empty on a line.
+    /// One entry per class; equal entries without EDCA; `None` on a line.
     categories: Option<[Category; CLASSES]>,
     pub(super) retries: u32,
-    /// Loss of an attempt, and loss of a packet after all attempts.
+    /// Probability that an attempt is lost without a collision.
     attempt_loss: f64,
+    /// Probability that a packet is lost after all attempts.
     pub(super) packet_loss: f64,
     /// Maximum time from the end of a packet to its arrival.
     pub(super) delay: f64,
@@ -95,13 +97,14 @@ impl Timing {
         self.categories.is_some()
     }
 
-    /// Returns the queue of a class at its station; a station's queues contend with each other.
+    /// Returns the number of the queue in which a station keeps packets of a class. The queues of a station
+    /// contend with each other.
     pub(super) fn queue(&self, class: usize) -> usize {
         let Some(all) = self.categories else { return 0 };
         all.iter().position(|it| *it == all[class]).unwrap_or(class)
     }
 
-    /// Returns the first slot after a packet in which each class sends.
+    /// Returns, by class, the first slot after a packet in which the class may send.
     pub(super) fn first_slots(&self) -> [usize; CLASSES] {
         let Some(all) = self.categories else { return [0; CLASSES] };
         let shortest = all.iter().map(|it| it.aifs).min().unwrap_or(0);
@@ -161,7 +164,7 @@ impl Timing {
         sent / slots
     }
 
-    /// Probability that an attempt fails.
+    /// Returns the probability that an attempt fails, if it collides with this probability.
     pub(super) fn failure(&self, collision: f64) -> f64 {
         1.0 - (1.0 - collision) * (1.0 - self.attempt_loss)
     }
@@ -211,8 +214,8 @@ impl Contention {
             .product()
     }
 
-    /// Returns the slots after a packet that a class uses, with their fractions; the last entry is
-    /// for all later slots.
+    /// Returns the slots after a packet in which a class may send, each with its fraction of all such
+    /// slots. The last entry is for all later slots.
     fn slots(&self, class: usize) -> impl Iterator<Item = (usize, f64)> {
         let last = self.first_slot.iter().copied().max().unwrap_or(0);
         let mut reached = 1.0;
@@ -238,7 +241,7 @@ impl Contention {
         slots.map(|(_, share)| share * self.attempt[sender]).sum()
     }
 
-    /// Probability that an attempt of one of the stations collides with the others.
+    /// Probability that an attempt of a station of this class collides with other stations.
     pub(super) fn collision(&self, class: usize) -> f64 {
         let mut others = *self;
         others.stations[class] = (others.stations[class] - 1.0).max(0.0);
@@ -294,7 +297,7 @@ impl Contention {
 fn collision_after_same_draw(own: u32, other: u32, attempt: f64) -> f64 {
     let (own, other) = (f64::from(own) + 1.0, f64::from(other) + 1.0);
     let shorter = own.min(other);
-    // Slots before our own in which the other station may have sent first.
+    // Mean number of slots before our own in which the other station may have sent first.
     let before = (shorter * (shorter - 1.0) / 2.0 + (own - shorter) * shorter) / own;
     (shorter / own + before * attempt) / other
 }

@@ -6,8 +6,8 @@ use super::contention::{CLASSES, Stations, Timing};
 use super::queue::Queued;
 use super::traffic::Packets;
 
-/// Time until an abandoned packet is retransmitted, beyond its own delay: the peer's
-/// acknowledgement delay and the detection.
+/// Seconds from the loss of a packet after all attempts to its retransmission, in addition to the packet's
+/// own delay: the acknowledgement delay of the peer, and the detection of the loss.
 const REPAIR: f64 = 0.02;
 
 /// Returns ln E[exp(N x)] of a number N whose whole part is certain, and whose fraction is the
@@ -35,12 +35,13 @@ pub(super) fn log_sum(a: f64, b: f64) -> f64 {
 pub(super) struct Delays<'a> {
     pub(super) timing: &'a Timing,
     pub(super) class: usize,
-    /// Saturated other stations, and the IP bytes of their packets, by class.
+    /// Number of other stations that always have packets to send, by class.
     pub(super) rivals: Stations,
+    /// IP bytes of the packets of these stations, by class.
     pub(super) rival_bytes: [u32; CLASSES],
-    /// Probability per slot that one of them sends, by class.
+    /// Probability per slot that one such station sends, by class.
     pub(super) attempts: [f64; CLASSES],
-    /// Probability that each attempt fails, of all attempts that a packet may need
+    /// For each attempt that a packet may need, the probability that the attempt fails
     /// ([`Contention::failures`](super::contention::Contention::failures)).
     pub(super) failures: &'a [f64],
 }
@@ -53,13 +54,14 @@ impl Delays<'_> {
         sizes.iter().map(|bytes| self.log_mean(theta, &backoffs, *bytes)).collect()
     }
 
-    /// Returns the same for one size; `backoffs` are the values for the backoffs.
+    /// Returns the value of [`Self::log_means`] for one size; `backoffs` has the value for each attempt's
+    /// backoff.
     fn log_mean(&self, theta: f64, backoffs: &[f64], ip_bytes: u32) -> f64 {
         let timing = self.timing;
         let largest = self.rival_bytes.iter().copied().max().unwrap_or(0).max(ip_bytes);
         let collision = theta * timing.collision(self.class, largest);
         let own = theta * timing.airtime(self.class, ip_bytes);
-        // Sum over the attempts; `before` is for the earlier ones.
+        // Sum over the number of attempts; `before` is for all backoffs and for the failed attempts.
         let (mut before, mut delivered) = (0.0, f64::NEG_INFINITY);
         let mut counted: f64 = 0.0;
         let mut reached = 1.0;
@@ -83,7 +85,7 @@ impl Delays<'_> {
 /// Delays of the packets of a queue at one argument of their moment generating functions.
 #[derive(Debug, Clone)]
 pub(super) struct LogMeans {
-    /// See [`Delays::log_means`], by the IP bytes.
+    /// IP bytes of a packet, and the value of [`Delays::log_means`] for this size.
     pub(super) packets: Vec<(u32, f64)>,
 }
 

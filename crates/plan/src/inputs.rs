@@ -29,7 +29,7 @@ pub struct Expectation {
 }
 
 impl Expectation {
-    /// Parses `robot1:/scan=10Hz,4kB`.
+    /// Parses a text such as `robot1:/scan=10Hz,4kB`; the error is for the user.
     pub fn parse(text: &str) -> Result<Self, String> {
         let wrong = |what: &str| format!("--expect {text}: {what}; allowed is {EXPECT_FORM}");
         let (name, values) = text.split_once('=').ok_or_else(|| wrong("no '='"))?;
@@ -74,7 +74,7 @@ pub struct Inputs {
 }
 
 impl Inputs {
-    /// Returns all traffic, or the names of missing values.
+    /// Returns all traffic. The error lists the missing values.
     pub fn traffic(&self, radios: &Radios) -> Result<Vec<Traffic>, Vec<String>> {
         let mut missing = self.duplicate_files();
         let measured = self.measured(radios, &mut missing);
@@ -123,7 +123,7 @@ impl Inputs {
     fn note_of_peer(&self, file: &RobotFile, peer: &str) -> Option<String> {
         let name = &file.config.name;
         match self.file_of(peer) {
-            // A snapshot of one end has the topics of both.
+            // A snapshot of one end has the topics of both directions.
             None if !self.snapshots.is_empty() => None,
             None => Some(format!("no file of {peer}: what it sends is not counted")),
             Some(other) if other.config.peers.iter().any(|it| it.name == *name) => None,
@@ -138,7 +138,7 @@ impl Inputs {
         let file = self.file_of(&to.name)?;
         let names = &file.config.peers.iter().find(|it| it.name == config.name)?.names;
         let pattern = &rule.pattern;
-        // Under a prefix, the topic's type decides, which is not in files.
+        // Under a prefix, the type of the topic decides, and files do not have types of topics.
         let is_accepted = !names.prefix.is_empty()
             || names.accept.iter().any(|it| may_meet(&it.pattern, pattern));
         let (path, topic, name) = (&file.path, pattern.as_str(), &config.name);
@@ -150,9 +150,9 @@ impl Inputs {
         self.files.iter().find(|it| it.config.name == name)
     }
 
-    /// Returns robots with two files, whose topics would count twice.
+    /// Returns a note for each robot with two files: its topics would count twice.
     fn duplicate_files(&self) -> Vec<String> {
-        let duplicate_files = |(index, file): (usize, &RobotFile)| {
+        let note = |(index, file): (usize, &RobotFile)| {
             let name = &file.config.name;
             let first = self.files[..index].iter().find(|it| it.config.name == *name)?;
             Some(format!(
@@ -160,7 +160,7 @@ impl Inputs {
                 first.path, file.path
             ))
         };
-        self.files.iter().enumerate().filter_map(duplicate_files).collect()
+        self.files.iter().enumerate().filter_map(note).collect()
     }
 
     /// Returns a note if an expectation matches no topic.
@@ -264,7 +264,7 @@ impl Inputs {
     }
 }
 
-/// The snapshots of a node; without a first one, counters begin at the node's start.
+/// The first and the last snapshot of a node. Without a first one, counters begin at the node's start.
 struct Pair<'a> {
     first: Option<&'a Status>,
     last: &'a Status,
@@ -304,7 +304,7 @@ pub struct MeasuredDelay {
 impl MeasuredDelay {
     /// Whether a message was certainly later than `worst_ms`.
     pub fn exceeds(&self, worst_ms: f64) -> bool {
-        // Buckets are quarter octaves.
+        // A bucket spans a quarter octave. The message was later than the lower bound of its bucket.
         self.most_ms / 2_f64.powf(0.25) - self.error_ms.unwrap_or(0.0) > worst_ms
     }
 }

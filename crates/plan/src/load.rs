@@ -9,7 +9,7 @@ use tautline_proto::Class;
 /// Fraction of a saturated channel's capacity that rate control uses.
 const USED: f64 = 0.95;
 
-/// Packets per second, and seconds of airtime per second.
+/// What packets need of a channel: packets, seconds of airtime and IP bytes, each per second.
 #[derive(Debug, Clone, Copy, Default)]
 struct Demand {
     packets: f64,
@@ -52,7 +52,8 @@ pub(super) fn load(channel: &Channel, timing: &Timing, streams: &[Stream]) -> f6
 fn shared(timing: &Timing, demands: &BTreeMap<usize, Demand>) -> f64 {
     let total = |of: fn(&Demand) -> f64| demands.values().map(of).sum::<f64>();
     let airtime = total(|it| it.airtime);
-    // Equivalent number of stations with equal shares. Large messages are best effort.
+    // The number of stations with equal shares that contend like these. The class is that of large
+    // messages.
     let count = airtime.powi(2) / total(|it| it.airtime.powi(2));
     let class = Class::BestEffort as usize;
     let mut stations = Stations::default();

@@ -11,7 +11,7 @@ pub(super) struct Queued {
     pub(super) packets: Packets,
 }
 
-/// A random number.
+/// A random number of messages.
 #[derive(Debug, Clone)]
 pub(super) enum Number {
     /// The mean: its whole part is certain, and its fraction is the probability of one more.
@@ -49,7 +49,8 @@ impl Number {
     }
 }
 
-/// Increases a number with these probabilities by one with a probability, up to `most`.
+/// `chances` are the probabilities of the numbers 0, 1, 2, ... Adds one to the number with this
+/// probability. The number does not exceed `most`.
 pub(super) fn add(chances: &mut Vec<f64>, probability: f64, most: usize) {
     if chances.len() <= most {
         chances.push(0.0);

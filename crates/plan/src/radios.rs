@@ -10,15 +10,15 @@ use tautline::treatment::{LinkRule, TopicRule};
 use tautline_proto::LinkPolicy;
 
 const FORM: &str = "INTERFACE[,INTERFACE...]=RADIO";
-/// A link with a smaller fraction of a topic only carried probes.
+/// A link that carried a smaller fraction of a topic's bytes carried only probes.
 const LEAST_SHARE: f64 = 0.05;
 
 /// The radios that a team shares.
 #[derive(Debug, Clone)]
 pub struct Radios {
     all: Vec<Radio>,
-    /// By radio, the interfaces that use it in all files, from the command line; `None` if the
-    /// files name them.
+    /// For each radio, the interfaces that use it in all files, as the command line names them; `None` if
+    /// the radios are those of the files.
     interfaces: Option<Vec<Vec<String>>>,
 }
 
@@ -84,7 +84,7 @@ impl Radios {
         Ok(Self { all, interfaces: None })
     }
 
-    /// The radios.
+    /// Returns the radios.
     pub fn as_slice(&self) -> &[Radio] {
         &self.all
     }

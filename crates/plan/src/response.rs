@@ -12,20 +12,20 @@ use std::time::Duration;
 const EXCEEDED: f64 = 1e-5;
 /// Fraction of messages whose packets may need more attempts than assumed.
 const MORE_ATTEMPTS: f64 = 1e-3;
-/// Delay above which a delay counts as unbounded, in seconds.
+/// Delay from which delays count as unbounded, in seconds.
 const UNBOUNDED: f64 = 60.0;
-/// Limit of examined messages of one flow within a busy period.
+/// Maximum number of messages of one flow that are examined in a busy period.
 const MAX_MESSAGES: u32 = 100;
 /// Time from a packet to the report on it (`proto/src/recovery/sent.rs`), in seconds.
 const REPORT_DUE: f64 = 2e-3;
-/// For later messages of a busy period, the number of reports is nearly certain, so it is not
-/// treated as random.
+/// First messages of a busy period for which the number of reports is random. For later messages, it is
+/// nearly certain.
 const RANDOM_REPORTS: u32 = 4;
 /// Reports that the kernel holds at once (`proto/src/endpoint/network.rs`).
 const HELD_REPORTS: usize = 2;
 /// Small packets that the kernel holds.
 const HELD_PACKETS: u32 = 2;
-/// Time for which the kernel may hold packets behind the one on the air: the back-pressure's lead.
+/// Seconds for which the kernel may hold packets behind the packet on the air: the lead of back-pressure.
 const LEAD: f64 = 1e-3;
 
 /// Determines the delays of a flow.
@@ -60,10 +60,10 @@ struct Station<'a> {
     attempts: u32,
     /// Time on the air of the last packet of a message.
     last: f64,
-    /// Time for which back-pressure delays a small message: until the kernel's packets leave within
-    /// its lead, on average.
+    /// Mean time for which back-pressure delays a small message: until the packets in the kernel leave
+    /// within [`LEAD`].
     back_pressure_delay: f64,
-    /// Whether its packets follow each other faster than reports are due.
+    /// Whether the packets of the flow follow each other faster than reports are due.
     carries_reports: bool,
 }
 
@@ -150,7 +150,8 @@ impl<'a> Station<'a> {
         }
     }
 
-    /// Returns the message and all earlier traffic that is published within `until`.
+    /// Returns messages 0 to `message` of the flow, and the traffic that precedes them and is published
+    /// before `until`.
     fn queue(&self, until: f64, message: u32) -> Vec<Queued> {
         let count = f64::from(message) + 1.0;
         let own = Queued { number: Number::Mean(count), packets: self.stream.packets };
@@ -163,8 +164,8 @@ impl<'a> Station<'a> {
         self.blocking.iter().cloned().chain([own]).chain(preceding).chain(reports).collect()
     }
 
-    /// Returns the time within which a stream's messages precede, if published from time 0;
-    /// negative if only older messages precede.
+    /// Returns the time until which messages of a stream precede number `message` of this flow, if both
+    /// publish from time 0. It is negative if only older messages precede.
     fn within(&self, stream: &Stream, until: f64, message: u32) -> f64 {
         let published = f64::from(message) * self.stream.period;
         if stream.priority > self.stream.priority {
@@ -216,15 +217,15 @@ fn blocking(timing: &Timing, rivals: &Rivals<'_>, following: &[&Stream]) -> Opti
     let longest = following.iter().max_by_key(|it| it.packets.largest())?;
     let bytes = longest.packets.largest();
     let airtime = timing.airtime(longest.class(), bytes);
-    let back_pressure_delay = ((LEAD / airtime) as usize).max((2 * FULL_PACKET / bytes) as usize);
+    let most = ((LEAD / airtime) as usize).max((2 * FULL_PACKET / bytes) as usize);
     let presence: f64 = following.iter().map(|it| rivals.presence(it, 0.0)).sum();
     let presence = presence.min(1.0);
     let service = rivals.service(airtime);
     let several = (LEAD.max(service - airtime) / service).min(1.0);
-    let mut chances = vec![0.0; back_pressure_delay + 1];
+    let mut chances = vec![0.0; most + 1];
     chances[0] = 1.0 - presence;
     chances[1] += presence * (1.0 - several);
-    chances[back_pressure_delay] += presence * several;
+    chances[most] += presence * several;
     Some(Queued {
         number: Number::Chances(chances),
         packets: Packets { full: 0, last_bytes: bytes },

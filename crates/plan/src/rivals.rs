@@ -8,9 +8,9 @@ use super::traffic::Stream;
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
-/// Number of packets from which a message is large. All packets of a small message are assumed to
-/// precede; packets of a large message precede as often as the backoff rules allow. Both are
-/// bounds. With 5 instead of 8, worst cases are 4 % longer; with 9, collisions between the
+/// Number of packets from which a message is large. The model assumes that all packets of a small message
+/// precede, and that packets of a large message precede as often as the backoff rules allow. Both
+/// assumptions give bounds. With 5 instead of 8, worst cases are 4 % longer; with 9, collisions between the
 /// contending packets cannot be neglected.
 const LARGE: u64 = 8;
 
@@ -40,14 +40,15 @@ struct Present {
 
 /// The rivals' traffic within a time.
 struct Within {
-    /// Number of messages and airtime of each small stream.
+    /// For each small stream, the number of its messages and the airtime of one message.
     small: Vec<(f64, f64)>,
     /// Maximum airtime of 0, 1, 2, ... large queues, and the probability of that number.
     large: Vec<(f64, f64)>,
 }
 
 impl<'a> Rivals<'a> {
-    /// Rivals of packets of `class`: other stations' streams, and own streams in other queues.
+    /// Creates the rivals of packets of `class`. `streams` are the streams of other stations, and own
+    /// streams in other queues.
     pub(super) fn new(timing: &'a Timing, class: usize, streams: Vec<&'a Stream>) -> Self {
         let airtime: f64 = streams.iter().map(|it| it.airtime(timing) / it.period).sum();
         let (large, small): (Vec<_>, Vec<_>) =
@@ -79,8 +80,8 @@ impl<'a> Rivals<'a> {
         if self.free > 0.0 { airtime / self.free } else { MAX_SERVICE }
     }
 
-    /// Returns the maximum number of a stream's messages within a time; for a negative time,
-    /// messages that still wait although they were published before.
+    /// Returns the maximum number of a stream's messages within a time. For a negative time, it counts
+    /// earlier messages that still wait.
     pub(super) fn messages(&self, stream: &Stream, within: f64) -> f64 {
         ((within + self.busy(stream)) / stream.period).max(0.0)
     }
@@ -118,7 +119,7 @@ impl<'a> Rivals<'a> {
         Contention::among(self.timing, stations)
     }
 
-    /// Prepares the bounds of queues of packets of these sizes, if each packet needs no more than
+    /// Prepares the bounds for queues of packets of these sizes, if each packet needs no more than
     /// `attempts`.
     pub(super) fn bounds(&self, attempts: u32, sizes: &[u32]) -> Bounds<'_> {
         let mut large = vec![Present::default()];
@@ -138,13 +139,13 @@ impl<'a> Rivals<'a> {
                 thetas().map(|theta| LogMeans::from_delays(&delays, theta, sizes)).collect()
             };
             let contending = if self.timing.contends() { delays(present.stations) } else { vec![] };
-            Number { alone: delays(Stations::default()), contending }
+            ContendedDelays { alone: delays(Stations::default()), contending }
         };
         Bounds { rivals: self, numbers: large.iter().map(of_number).collect() }
     }
 
-    /// Returns the longest time of a large rival's packet on the air. Packets of small rivals count
-    /// as messages.
+    /// Returns the longest time of a large rival's packet on the air. Packets of small rivals are already
+    /// counted with their messages.
     fn on_air(&self) -> f64 {
         let large = self.large.iter().flatten();
         let longest = large.map(|it| self.timing.airtime(self.class, it.packets.largest()));
@@ -168,7 +169,7 @@ impl<'a> Rivals<'a> {
             sum += it;
             sum
         }));
-        Within { small, large: airtimes.into_iter().zip(numbers(&chances)).collect() }
+        Within { small, large: airtimes.into_iter().zip(count_chances(&chances)).collect() }
     }
 
     /// Returns the maximum airtime that a present queue uses within a time.
@@ -196,7 +197,7 @@ fn thetas() -> impl Iterator<Item = f64> {
 }
 
 /// The delays of packets while a number of large queues contend, at each of [`thetas`].
-struct Number {
+struct ContendedDelays {
     /// Delays of the packets alone; the rivals' packets are added separately.
     alone: Vec<LogMeans>,
     /// Delays if each rival sends as often as the rules allow; empty without contention.
@@ -207,11 +208,11 @@ struct Number {
 pub(super) struct Bounds<'a> {
     rivals: &'a Rivals<'a>,
     /// Entries for 0, 1, ... large queues.
-    numbers: Vec<Number>,
+    numbers: Vec<ContendedDelays>,
 }
 
 impl Bounds<'_> {
-    /// Returns the time in which the station's queue is delivered, except with a probability. The
+    /// Returns a time within which the station's queue is delivered, except with this probability. The
     /// rivals' messages are published within `until`; their phases are independent.
     pub(super) fn delivery_time(&self, queue: &[Queued], until: f64, probability: f64) -> f64 {
         let within = self.rivals.within(until);
@@ -224,7 +225,7 @@ impl Bounds<'_> {
     /// Returns the mean time in which the queue is delivered, if the rivals' traffic stays the
     /// same.
     pub(super) fn mean(&self, queue: &[Queued]) -> f64 {
-        // At the smallest argument, the function's logarithm is linear.
+        // At the smallest argument, the logarithm is nearly linear, and its slope is the mean.
         let theta = thetas().next().unwrap_or(1.0);
         self.log_mean(0, theta, queue, &self.rivals.within(0.0)) / theta
     }
@@ -234,7 +235,7 @@ impl Bounds<'_> {
         let mut mixed = f64::NEG_INFINITY;
         let on_air = theta * self.rivals.on_air();
         for (number, (airtime, chance)) in self.numbers.iter().zip(&within.large) {
-            // Large rivals send all their packets, but no more than the rules allow.
+            // Both are bounds: large rivals send all their packets, and no more than the rules allow.
             let limited = theta * airtime + number.alone[step].of_queue(queue);
             let contending = number.contending.get(step);
             let contending = contending.map_or(f64::INFINITY, |it| on_air + it.of_queue(queue));
@@ -245,7 +246,7 @@ impl Bounds<'_> {
 }
 
 /// Returns the probabilities that 0, 1, 2, ... of independent events occur.
-fn numbers(events: &[f64]) -> Vec<f64> {
+fn count_chances(events: &[f64]) -> Vec<f64> {
     let mut chances = vec![1.0];
     for probability in events {
         queue::add(&mut chances, *probability, usize::MAX);
@@ -307,7 +308,7 @@ mod tests {
 
     #[test]
     fn probabilities_of_event_counts_sum_to_one() {
-        let all = numbers(&[0.5, 0.1, 1.0]);
+        let all = count_chances(&[0.5, 0.1, 1.0]);
         assert_eq!(all[0], 0.0, "the last one is certain");
         assert!((all[1] - 0.45).abs() < 1e-12 && (all.iter().sum::<f64>() - 1.0).abs() < 1e-12);
     }

@@ -10,11 +10,11 @@ use std::cmp::Reverse;
 use std::time::Duration;
 use tautline_proto::{LinkPolicy, SWITCH_MARGIN};
 
-/// Minimum part of a striped message: a full packet.
+/// Minimum bytes of a part of a striped message: a full packet.
 const LEAST_PART: f64 = 1428.0;
 /// Steps of the binary search for the arrival of a striped message.
 const HALVINGS: u32 = 40;
-/// Size of a message that measures a path's delay without its rate.
+/// Bytes of a message so short that its delay is nearly that of the path alone.
 const SHORT: u64 = 1;
 
 /// The radios whose links may carry a topic, by their numbers in [`Team::radios`].
@@ -35,7 +35,7 @@ impl Links {
         Self { radios: vec![0], otherwise: vec![], policy: LinkPolicy::Best }
     }
 
-    /// Adds the radio of a link; `is_avoided` if other links precede it.
+    /// Adds the radio of a link; `is_avoided`: only while no other radio can carry the topic.
     pub(super) fn add(&mut self, radio: usize, is_avoided: bool) {
         let list = if is_avoided { &mut self.otherwise } else { &mut self.radios };
         if !list.contains(&radio) {
@@ -68,13 +68,14 @@ pub(super) struct Part {
     /// Number of the topic.
     pub(super) topic: usize,
     pub(super) radio: usize,
-    /// Messages per second, and bytes of each.
+    /// Messages per second on this radio.
     pub(super) rate_hz: f64,
+    /// Bytes of each of these messages.
     pub(super) bytes: u64,
 }
 
 impl Part {
-    /// The whole topic on one radio.
+    /// Returns the whole topic as a part on one radio.
     fn whole(topic: usize, radio: usize, traffic: &Traffic) -> Self {
         Self { topic, radio, rate_hz: traffic.rate_hz, bytes: traffic.bytes }
     }
@@ -86,7 +87,7 @@ impl Part {
 }
 
 impl Team {
-    /// The parts of each topic, in the order of the topics.
+    /// Returns the parts of each topic, in the order of the topics.
     pub(super) fn spread(&self, traffic: &[Traffic]) -> Vec<Vec<Part>> {
         let mut spread = Spread { team: self, traffic, placed: vec![vec![]; self.radios.len()] };
         let mut parts = vec![vec![]; traffic.len()];
@@ -138,7 +139,7 @@ impl Spread<'_> {
                 first.map(whole).into_iter().collect()
             }
             LinkPolicy::Weighted => {
-                // A link's goodput is measured without other links.
+                // The goodput of a radio is measured without other topics.
                 let goodput = |it: &usize| 1.0 / self.load_alone(topic, *it);
                 let all: Vec<f64> = radios.iter().map(goodput).collect();
                 let part = |(radio, share): (usize, f64)| Part {
@@ -169,8 +170,8 @@ impl Spread<'_> {
         radios.into_iter().map(|(_, radio)| radio).collect()
     }
 
-    /// Returns the fractions of a message with which all parts arrive at the same time, if they
-    /// fit.
+    /// Returns these radios, each with its fraction of a message, so that all parts arrive at the same time
+    /// if they fit. Radios whose fraction would be too small are left out.
     fn stripe(&self, topic: usize, mut radios: Vec<usize>) -> Vec<(usize, f64)> {
         let bytes = self.traffic[topic].bytes as f64;
         loop {
@@ -185,7 +186,7 @@ impl Spread<'_> {
         }
     }
 
-    /// Delay of a message of this size on an idle radio.
+    /// Returns the delay of a message of this size on an idle radio.
     fn least(&self, topic: usize, radio: usize, bytes: u64) -> Duration {
         let part = Part { bytes, ..Part::whole(topic, radio, &self.traffic[topic]) };
         let fleet = self.team.fleet_of(self.traffic, &[part]);
@@ -208,7 +209,7 @@ impl Spread<'_> {
         Room {
             fits: free / own,
             delay: self.least(topic, radio, SHORT).as_secs_f64(),
-            // Preceding traffic leaves only a part of the time.
+            // Preceding traffic leaves only the fraction `free` of the time.
             seconds: own / traffic.rate_hz / free.max(1e-6),
         }
     }
@@ -216,11 +217,11 @@ impl Spread<'_> {
 
 /// A radio's capacity for a topic.
 struct Room {
-    /// Multiple of the topic's messages that fits.
+    /// Multiple of the topic's rate that fits.
     fits: f64,
-    /// Delay of its path, in seconds.
+    /// Delay of a short message, in seconds.
     delay: f64,
-    /// Time that a whole message takes in addition.
+    /// Seconds that a whole message takes in addition to `delay`.
     seconds: f64,
 }
 

@@ -10,9 +10,11 @@ use std::thread::ScopedJoinHandle;
 
 /// Maximum number of loads at which delays are determined.
 const POINTS: u32 = 24;
-/// The lowest multiple of all rates on the axis, and the highest if not everything fits.
+/// The lowest multiple of all rates on the axis.
 const LEAST_FACTOR: f64 = 0.1;
+/// Minimum end of the axis if the expected rates fit.
 const COMMON_FACTOR: f64 = 1.5;
+/// The expected rates. If they do not fit, this is the minimum end of the axis.
 const EXPECTED_FACTOR: f64 = 1.0;
 /// The highest examined multiple of all rates.
 const MAX_FACTOR: f64 = 100.0;
@@ -20,7 +22,7 @@ const MAX_FACTOR: f64 = 100.0;
 const BEYOND: f64 = 1.2;
 /// Steps of the binary search for a load.
 const HALVINGS: u32 = 24;
-/// Load just below the limit, where delays are finite, as a fraction of it.
+/// A load just below the limit, at which delays are finite, as a fraction of the limit.
 const JUST_BELOW: f64 = 0.995;
 
 /// The horizontal axis of a sweep.
@@ -28,7 +30,7 @@ const JUST_BELOW: f64 = 0.995;
 pub enum Axis {
     /// The rates of all topics, as a multiple of the expected ones.
     Load,
-    /// Robots like this one, which has this name.
+    /// The number of robots with the topics of the robot of this name.
     Robots(String),
 }
 
@@ -37,7 +39,8 @@ pub enum Axis {
 pub struct Sweep {
     /// Points from the lowest load.
     pub points: Vec<Point>,
-    /// The highest multiple or number that fits; `None` if all examined ones fit.
+    /// The highest multiple of the rates, or number of robots, that fits; `None` if all examined values
+    /// fit.
     pub limit: Option<f64>,
 }
 
@@ -72,7 +75,7 @@ impl Team {
             Axis::Robots(name) => self.highest_number(name),
         };
         let positions = positions(axis, limit);
-        // Points beyond the limit take seconds to compute.
+        // Points beyond the limit take seconds to compute, so that all processors share the points.
         let threads = std::thread::available_parallelism().map_or(1, usize::from);
         let of_thread = |first: usize| -> Vec<Point> {
             let own = positions.iter().skip(first).step_by(threads);
@@ -126,7 +129,7 @@ fn highest_factor(at: &impl Fn(f64) -> Team) -> Option<f64> {
     Some(low)
 }
 
-/// Returns the loads, including one just below the limit.
+/// Returns the points of the axis in order. For the load, one of them is just below the limit.
 fn positions(axis: &Axis, limit: Option<f64>) -> Vec<f64> {
     let mut all: Vec<f64> = match axis {
         Axis::Load => {

@@ -91,7 +91,8 @@ pub(super) struct Delays {
 }
 
 impl Delays {
-    /// Delays of a part of each message, or of some messages, over the hops on one radio.
+    /// Returns the delays of a part of each message, or of some messages, over all hops of the topic on one
+    /// radio.
     fn over(traffic: &Traffic, part: Part, hops: &[FlowForecast]) -> Self {
         let sum = |of: fn(&FlowForecast) -> Option<Duration>| {
             let all: Option<Duration> = hops.iter().map(of).sum();
@@ -145,12 +146,13 @@ impl Delays {
 }
 
 impl Team {
-    /// Load of the fullest radio, as a fraction of what it carries ([`Assessment::load`]).
+    /// Returns the load of the fullest radio, as a fraction of what the radio carries
+    /// ([`Assessment::load`]).
     pub fn load(&self) -> f64 {
         self.loads_of(&self.traffic).into_iter().fold(0.0, f64::max)
     }
 
-    /// Load of each radio.
+    /// Returns the load of each radio.
     pub fn loads(&self) -> Vec<RadioLoad> {
         let loads = self.radios.iter().zip(self.loads_of(&self.traffic));
         loads.map(|(radio, load)| RadioLoad { radio: radio.name.clone(), load }).collect()
@@ -172,13 +174,13 @@ impl Team {
         by_radio
     }
 
-    /// Whether two topics compete on a radio; robots with separate lines do not.
+    /// Whether two topics compete on a radio. Topics of robots with separate lines do not.
     pub(super) fn compete(&self, radio: usize, one: &Traffic, other: &Traffic) -> bool {
         self.radios[radio].channel.is_shared()
             || one.senders().any(|it| other.senders().any(|sender| sender == it))
     }
 
-    /// Returns the flows of these parts on their radio, one for each hop in order; `None` without
+    /// Returns the channel of these parts' radio and their flows, one for each hop in order; `None` without
     /// parts.
     pub(super) fn fleet_of(&self, traffic: &[Traffic], parts: &[Part]) -> Option<Fleet> {
         let channel = Channel::from(&self.radios[parts.first()?.radio].channel);
@@ -203,7 +205,7 @@ impl Team {
         Some(Fleet { channel, flows })
     }
 
-    /// Returns delays in the order of the topics.
+    /// Returns the delays of the topics, in the order of the topics.
     pub(super) fn delays(&self) -> Vec<Delays> {
         let mut found: Vec<Vec<Delays>> = self.traffic.iter().map(|_| vec![]).collect();
         for parts in self.by_radio(&self.traffic) {

@@ -8,16 +8,17 @@ use tautline::config::{self, channel::DSSS_BPS};
 use tautline_medium::{Access, Loss, Phy, PipeConfig, RateControl, Trial, WifiConfig};
 use tautline_proto::Marking;
 
-/// IP bytes of a full packet, and its bytes for a large message.
+/// IP bytes of a full packet.
 pub(super) const FULL_PACKET: u32 = 1500;
+/// Bytes of a large message that a full packet carries.
 const FULL_PAYLOAD: u64 = 1428;
 /// IP bytes of a packet beyond its only message: IP, UDP, the headers of packet and frame, and the tag.
 const OVERHEAD: u64 = 72;
 /// IP bytes of a packet with only reports and acknowledgements.
 const REPORT_BYTES: u32 = 76;
-/// Fraction of the channel for reports, and time of each report beyond its bytes
-/// (`proto/src/recovery/received.rs`).
+/// Maximum fraction of the channel for reports (`proto/src/recovery/received.rs`).
 const REPORT_SHARE: f64 = 0.0175;
+/// Airtime of each report in addition to its bytes, in seconds.
 const REPORT_SECONDS: f64 = 200e-6;
 /// Time from publication to due time of a message without a lifespan
 /// (`proto/src/delivery/outbox/mod.rs`).
@@ -42,7 +43,7 @@ impl From<&config::Channel> for Channel {
                 phy: if DSSS_BPS.contains(&wifi.bps) { Phy::Dsss } else { Phy::Ofdm },
                 rate: RateControl::Fixed(wifi.bps),
                 access: if wifi.has_wmm { Access::Edca } else { Access::Dcf },
-                // A loss that `status` shows is after all attempts.
+                // The loss in the file is meant as `status` shows it: packets lost after all attempts.
                 trial: Trial::Frame,
                 loss,
                 ..WifiConfig::default()
@@ -98,21 +99,21 @@ pub struct Fleet {
     pub flows: Vec<Flow>,
 }
 
-/// Periodic packets of a station: the messages of a flow, or reports on them.
+/// Periodic packets of a station: the messages of a flow, or reports on received packets.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Stream {
     pub(super) station: usize,
-    /// The station that receives them.
+    /// The station that receives the packets.
     pub(super) to: usize,
     pub(super) priority: u16,
-    /// Seconds.
+    /// Seconds between two messages, or between two reports.
     pub(super) period: f64,
     /// Seconds from a message's publication to its due time, which determines the send order.
     pub(super) due: f64,
     pub(super) packets: Packets,
 }
 
-/// The packets of one message: full packets, and a shorter one.
+/// The packets of one message: `full` full packets, then a last packet.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Packets {
     pub(super) full: u64,
@@ -128,7 +129,7 @@ impl Stream {
         sizes.map(|(count, bytes)| count as f64 * timing.airtime(class, bytes)).sum()
     }
 
-    /// Returns the class of its packets; reports carry no messages.
+    /// Returns the index of the packets' class. Reports have the class of packets without messages.
     pub(super) fn class(&self) -> usize {
         Marking::default().class(u8::try_from(self.priority).ok()) as usize
     }
@@ -149,13 +150,14 @@ impl Packets {
         if self.full > 0 { FULL_PACKET } else { self.last_bytes }
     }
 
-    /// Returns the numbers of packets with their IP bytes.
+    /// Returns two pairs, for the full packets and for the last packet: the number of packets, and the IP
+    /// bytes of each.
     pub(super) fn sizes(self) -> [(u64, u32); 2] {
         [(self.full, FULL_PACKET), (1, self.last_bytes)]
     }
 }
 
-/// Returns the streams of all flows in order, then the reports on them.
+/// Returns the streams of all flows in order, then the streams of reports.
 pub(super) fn streams(fleet: &Fleet) -> Vec<Stream> {
     let messages = fleet.flows.iter().map(|flow| Stream {
         station: flow.from,

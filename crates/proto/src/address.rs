@@ -36,7 +36,8 @@ impl Place {
     }
 
     /// The owner to whom limits apply: an IPv4 host, or an IPv6 /64 network. All link-local IPv6
-    /// addresses share one network, so that each of them is an owner on its interface.
+    /// addresses share one network, so that each such address is an owner of its own on its
+    /// interface.
     pub fn owner(&self) -> Vec<u8> {
         let mut bytes = self.bytes();
         match self {
@@ -46,7 +47,7 @@ impl Place {
             }
             Self::Udp(address) if address.ip().to_canonical().is_ipv6() => bytes.truncate(8),
             Self::Udp(_) => bytes.truncate(16),
-            // A relay may claim any end, so that the limit applies to the relay.
+            // A relay can claim to send for any node. Therefore the limit applies to the relay.
             Self::Relay { hop, .. } => bytes = hop.0.to_le_bytes().to_vec(),
         }
         bytes

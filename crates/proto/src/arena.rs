@@ -4,7 +4,7 @@
 use std::marker::PhantomData;
 use std::ops::{Index, IndexMut};
 
-/// An id that is an index.
+/// A type of ids. An id is an index into an [`Arena`].
 pub(crate) trait Id: Copy {
     fn from_index(index: usize) -> Self;
     fn index(self) -> usize;

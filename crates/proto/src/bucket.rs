@@ -20,7 +20,7 @@ impl std::fmt::Debug for Allowance {
     }
 }
 
-/// A token bucket, which is full at first.
+/// A token bucket. It is full at first.
 #[derive(Debug, Clone)]
 pub(crate) struct Bucket {
     allowance: Allowance,
@@ -44,7 +44,7 @@ impl Bucket {
         has_token
     }
 
-    /// Takes a token even from an empty bucket, which then fills later.
+    /// Takes a token even from an empty bucket. The bucket then takes longer to fill.
     pub(crate) fn charge(&mut self, now: Instant) {
         self.replaced_at = self.after_one_more(now);
     }
@@ -61,8 +61,8 @@ impl Bucket {
     }
 }
 
-/// A token bucket in bytes. A packet may leave while the bucket is not empty, and may then leave a debt, so
-/// that its size does not matter.
+/// A token bucket in bytes. While the bucket is not empty, a packet of any size may be sent. A large packet
+/// puts the bucket into debt.
 #[derive(Debug, Clone)]
 pub(crate) struct ByteBucket {
     rate_bps: Option<u64>,
@@ -79,12 +79,12 @@ impl ByteBucket {
         Self { rate_bps, paid_at: Instant::default() }
     }
 
-    /// When the next packet may leave; `None`: now.
+    /// Returns the time at which the next packet may be sent; `None`: now.
     pub(crate) fn next_departure(&self, now: Instant) -> Option<Instant> {
         (self.rate_bps.is_some() && self.paid_at > now).then_some(self.paid_at)
     }
 
-    /// A packet of this many bytes leaves.
+    /// Charges the bucket for a packet of `bytes` that is sent now.
     pub(crate) fn charge(&mut self, now: Instant, bytes: usize) {
         let Some(rate_bps) = self.rate_bps else { return };
         let time = Duration::from_secs_f64(bytes as f64 * 8.0 / rate_bps.max(1) as f64);

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Classes of packets: the access categories of 802.11.
 //!
-//! A station's own send order ends at its antenna. On a radio with access categories (EDCA), a
-//! packet of a higher category mostly precedes lower ones of all other stations, and lower ones in
-//! this station's driver. The DSCP of a packet determines its category.
+//! A station orders only its own packets. On a radio with access categories (EDCA), a packet of a
+//! higher category mostly precedes packets of lower categories: those of all other stations, and
+//! those in this station's driver. The DSCP of a packet determines its category.
 
 /// The access category of a packet (IEEE 802.11-2016, 10.2.4.2), lowest first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -28,14 +28,14 @@ pub(crate) const CLASSES: usize = 4;
 
 /// The class of packets without messages: acknowledgements, PINGs, handshakes. They are few and
 /// small, and the peer's rate and the state of the link depend on them. Therefore they do not queue
-/// behind data of others.
+/// behind the data of other stations.
 const WITHOUT_MESSAGES: Class = Class::Voice;
 
 /// Packet marking: maps priorities to classes, and classes to DSCPs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Marking {
-    /// The lowest priorities of best effort, video and voice, in ascending order. Lower priorities
-    /// are background. 256 disables a class.
+    /// The lowest priority of each of best effort, video and voice, in ascending order. Priorities
+    /// below best effort are background. 256 disables a class.
     pub from: [u16; CLASSES - 1],
     /// DSCP of each class, lowest class first, 0 to 63.
     pub dscp: [u8; CLASSES],
@@ -44,12 +44,13 @@ pub struct Marking {
 impl Default for Marking {
     /// Commands (220) are voice; lasers (200), transforms and services (150) are video; the rest,
     /// images (20) included, is best effort. A background packet waits four slots longer than any
-    /// other, so that a busy network starves it; priorities below 10 ask for that. Voice is for few
-    /// packets: its stations draw from four slots, and collide.
+    /// other, so that a busy network starves it. Only priorities below 10 are background. Voice
+    /// suits only few packets: its stations choose among four slots, and collide when many of them
+    /// send.
     ///
-    /// Among the code points for these purposes (RFC 4594), these select their categories both by
-    /// RFC 8325 (Linux since 6.8) and by the upper three bits alone (earlier versions; many access
-    /// points). EF and VA, which are meant for voice, do not: by their bits they are video.
+    /// The code points are those of RFC 4594. Each selects its category both by RFC 8325 (Linux
+    /// since 6.8) and by its upper three bits alone (earlier versions; many access points). EF and
+    /// VA are meant for voice, but their upper three bits select video.
     fn default() -> Self {
         Self { from: [10, 140, 210], dscp: [CS1, 0, CS4, CS6] }
     }
@@ -108,9 +109,9 @@ impl InFlight {
     }
 
     /// In-flight bytes that count against the budget of a packet of `class`: none while all of them
-    /// are of lower classes. In the kernel the packet overtakes those, and packets of other
+    /// are of lower classes. In the kernel the packet overtakes lower classes and packets of other
     /// stations; in our queue it cannot. The budget is thus exceeded by at most one packet of each
-    /// higher class. On a radio without categories the packet is next, as from our queue.
+    /// higher class. On a radio without categories, the packet is sent next in either case.
     pub(crate) fn ahead_of(&self, class: Class) -> usize {
         if self.from(class) == 0 { 0 } else { self.total() }
     }

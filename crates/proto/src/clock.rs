@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Comparison with a peer's clock, for statistics and to detect messages older than they seem. It
-//! never makes a message younger, so that safety does not depend on it.
+//! Comparison with a peer's clock, for statistics and to detect messages older than they seem. The
+//! comparison never makes a message seem younger, so that safety does not depend on it.
 //!
-//! Every packet has its sender's clock. The least difference between our clock at arrival and that
-//! clock is the offset of the clocks plus the shortest one-way delay. Each node reports its least
-//! difference to the other. The sum of both is the shortest round trip, and half of it bounds the
-//! error of the offset (as in NTP, RFC 5905, section 10, with every packet as a sample).
+//! Every packet carries its sender's clock. The least difference between our clock at arrival and
+//! the clock in the packet is the offset of the clocks plus the shortest one-way delay. Each node
+//! reports its least difference to the other. The sum of both is the shortest round trip, and half
+//! of it bounds the error of the offset (as in NTP, RFC 5905, section 10, with every packet as a
+//! sample).
 
 use crate::time::{Duration, Instant};
 use crate::wire::frame::ClockReport;
@@ -15,8 +16,9 @@ use crate::wire::frame::ClockReport;
 const SPAN: Duration = Duration::from_secs(8);
 /// Limit of the difference in rate between two clocks (crystals of 20 to 50 ppm).
 const DRIFT_PPM: u32 = 50;
-/// Least and greatest time between two offsets that measure drift.
+/// Least time between two offsets that measure drift.
 const DRIFT_MIN: Duration = Duration::from_secs(60);
+/// Greatest time between two offsets that measure drift.
 const DRIFT_MAX: Duration = Duration::from_secs(600);
 
 /// The comparison with a peer's clock.
@@ -42,13 +44,13 @@ pub(crate) struct LeastDifference {
 /// The comparison with one peer's clock. All differences are in microseconds modulo 2^32.
 #[derive(Debug, Default)]
 pub(crate) struct Clock {
-    /// Of the packets of all links.
+    /// The least difference over the packets of all links.
     here: LeastDifference,
     /// The least difference that the peer reported.
     there: Option<u32>,
     /// The peer's time of day less ours, in microseconds.
     wall: Option<i64>,
-    /// The offset from which drift is measured, and the one that replaces it later.
+    /// The offset from which drift is measured, and the later offset that will replace it.
     history: [Option<PastOffset>; 2],
 }
 
@@ -59,7 +61,7 @@ struct PastOffset {
     offset: u32,
 }
 
-/// `a` less `b`, which are less than 35 minutes apart.
+/// Returns `a` minus `b`, in microseconds. The two times are less than 35 minutes apart.
 fn difference(a: u32, b: u32) -> i64 {
     i64::from(a.wrapping_sub(b) as i32)
 }
@@ -133,7 +135,7 @@ impl Clock {
         Some((there.wrapping_sub(round_trip / 2), round_trip))
     }
 
-    /// One-way delay of a packet with this clock.
+    /// Returns the one-way delay of a packet that the peer sent at `time` by its clock.
     pub(crate) fn transit(&self, now: Instant, time: u32) -> Option<Duration> {
         let (offset, _) = self.offset()?;
         let sent = time.wrapping_sub(offset);
@@ -141,7 +143,8 @@ impl Clock {
         Some(Duration::from_micros(micros.max(0) as u64))
     }
 
-    /// Lower and upper bound of the one-way delay of a packet with this clock.
+    /// Returns the lower and upper bound of the one-way delay of a packet that the peer sent at
+    /// `time` by its clock.
     pub(crate) fn transit_range(&self, now: Instant, time: u32) -> Option<(Duration, Duration)> {
         let (transit, bound) = (self.transit(now, time)?, self.bound()?);
         Some((transit.saturating_sub(bound), transit + bound))

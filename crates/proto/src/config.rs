@@ -30,7 +30,7 @@ pub struct Config {
     pub repair_percent: u32,
     /// A link sends a PING when nothing ack-eliciting was sent for this time.
     pub heartbeat: Duration,
-    /// A link is down when nothing arrived for this time; `None`: a time that follows its round trip.
+    /// A link is down when nothing arrived for this time; `None`: the time is derived from its round trip.
     pub link_timeout: Option<Duration>,
 }
 
@@ -71,7 +71,7 @@ pub enum Rate {
     /// A fixed rate in bits per second, link-layer headers included, over all links of the radio
     /// (Pound).
     Fixed(u64),
-    /// A controller for each link: a row of [`CONTROLS`], or one of the caller.
+    /// A controller for each link: a row of [`CONTROLS`], or a controller of the caller.
     PerLink(&'static LinkControl),
 }
 
@@ -89,7 +89,7 @@ impl Rate {
         }
     }
 
-    /// The word of `PerLink` in files.
+    /// The word for a `PerLink` control in configuration files; `None` for `Fixed`.
     pub fn name(self) -> Option<&'static str> {
         match self {
             Self::Fixed(_) => None,
@@ -141,9 +141,9 @@ impl LinkConfig {
 /// The rights of a peer beyond its own topics.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Rights {
-    /// The packets to other nodes are forwarded.
+    /// Whether the peer's packets to other nodes are forwarded.
     pub relayed: bool,
-    /// The highest priority of these packets.
+    /// The highest priority that forwarded packets of the peer may have.
     pub max_priority: u8,
 }
 
@@ -184,7 +184,7 @@ pub const HEARTBEAT_BYTES_PER_SECOND: u64 = 985;
 /// Interval of heartbeats of a metered link without messages, while a link that costs nothing is
 /// heard. Bindings in NATs last 30 s and more (RFC 4787 asks for two minutes).
 pub const METERED_HEARTBEAT: Duration = Duration::from_secs(5);
-/// IP bytes per second that these take, if the link is metered at both ends.
+/// IP bytes per second that heartbeats of a metered link take, if the link is metered at both ends.
 pub const METERED_HEARTBEAT_BYTES_PER_SECOND: u64 = 50;
 /// Age at which keys are renewed (WireGuard, section 6.1). It is far below the limit of
 /// ChaCha20-Poly1305 under one key, which is 2^48 packets here.
@@ -195,5 +195,5 @@ pub const KEY_LIFETIME: Duration = Duration::from_secs(180);
 pub const MIN_DATAGRAM: usize = 256;
 /// Limit of links to one peer. The link number has 4 bits, and each link costs receive state.
 pub const MAX_LINKS_PER_PEER: usize = limits::LINKS;
-/// Limit of channels offered to one peer, and accepted from one.
+/// Limit of channels offered to one peer, and limit of channels accepted from one peer.
 pub const MAX_CHANNELS: usize = limits::CHANNELS;

@@ -4,10 +4,11 @@
 /// The ECN field of an IP packet: the two bits below the DSCP.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash)]
 pub enum Ecn {
-    /// A bottleneck drops the packet instead of marking it, or the field is unknown.
+    /// Not ECN-capable: a bottleneck drops the packet instead of marking it. Also stands for an
+    /// unknown field.
     #[default]
     NotCapable = 0,
-    /// ECT(1), which marks senders of RFC 9331. This protocol does not use it.
+    /// ECT(1): the sender follows RFC 9331. This protocol does not use ECT(1).
     Capable1 = 1,
     /// ECT(0): the sender obeys marks.
     Capable = 2,

@@ -36,11 +36,11 @@ pub enum OfferError {
     /// A text is too long.
     #[error("{what} has {found} bytes; at most {allowed} are allowed")]
     TooLong {
-        /// Which text.
+        /// The name of the text.
         what: &'static str,
-        /// The bytes.
+        /// The size found, in bytes.
         found: usize,
-        /// The limit.
+        /// The largest size allowed, in bytes.
         allowed: usize,
     },
     /// The limit of channels is reached.
@@ -54,9 +54,9 @@ pub enum SendError {
     /// The message is larger than this node or the peer allows.
     #[error("message of {found} bytes; at most {allowed} are allowed (limits.max_message)")]
     TooLarge {
-        /// The bytes.
+        /// The size found, in bytes.
         found: usize,
-        /// The limit.
+        /// The largest size allowed, in bytes.
         allowed: usize,
     },
     /// The channel does not exist, or the peer is not subscribed to it.

@@ -15,7 +15,7 @@ pub struct RadioId(pub u32);
 /// A team of this relay.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TeamId(pub u32);
-/// A channel to or from one peer, by the number that its sender drew, from 1.
+/// A channel to or from one peer, by the number that its sender gave it, from 1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ChannelId(pub u64);
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A sliding window over the numbers of packets or messages, which detects duplicates.
+//! A sliding window over the numbers of packets or messages. It detects duplicates.
 
 /// Message numbers of a source that are remembered.
 pub(crate) const MESSAGES: u64 = 1024;
@@ -33,8 +33,8 @@ impl<const WORDS: usize> ReplayWindow<WORDS> {
             || (number <= self.highest && self.bits[Self::word(number)] & bit(number) != 0)
     }
 
-    /// The start of the run that ends with `last`, whose numbers are all recorded or all missing,
-    /// but not before `oldest`. Both are within the window.
+    /// Returns the start of the run that ends with `last`, but at least `oldest`. The numbers of a
+    /// run are all recorded or all missing. `oldest` and `last` are within the window.
     pub(crate) fn run_start(&self, oldest: u64, last: u64) -> u64 {
         let is_recorded = self.contains(last);
         let mut next = last;

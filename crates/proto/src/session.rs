@@ -24,11 +24,11 @@ use std::sync::Arc;
 const INITIATION_LIFETIME: Duration = Duration::from_secs(5);
 /// Stored responses whose keys no packet has confirmed.
 const MAX_PENDING_RESPONSES: usize = 4;
-/// Initiations that cookie replies may cause: twice as often as a peer is sought.
+/// Limit of initiations that cookie replies cause: twice the rate at which a peer is sought.
 const COOKIE_INITIATIONS: Allowance = Allowance { burst: 2, per_second: 12 };
 /// Responses that are opened: each costs a key agreement of about 50 us. Anybody who hears an
-/// initiation and knows our public key can forge responses that pass MAC1. Among ten times as many
-/// forgeries a genuine response is opened within a few initiations.
+/// initiation and knows our public key can forge responses that pass MAC1. Even among ten times as
+/// many forgeries, a genuine response is opened within a few initiations.
 const RESPONSES: Allowance = Allowance { burst: 100, per_second: 100 };
 /// A stored response is forgotten after this time.
 const RESPONSE_LIFETIME: Duration = Duration::from_secs(10);
@@ -36,7 +36,8 @@ const RESPONSE_LIFETIME: Duration = Duration::from_secs(10);
 const MAX_KEYS: usize = 3;
 /// Earlier session epochs of the peer that are remembered.
 const MAX_PAST: usize = 8;
-/// The node with the smaller key renews; the other does if that has not happened after this time.
+/// The node with the smaller key renews the keys. If it has not done so after this time, the other
+/// node renews them.
 const REKEY_GRACE: Duration = Duration::from_secs(15);
 
 /// The key set of one handshake.
@@ -97,7 +98,7 @@ pub(crate) enum KeyOrigin {
 pub(crate) enum KeyStatus {
     /// The key set was in use already.
     InUse,
-    /// The packet confirmed a stored response, which was sent to this place.
+    /// The packet confirmed a stored response. `to` is the place to which the response was sent.
     Confirmed { new_epoch: bool, to: Place },
 }
 
@@ -129,7 +130,7 @@ pub(crate) struct Session {
     epoch: Option<u64>,
     /// There has been a session.
     was_established: bool,
-    /// This node's session epoch for the peer; another after each goodbye.
+    /// This node's session epoch for the peer; it changes after each goodbye.
     own_epoch: u64,
     /// Limit of new sessions that the peer begins.
     new_sessions: Bucket,
@@ -205,8 +206,8 @@ impl Session {
         self.keys.front()
     }
 
-    /// The initiation to send: a retransmission of the pending one, or another, which takes the
-    /// unused number `session`.
+    /// Returns the initiation to send: a retransmission of the pending initiation, or a new one
+    /// with the unused number `session`.
     pub(crate) fn initiate(
         &mut self,
         now: Instant,
@@ -248,7 +249,7 @@ impl Session {
 
     /// Accepts a cookie. Returns `None` if it is invalid, and otherwise whether to retransmit the
     /// initiation immediately. Anybody who hears an initiation and knows the public key of its
-    /// receiver can forge one.
+    /// receiver can forge a cookie.
     pub(crate) fn accept_cookie(&mut self, now: Instant, cookie: &CookieReply<'_>) -> Option<bool> {
         let pending =
             self.pending_initiation.as_ref().filter(|it| it.session == cookie.your_session)?;
@@ -385,7 +386,8 @@ impl Session {
         self.epoch == Some(keys.epoch)
     }
 
-    /// A packet with this session number decrypted: a stored key set comes into use.
+    /// Notes that a packet with this session number was decrypted. A stored key set then comes into
+    /// use.
     pub(crate) fn confirm(&mut self, session: u32) -> KeyStatus {
         let stored = self.pending_responses.iter().position(|it| it.keys.local == session);
         match stored.and_then(|index| self.pending_responses.remove(index)) {

@@ -79,8 +79,8 @@ pub enum Side {
     Either,
 }
 
-/// Defines the drop reasons. A row has the name, the side, whether more capacity of the links prevents
-/// such drops, and the reason as a clause about "the messages".
+/// Defines the drop reasons. A row has the name, the side, whether more link capacity would prevent such
+/// drops, and the reason as a clause about "the messages".
 macro_rules! drop_reasons {
     ($($(#[doc = $meaning:literal])+ $variant:ident => $name:literal, $side:ident, $capacity:literal, $clause:literal;)*) => {
         counted_reasons! {
@@ -94,7 +94,7 @@ macro_rules! drop_reasons {
                 match self { $(Self::$variant => Side::$side,)* }
             }
 
-            /// Whether more capacity of the links prevents such drops.
+            /// Whether more link capacity would prevent such drops.
             pub const fn is_prevented_by_capacity(self) -> bool {
                 match self { $(Self::$variant => $capacity,)* }
             }
@@ -229,8 +229,8 @@ pub struct InStats {
     pub duplicate_pieces: u64,
     /// Pieces of messages that were lost, and recovered from parity.
     pub recovered_pieces: u64,
-    /// Age at delivery. The time on the path is measured by the clocks of both ends once they are
-    /// compared, and is half a round trip until then.
+    /// Age at delivery. The time on the path is measured by the clocks of both ends. Until these
+    /// have been compared, half a round trip is assumed.
     pub delay: Delays,
 }
 
@@ -264,12 +264,12 @@ pub struct LinkStats {
 }
 
 impl LinkStats {
-    /// Packets that were lost, without those that arrived after all.
+    /// Packets that were lost, not counting those that arrived after all.
     pub fn lost(&self) -> u64 {
         self.lost_packets.saturating_sub(self.spurious_losses)
     }
 
-    /// An interruption has ended.
+    /// Records that an interruption has ended.
     pub(crate) fn resume(&mut self, now: Instant) {
         let (acked_packets, lost) = (self.acked_packets, self.lost());
         self.resumed = Some(Resumed { at: now, acked_packets, lost });
@@ -314,7 +314,7 @@ impl Delays {
     /// Adds a delay.
     pub fn add(&mut self, delay: Duration) {
         let octaves = (delay.as_secs_f64() / FIRST_BOUND.as_secs_f64()).log2();
-        // A float cast saturates: negative (below the first bound) becomes bucket 0.
+        // A float cast saturates: a negative value (below the first bound) becomes bucket 0.
         let bucket = ((octaves * 4.0).ceil() as usize).min(DELAY_BUCKETS - 1);
         self.counts[bucket] += 1;
         self.count += 1;
@@ -322,12 +322,13 @@ impl Delays {
         self.max = self.max.max(delay);
     }
 
-    /// Upper bound of a bucket. The last bucket also has all longer delays.
+    /// Upper bound of a bucket. The last bucket also counts all longer delays.
     pub fn bound(bucket: usize) -> Duration {
         FIRST_BOUND.mul_f64(2f64.powf(bucket as f64 / 4.0))
     }
 
-    /// A bound that the given fraction (0 to 1) of the delays does not exceed; at most the largest.
+    /// Returns a bound that the fraction `share` (0 to 1) of the delays does not exceed. The bound
+    /// is never above the largest delay.
     pub fn quantile(&self, share: f64) -> Duration {
         let wanted = (self.count as f64 * share).ceil() as u64;
         let mut seen = 0;

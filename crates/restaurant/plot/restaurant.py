@@ -114,7 +114,7 @@ def paths(arguments):
                   linewidth=0.8, linestyle=(0, (4, 3)), label="path")
         axes.set_title(condition.replace("-", " "), fontsize=10)
         axes.set_aspect("equal")
-        # A drive that leaves the path far behind is cut off.
+        # Drives that lead far away from the path are cut off.
         axes.set_xlim(-0.4, 2.4)
         axes.set_ylim(-0.3, 3.3)
         axes.set_xlabel("x, m")

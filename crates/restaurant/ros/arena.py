@@ -17,7 +17,7 @@ TABLES = {
     "5": (0.4, 6.4), "6": (2.8, 6.4),
 }
 SERVING_DISTANCE = 0.65
-"""Between the centres of a table and of the robot that serves it."""
+"""Distance between the centres of a table and of the robot that serves it."""
 
 LIDAR_RANGE_M = 6.0
 SCAN_HZ = 10.0
@@ -37,9 +37,9 @@ class Robot:
     cruise: float
     """Speed among guests, m/s."""
     patience: float
-    """How long it waits for whoever stands in its way before it steps back, seconds."""
+    """Time for which the robot waits for somebody in its way before it steps back, seconds."""
     dock: tuple
-    """Where it begins and returns to, in the kitchen."""
+    """Pose in the kitchen at which the robot starts, and to which it returns."""
 
 
 ROBOTS = {

@@ -9,7 +9,7 @@ import numpy as np
 from transforms import turned
 
 SPEED, ACCELERATION = 0.5, 0.5
-# The inner control points are not in the paper: on the tangents at both ends.
+# The paper does not state the inner control points; here they are on the tangents at both ends.
 POINTS = np.array([(0.0, 0.0), (1.5, 0.0), (0.5, 3.0), (2.0, 3.0)])
 SAMPLES = 2001
 # Gains of x, y and theta: 1/s, 1/m2, 1/m.

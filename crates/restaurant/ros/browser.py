@@ -3,7 +3,7 @@
 
 Picks the table and the robot, presses Start, and waits until the page says that the robot is at the
 table and then back in the kitchen. Then holds the key that drives the robot DRIVEN forward. PICTURE.png
-gets the page while the robot serves, or when the wait for something was in vain. Standard output: `served`.
+shows the page while the robot serves, or when a wait has timed out. Standard output: `served`.
 """
 
 import sys
@@ -16,14 +16,14 @@ from selenium.webdriver.common.by import By
 from selenium.webdriver.support.wait import WebDriverWait
 
 PATIENCE_S = 90
-# A robot is at a table for two seconds.
+# Time between two looks at the page: a robot is at a table for only two seconds.
 LOOK_S = 0.2
 DRIVE_S = 1.5
 OPTIONS = ["--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage",
            "--window-size=900,1050"]
 
 
-# In one step, since the page replaces these elements with each state.
+# One script finds the robot and reads its state, since the page replaces these elements with each state.
 STATE_OF = """
 const name = [...document.querySelectorAll("#states dt")].find((it) => it.textContent === arguments[0]);
 return name ? name.nextElementSibling.textContent : "";

@@ -27,9 +27,9 @@ from std_msgs.msg import Bool
 PERIOD_S = 0.05
 COSTMAP_EVERY = 20
 COSTMAP_M = 3.0
-# A robot that stays within this distance does not move; how long it steps back.
+# Distance below which a robot counts as not moving, and duration of a step back.
 STEP_M, RETREAT_S = 0.1, 1.5
-# Times kept, about 14 hours.
+# Number of wake-up times that are kept: about 14 hours.
 MAX_PERIODS = 1_000_000
 
 
@@ -66,7 +66,7 @@ class Controller:
         if self.ticks % COSTMAP_EVERY == 0:
             self.publish_costmap()
         v, w = self.next_command()
-        # One zero stops the robot; others may drive it when there is no plan.
+        # A single command of zero stops the robot. Without a plan, other nodes may drive it.
         moves = self.goal is not None or (v, w) != (0.0, 0.0)
         if moves or self.moving:
             message = Twist()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A display that shows nothing: it takes images. display.py ros1|ros2 TOPIC"""
+"""A display that receives images and shows nothing. display.py ros1|ros2 TOPIC"""
 
 import os
 import sys

@@ -9,18 +9,18 @@ from transforms import turned
 
 HORIZON_S, STEP_S = 1.2, 0.1
 SPEEDS, TURNS = 7, 21
-# The path is aimed at this far ahead: metres, and seconds of the present speed.
+# The target on the path is this far ahead: metres, plus seconds at the present speed.
 AHEAD_M, AHEAD_S = 0.45, 0.5
-# Distance kept to obstacles: metres, and seconds of the speed, since what the lidar sees is old.
+# Distance kept to obstacles: metres, plus seconds at the speed, since the lidar's data are old.
 CLEARANCE_M, CLEARANCE_S = 0.05, 0.15
-# Obstacles further away than this change nothing.
+# Obstacles further away than this are ignored.
 HORIZON_M = 2.5
 NEAR_GOAL_M, NEAR_GOAL_RAD = 0.06, 0.1
 TURN_FIRST_RAD = 1.0
 BACK_SPEED, BACK_TURN = 0.2, 0.8
-# More room than this is no better, and backward is better than forward by this much, metres.
+# Retreat: room above ROOM_M counts as ROOM_M, and a way forward is worth less by FORWARD; metres.
 ROOM_M, FORWARD = 0.4, 0.15
-# Share of the braking power that the approach to the goal plans with.
+# Share of the braking power that is used in the approach to the goal.
 BRAKING = 0.5
 # Weights of the score.
 REMAINING, AIM, SPACE, CALM = 2.0, 0.35, 0.5, 0.02
@@ -47,9 +47,9 @@ def is_near(pose, goal):
 
 
 def command(robot, pose, speed, path, goal, obstacles):
-    """Returns the speed and the turn (m/s, rad/s) with which to go on.
+    """Returns the next speed and turn (m/s, rad/s).
 
-    `speed` is the present one, `path` (n x 2) leads to `goal`, `obstacles` (n x 2) are what the
+    `speed` is the present speed, `path` (n x 2) leads to `goal`, `obstacles` (n x 2) are what the
     lidar sees, all in one frame.
     """
     left = math.hypot(goal[0] - pose[0], goal[1] - pose[1])
@@ -64,7 +64,7 @@ def command(robot, pose, speed, path, goal, obstacles):
     v, w = candidates(robot, speed, left)
     x, y, heading = trajectories(pose, v, w)
     clearance = clearances(robot, pose, x, y, obstacles)
-    # A robot has to be able to stop before what it sees.
+    # A robot has to be able to stop before an obstacle that it sees.
     safe = clearance > CLEARANCE_M + CLEARANCE_S * v
     if not safe.any():
         return 0.0, math.copysign(0.6, bearing)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Guests who order as the web page does. guests.py ros1|ros2 PREFIX TABLE:ROBOT ...
 
-Publishes the orders on /orders, in their order; ROBOT may be `any`. The first has the id PREFIX-1. An
+Publishes the orders on /orders, one after another; ROBOT may be `any`. The first has the id PREFIX-1. An
 order is published again until the waiter's state shows it.
 """
 
@@ -14,7 +14,7 @@ import time
 import middleware
 from std_msgs.msg import String
 
-# Orders waiting at once: guests do not all come together.
+# Largest number of orders that wait at once: guests do not all come together.
 WAITING = 6
 REPEAT_S = 3.0
 

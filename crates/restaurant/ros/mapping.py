@@ -8,7 +8,8 @@ import transforms
 
 CROSSED, HIT, LOWEST, HIGHEST = -0.4, 1.2, -4.0, 6.0
 FREE_BELOW, OCCUPIED_ABOVE = -0.5, 1.0
-# Matching: steps of the search, from coarse to fine, and the standard deviation of a beam's end.
+# Matching: steps of the search in metres and radians, from coarse to fine; then the standard deviation
+# of a beam's end.
 STEPS = [(0.04, 0.03), (0.02, 0.015), (0.01, 0.008), (0.005, 0.004)]
 SIGMA_M = 0.07
 FIELD_M = 0.5
@@ -58,7 +59,8 @@ class Mapper:
         return np.exp(-0.5 * (distance / SIGMA_M) ** 2).sum()
 
     def draw(self, ranges, angles, longest):
-        """What a beam crosses is free; where it ends is occupied (Moravec and Elfes, 1985)."""
+        """Marks the cells that a beam crosses as free, and the cell at its end as occupied (Moravec and
+    Elfes, 1985)."""
         odds, resolution = self.grid.values, self.grid.resolution
         finite = np.isfinite(ranges)
         lengths = np.where(finite, ranges, longest)

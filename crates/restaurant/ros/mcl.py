@@ -10,15 +10,15 @@ from transforms import turned
 
 PARTICLES = 300
 BEAMS = 60
-# Standard deviation of a beam's end, and the share of beams that hit what the map lacks: the other
-# robot, guests.
+# Standard deviation of a beam's end, and the share of beams that hit something that the map lacks: the
+# other robot, or guests.
 SIGMA_M = 0.08
 UNEXPLAINED = 0.25
 FIELD_M = 1.0
 # Motion noise: metres per metre, radians per radian, radians per metre. Wheels that slip by 3 % turn
 # Kobuki, with its small track, by 0.17 rad per metre.
 ALONG, TURNING, DRIFT = 0.08, 0.08, 0.2
-# Beams are not independent; their likelihood counts less.
+# Exponent of a scan's likelihood: beams are not independent, so each counts less.
 TEMPER = 0.3
 # A scan is used after this much motion: metres, with 0.3 m for a radian.
 LEAST_MOTION_M = 0.02

@@ -11,7 +11,7 @@ import threading
 import time
 
 PATIENCE_S = 60.0
-# How soon rclpy notices a line of standard input.
+# Longest time until rclpy notices a line of standard input.
 WAKE_S = 0.2
 
 
@@ -152,7 +152,7 @@ class Ros2:
 
 
 def inputs(by_key):
-    """Yields the lines of standard input or, with `by_key`, its characters, of which q ends it."""
+    """Yields the lines of standard input or, with `by_key`, its characters; the character q ends it."""
     if not by_key:
         yield from (line.strip() for line in sys.stdin)
         return

@@ -26,9 +26,9 @@ from perception import Perception
 
 PERIOD_S = 0.2
 PLAN_EVERY_S = 1.0
-# What the map lacks is an obstacle for this long after it was seen, within this range.
+# Things that the map lacks count as obstacles for this time after they were seen, within this range.
 SEEN_S, SEEN_M = 1.5, 2.5
-# Nearer to the map's obstacles than this, a point is one of them.
+# A point that is nearer than this to an obstacle of the map belongs to that obstacle.
 ON_MAP_M = 0.2
 FIELD_M = 1.0
 
@@ -71,7 +71,7 @@ class Navigator:
             self.go_to(message.pose, stamp)
 
     def go_to(self, pose, identity, ended=None):
-        """Goes to a geometry_msgs/Pose instead of the last goal; returns the new one."""
+        """Replaces the present goal by a geometry_msgs/Pose; returns the new goal."""
         if self.goal is not None:
             self.goal.end(GoalStatus.PREEMPTED)
         self.goal, self.planned = Goal(transforms.of_pose(pose), identity, ended), 0.0
@@ -100,7 +100,7 @@ class Navigator:
             self.plan(pose)
 
     def remember(self, now):
-        """Keeps for a while what the lidar sees and the map lacks, such as the other robot."""
+        """Keeps points that the lidar sees and the map lacks, such as the other robot, for a while."""
         points, pose = self.perception.obstacles(), self.perception.pose()
         near = np.hypot(points[:, 0] - pose[0], points[:, 1] - pose[1]) < SEEN_M
         rows, columns, inside = self.map.cells(points)

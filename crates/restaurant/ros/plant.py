@@ -73,7 +73,7 @@ class Plant:
         self.voltages.publish(Float64(data=volt))
         self.left -= 1
         if not self.left:
-            # Late answers belong to no run.
+            # Late answers of the regulator belong to no run.
             self.circuit = None
             print("done", flush=True)
 

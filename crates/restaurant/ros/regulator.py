@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The proportional controller of Tardioli, Parasuraman, Oegren (2018), figures 19 and 20.
 
-regulator.py ros1|ros2 NAMESPACE: answers each voltage on NAMESPACE/y with that of the source on
-NAMESPACE/u. Standard output: `ready` when NAMESPACE/u has a subscriber.
+regulator.py ros1|ros2 NAMESPACE: answers each voltage of the capacitor on NAMESPACE/y with a
+voltage of the source on NAMESPACE/u. Standard output: `ready` when NAMESPACE/u has a subscriber.
 """
 
 import os

@@ -3,8 +3,8 @@
 
 The nodes of both robots and the waiter run in this process, with the simulated arena, and their topics
 arrive at once. So it shows what the robots do by themselves; the network, and the action of ROS 2, are
-in `tautline-restaurant` only. Standard output: what happens, then a line of JSON with `served`,
-`seconds` and `collisions`; the exit code is 1 if a robot stuck.
+in `tautline-restaurant` only. Standard output: the events, then a line of JSON with `served`,
+`seconds` and `collisions`; the exit code is 1 if a robot is stuck.
 """
 
 import heapq
@@ -21,7 +21,7 @@ import time
 LIBRARIES = pathlib.Path(__file__).parents[3] / "target/restaurant/lib/python3.11/site-packages"
 sys.path.append(str(LIBRARIES))
 
-# No event for this long means that a robot is stuck, seconds.
+# If nothing happens for this time, a robot is stuck; seconds.
 SILENCE_S = 90.0
 
 
@@ -36,7 +36,7 @@ class Clock:
 
 CLOCK = Clock()
 
-# They have their time from the clock now.
+# These modules now take the time from the clock above.
 import rospy  # noqa: E402
 
 import arena  # noqa: E402

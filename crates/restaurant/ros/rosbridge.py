@@ -3,8 +3,8 @@
 topics. rosbridge.py ros1|ros2 PORT|fd:N ROSLIB.js
 
 Operations: subscribe (with throttle_rate), unsubscribe, advertise, unadvertise and publish. The
-WebSocket is at /ros; the rest of the port serves the page and roslibjs. Listens on 127.0.0.1 alone,
-since a page may publish anything; with fd:N, on a socket that is open already as file descriptor N.
+WebSocket is at /ros; the rest of the port serves the page and roslibjs. Listens only on 127.0.0.1,
+since a page may publish anything; with fd:N, on the inherited socket with file descriptor N.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ from aiohttp import web
 
 PAGE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "page")
 MAX_MESSAGE = 1 << 20
-# Messages waiting for a slow page; beyond it the oldest are dropped.
+# Largest number of messages that wait for a slow page; above it, the oldest are dropped.
 MAX_WAITING = 64
 MAX_TOPICS = 64
 HEARTBEAT_S = 10.0
@@ -179,7 +179,7 @@ def site(runner, port):
 
 async def serve(bridge, port, library):
     async def meet(request):
-        # Any site that the browser shows may try to connect.
+        # Any web site that is open in the browser may try to connect.
         origin = request.headers.get("Origin")
         if origin is not None and origin != "http://" + request.host:
             raise web.HTTPForbidden(text="pages of %s may not use this server" % origin)

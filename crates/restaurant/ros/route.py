@@ -11,7 +11,7 @@ COMFORT_M = 0.25
 NEAR_COST = 5.0
 # Robots that meet keep to the right: a step against the traffic of a lane costs more.
 AGAINST_COST = 1.5
-# A robot that has come too near to an obstacle may leave it.
+# Cost of a cell where the robot does not fit: a robot that is too near to an obstacle may leave it.
 FORBIDDEN_COST = 60.0
 
 NEIGHBOURS = [(row, column, math.hypot(row, column))

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Drives a robot along the Bezier path from the base. tracker.py ros1|ros2 ROBOT SAMPLES.csv PATH.json
 
-Every 50 ms: takes the newest /ROBOT/odom, moves it on to now by its stamp and speeds, since odometry from
-far away is old, and publishes /ROBOT/cmd_vel. Begins with the line `go`;
+Every 50 ms: takes the newest /ROBOT/odom, extrapolates it to the present from its stamp and speeds, since
+odometry that crossed the radio is old, and publishes /ROBOT/cmd_vel. Begins with the line `go`;
 standard output: `ready` when odometry arrives and commands have a subscriber, `done` at the end of the
 path. SAMPLES.csv gets the number and the time (CLOCK_MONOTONIC) of each command; the number is in the
 field linear.z, which a differential drive does not use. PATH.json gets the points of the path.
@@ -20,9 +20,9 @@ from geometry_msgs.msg import Twist
 from nav_msgs.msg import Odometry
 
 PERIOD_S = 0.05
-# Odometry older than this says little about where the robot is.
+# Odometry older than this says little about the robot's position, seconds.
 MAX_AGE_S = 0.3
-# The robot comes to rest before the end is told.
+# Time for the robot to come to rest before `done` is printed.
 REST_S = 1.0
 
 
@@ -38,7 +38,7 @@ class Tracker:
         self.odometry = message
 
     def pose(self):
-        """Returns where the robot is now, if it has gone on as it was."""
+        """Returns the robot's present pose, assuming that its speeds have not changed."""
         age_s = (time.time_ns() - self.ros.ns_of(self.odometry.header.stamp)) / 1e9
         age_s = min(max(age_s, 0.0), MAX_AGE_S)
         speed = self.odometry.twist.twist

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the kitchen watches of the robots. viewer.py ros1|ros2 RECORDING|- ROBOT ...
+"""Subscribes to the robots' topics in the kitchen. viewer.py ros1|ros2 RECORDING|- ROBOT ...
 
 Takes camera, scan, plan, pose, odometry, map and transforms of each robot, and the waiter's state.
 RECORDING, a folder that must not exist, gets all but the images as rosbag2 with MCAP. Standard output
@@ -39,7 +39,7 @@ class Recording:
         self.kind, self.connections = kind, {}
         self.types = get_typestore(Stores.ROS2_KILTED)
         self.ros1_types = get_typestore(Stores.ROS1_NOETIC)
-        # The only one of our types that the store lacks.
+        # The only type used here that the store lacks.
         self.ros1_types.register(get_types_from_msg("geometry_msgs/TransformStamped[] transforms",
                                                     type_name(TFMessage())))
         self.writer = Writer(folder, version=9, storage_plugin=StoragePlugin.MCAP)

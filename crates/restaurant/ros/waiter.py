@@ -24,11 +24,11 @@ from std_msgs.msg import Bool, String
 
 PERIOD_S = 0.2
 SERVING_S = 2.0
-# A goal of which the robot knows nothing is sent again after this time.
+# A goal is sent again after this time without news of it from the robot.
 RESEND_S = 2.0
-# A robot of which nothing came for this time gets no order of those for any robot.
+# A robot that has sent nothing for this time gets no orders that are for any robot.
 ABSENT_S = 3.0
-# One that failed is sent again after this time.
+# A goal that failed is sent again after this time.
 RETRY_S = 3.0
 MAX_QUEUED = 100
 MAX_KNOWN = 1000
@@ -109,7 +109,7 @@ class ActionGoals:
 
 
 class Robot:
-    """What one robot does for the waiter."""
+    """The present task of one robot."""
 
     def __init__(self, ros, name, goals):
         self.ros, self.about = ros, arena.ROBOTS[name]
@@ -139,7 +139,7 @@ class Robot:
         return self.about.dock if self.state == "returning" else arena.serving_pose(self.order["table"])
 
     def follow(self):
-        """Goes on with what it does; returns an event, or None."""
+        """Continues the robot's task; returns an event, or None."""
         if self.state == "failed":
             if time.monotonic() - self.since > RETRY_S:
                 self.go(self.retry, self.where)
@@ -169,7 +169,7 @@ class Waiter:
     def __init__(self, ros, robots):
         self.ros, self.robots = ros, robots
         self.queue, self.served, self.ticks = collections.deque(), 0, 0
-        # Orders taken already, since a page may repeat one.
+        # Orders that were taken already: a page may repeat an order.
         self.known = collections.deque(maxlen=MAX_KNOWN)
         self.states = ros.publisher("/restaurant/state", String, depth=1)
         ros.subscribe("/orders", String, self.take, depth=MAX_QUEUED)

@@ -4,12 +4,13 @@
 world.py FOLDER SOCKETS [--seed N] [--empty] [--at ROBOT=X,Y,THETA]: each robot's driver connects to
 SOCKETS/ROBOT-wheels.sock (SOCK_SEQPACKET), and they exchange packets of JSON. To the driver:
 {"odom": [x, y, theta, v, w], "ns": t} at 50 Hz and {"scan": [ranges], "ns": t} at 10 Hz; a range is null
-where nothing is. What a driver does not read in time is lost. From it: {"drive": [v, w], "number": n}.
+if the beam hits nothing. Packets that a driver does not read in time are lost. From the driver:
+{"drive": [v, w], "number": n}.
 
 A line ROBOT=X,Y,THETA on standard input puts a robot there, where its odometry begins at zero; the
 answer is `put`. The program ends with the input.
 
-FOLDER/truth.jsonl gets what nodes do not read: true poses at 20 Hz, collisions, and each command's
+FOLDER/truth.jsonl gets data that no node reads: true poses at 20 Hz, collisions, and each command's
 number at the wheels; its times are CLOCK_MONOTONIC, those of the lines CLOCK_REALTIME.
 """
 
@@ -33,11 +34,11 @@ BEAMS = 180
 NOISE_M = 0.01
 # Odometry: standard deviation of each wheel's slip, which changes slowly.
 SLIP, SLIP_TIME_S = 0.03, 2.0
-# A command is worthless after this time, as in the robots' own firmware.
+# A command has no effect after this time, as in the robots' own firmware.
 COMMAND_S = 0.6
 MASS_KG = 5.0
 MAX_PACKET = 1 << 16
-# For a driver that is late: about a tenth of a second of measurements.
+# Packets that wait for a late driver: about a tenth of a second of measurements.
 SEND_BUFFER = 8192
 
 
@@ -46,7 +47,7 @@ def limited(value, limit):
 
 
 class Drive:
-    """A robot in the physics, and what its encoders say."""
+    """A robot in the physics simulation, and the odometry of its encoders."""
 
     def __init__(self, space, robot, rng):
         self.robot, self.rng = robot, rng
@@ -84,7 +85,7 @@ class Drive:
         self.odometry[2] += self.w * STEP_S
 
     def put(self, pose):
-        """Puts the robot somewhere, where its odometry begins at zero."""
+        """Moves the robot to a pose; its odometry begins at zero there."""
         x, y, self.body.angle = pose
         self.body.position = x, y
         self.v = self.w = 0.0
@@ -198,7 +199,7 @@ class Sockets:
         self.take_command, self.take_place = take_command, take_place
         self.selector = selectors.DefaultSelector()
         self.selector.register(sys.stdin, selectors.EVENT_READ, ("input", None, None))
-        # What has come of the next line of standard input.
+        # The part of the next line of standard input that has arrived.
         self.heard = b""
         self.clients = {}
         for name in names:

@@ -25,11 +25,11 @@ pub const CONDITIONS: [Condition; 6] = [
     Condition::HiddenStation,
     Condition::Everything,
 ];
-/// Start of the path in the arena without tables, on the diagonal so that the path fits.
+/// Pose at the start of the path in the arena without tables. From here, the path fits into the arena.
 const BEGIN: [f64; 3] = [0.6, 2.5, 0.0];
 /// Maximum time of one drive; the path takes about 9 s.
 const DRIVE_PATIENCE: Duration = Duration::from_secs(40);
-/// Duration of disturbances, which covers a drive.
+/// Duration of the noise, longer than a drive along the path.
 const DISTURBANCE: Duration = Duration::from_secs(11);
 
 /// Distance from the path's end at which a robot has arrived, metres.
@@ -94,6 +94,7 @@ pub fn run(
     Ok(all)
 }
 
+/// A series of drives on one stage.
 struct Course<'a> {
     stage: Stage,
     plan: &'a Plan<'a>,
@@ -122,6 +123,7 @@ impl Course<'_> {
         Ok(drive)
     }
 
+    /// Makes a drive, and fills in its results.
     fn track(&mut self, drive: &mut Drive) -> Result<()> {
         let samples = self.plan.folder.join(format!("drive{}.csv", self.number));
         let name = format!("tracker{}", self.number);
@@ -146,7 +148,8 @@ impl Course<'_> {
 }
 
 impl Drive {
-    /// Fills in the arena's data about a drive with these commands.
+    /// Computes the results of the drive from the simulator's record, the numbers and times of the sent
+    /// commands, and the points of the path.
     fn judge(&mut self, records: &[Record], sent: &[(u64, u64)], path: &[[f64; 2]]) {
         let (Some((_, begin)), Some((_, end))) = (sent.first(), sent.last()) else { return };
         self.sent = sent.len();
@@ -167,7 +170,7 @@ fn follow(tracker: &mut Process) -> Result<()> {
     tracker.await_line("done", DRIVE_PATIENCE).map(drop)
 }
 
-/// Returns the numbers and times of the sent commands.
+/// Reads the numbers and times, in nanoseconds, of the sent commands.
 fn sent(samples: &Path) -> Result<Vec<(u64, u64)>> {
     let text = std::fs::read_to_string(samples)
         .with_context(|| format!("no samples in {}", samples.display()))?;

@@ -11,8 +11,9 @@ use tautline_lab::rig::processes::Process;
 use tautline_lab::setup::iperf::Iperf;
 use tautline_lab::setup::stress;
 
-/// Bursts of noise and their mean pause: the noise covers 17 % of the time.
+/// Duration of a burst of noise. With [`NOISE_PAUSE`], noise covers 17 % of the time.
 const NOISE_BURST: Duration = Duration::from_millis(4);
+/// Mean pause between two bursts of noise.
 const NOISE_PAUSE: Duration = Duration::from_millis(20);
 
 /// A further load during a run.
@@ -41,7 +42,7 @@ impl Condition {
         matches!(self, Self::Cameras | Self::Everything)
     }
 
-    /// Starts the load of this condition, until the result is dropped.
+    /// Starts the load of this condition, except for noise. The load ends when the result is dropped.
     pub fn start(self, stage: &Stage, folder: &Path) -> Result<Running> {
         let mut running = Running::default();
         if matches!(self, Self::Stress | Self::Everything) {
@@ -59,7 +60,7 @@ impl Condition {
         Ok(running)
     }
 
-    /// Disturbs the radio for `time` if the condition includes it.
+    /// Disturbs the radio with noise for `time`, if the condition includes interference.
     pub fn disturb(self, stage: &Stage, time: Duration) {
         if matches!(self, Self::Interference | Self::Everything) {
             stage.air.interfere(NOISE_BURST, NOISE_PAUSE, time);

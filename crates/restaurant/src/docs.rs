@@ -16,13 +16,16 @@ pub const PAGE: &str = "restaurant";
 /// Keys of the parts in a report.
 const PARTS: [&str; 6] = ["orders", "pages", "bezier", "regulation", "periods", "faults"];
 
-/// Pictures by the name of their file.
+/// File of the film in which robots serve orders.
 const FILM: &str = "restaurant.gif";
+/// File of the picture of the page in the browser.
 const BROWSER: &str = "restaurant-page.png";
+/// File of the picture of the drives along the Bezier path.
 const PATHS: &str = "restaurant-paths.png";
+/// File of the picture of the control loop's steps.
 const STEPS: &str = "restaurant-steps.png";
 
-/// Draws pictures of the figures in the report's folder. Each run has its own folder.
+/// Draws the pictures into the folder of the report; `runs` has the folder of each run.
 pub fn draw(folder: &Path, runs: &[(Run, PathBuf)], figures: &Figures) -> Result<()> {
     let script = super::stage::folder("plot/restaurant.py");
     let run = |part| runs.iter().find(|(run, _)| run.0 == part).map(|(_, folder)| folder);

@@ -18,19 +18,23 @@ use tautline_medium::{Outage, StationId};
 
 /// The table that robots drive to: the farthest, so that there is time for a fault.
 const TABLE: &str = "5";
-/// Position of the table, and the distance within which a robot is there, metres.
+/// Position of this table, metres.
 const TABLE_AT: [f64; 2] = [0.4, 6.4];
+/// Distance from the table within which a robot has reached it, metres.
 const AT_TABLE_M: f64 = 0.9;
 /// Distance from the dock at which a drive has begun, metres.
 const UNDER_WAY_M: f64 = 1.0;
 const BEGIN_PATIENCE: Duration = Duration::from_secs(30);
 const SERVE_PATIENCE: Duration = Duration::from_secs(60);
-/// Duration of an outage, and the time until a killed program is started again.
+/// Duration of an outage.
 pub const OUTAGE: Duration = Duration::from_secs(5);
+/// Time until a killed program is started again.
 const RESTART: Duration = Duration::from_secs(2);
-/// Maximum movement of a standing robot during [`STANDING`], metres and radians.
+/// Maximum movement of a standing robot during [`STANDING`], metres.
 const STANDING_M: f64 = 0.01;
+/// Maximum turn of a standing robot during [`STANDING`], radians.
 const STANDING_RAD: f64 = 0.03;
+/// Time without movement after which a robot counts as standing.
 const STANDING: Duration = Duration::from_millis(250);
 /// Time in which a robot whose key is revoked must not move again.
 const REVOKED: Duration = Duration::from_secs(8);
@@ -47,7 +51,7 @@ pub enum Fault {
     Daemon,
     /// The robot's master is killed, and another started after two seconds: the robot continues.
     Master,
-    /// The kitchen revokes the robot's key: the robot stays where it is, and the other one serves.
+    /// The kitchen revokes the robot's key: the robot stays where it is, and the other robot serves.
     Revoked,
 }
 
@@ -106,8 +110,8 @@ impl Fault {
     }
 }
 
-/// The sum of watchdog, one period of the controller and of the kitchen's `enable`, braking from
-/// full speed, and the detection of standing, ms.
+/// Maximum time from a fault until the robot counts as standing, ms: the sum of the watchdog's time, one
+/// period of the kitchen's `enable` and one of the controller, braking from full speed, and [`STANDING`].
 const STOPPED_MS: f64 = WATCHDOG_MS as f64 + 200.0 + 50.0 + 900.0 + 250.0;
 
 /// Runs the faults one after the other, each in a drive of its own.
@@ -161,7 +165,7 @@ impl Scene<'_> {
             _ => (self.await_served(fault, robot), None),
         };
         let records = truth::read(self.plan.folder)?;
-        let first = stood(&records, name, begun);
+        let first = first_stop(&records, name, begun);
         let stood = first.map(|(ns, _)| ns).filter(|_| fault.stops());
         let moved = stood.and_then(|stood| time_of_movement(&records, name, stood));
         let at_table =
@@ -254,9 +258,8 @@ fn distance(one: &Pose, other: &Pose) -> f64 {
     (one[0] - other[0]).hypot(one[1] - other[1])
 }
 
-/// Returns when, after `since`, the robot had stood for [`STANDING`] for the first time, and its
-/// pose.
-fn stood<'r>(records: &'r [Record], robot: &str, since: u64) -> Option<(u64, &'r Pose)> {
+/// Returns the first time after `since` at which the robot had stood for [`STANDING`], and its pose then.
+fn first_stop<'r>(records: &'r [Record], robot: &str, since: u64) -> Option<(u64, &'r Pose)> {
     let poses: Vec<(u64, &Pose)> =
         records.iter().filter_map(|it| pose(it, robot)).filter(|(ns, _)| *ns >= since).collect();
     let is_still = |(index, (ns, now)): &(usize, &(u64, &Pose))| {

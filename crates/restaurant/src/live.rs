@@ -12,9 +12,9 @@ use tautline_lab::rig::enclosure::Inner;
 use tautline_lab::rig::processes::Process;
 use tautline_lab::rig::progress::Progress;
 
-/// Variable with the page's listening socket. It is opened outside the enclosure, because the
-/// enclosure has a different loopback interface than the browser, and inherited by the page's
-/// server.
+/// Environment variable with the file descriptor of the page's listening socket. The socket is opened
+/// outside the enclosure, where the browser runs: the enclosure has a loopback interface of its own. The
+/// page's server inherits the socket.
 const LISTENER: &str = "TAUTLINE_LAB_LISTENER";
 const LOOK_PERIOD: Duration = Duration::from_millis(500);
 

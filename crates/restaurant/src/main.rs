@@ -41,12 +41,15 @@ use team::{Team, Transport};
 
 /// Name of this program's reports.
 const NAME: &str = "restaurant";
-/// Expected time of one order while both robots work, and of starting all programs.
+/// Expected time of one order while both robots work.
 const ORDER: Duration = Duration::from_secs(15);
+/// Expected time to start all programs.
 const START: Duration = Duration::from_secs(25);
-/// Expected time of a drive along the Bezier path, of a drive with a fault, and of the mapping run.
+/// Expected time of a drive along the Bezier path.
 const DRIVE: Duration = Duration::from_secs(15);
+/// Expected time of a drive with a fault, and of an order by the page.
 const FAULT: Duration = Duration::from_secs(35);
+/// Expected time of the mapping run.
 const MAP: Duration = Duration::from_secs(60);
 /// Expected time from the start of plant and controller to the first step.
 const LOOP_START: Duration = Duration::from_secs(8);
@@ -97,7 +100,7 @@ struct Arguments {
     /// Conditions of the drives; by default all but `display`.
     #[arg(long, value_enum, value_delimiter = ',', default_values_t = bezier::CONDITIONS)]
     conditions: Vec<Condition>,
-    /// Faults in drives.
+    /// Faults to cause, each in a drive of its own.
     #[arg(long, value_enum, value_delimiter = ',', default_values_t = faults::ALL)]
     faults: Vec<Fault>,
     /// Keep the restaurant open, with its page for your browser, until Ctrl+C.
@@ -163,6 +166,7 @@ fn run(arguments: &Arguments) -> Result<ExitCode> {
     Ok(conclusion.exit_code())
 }
 
+/// Formats the report for the terminal.
 fn sheet(notes: &[String], sections: &[Section], verdicts: &[Verdict], about: &About) -> String {
     let machine = about.machine.line(&about.kernel);
     let tables = sections.iter().map(|it| format!("\n{}\n\n{}", it.name, it.table));
@@ -250,7 +254,7 @@ impl Arguments {
         Ok(())
     }
 
-    /// Returns requested parts that are not possible.
+    /// Describes the requested runs that are not possible.
     fn skipped(&self) -> Vec<String> {
         let mut skipped = Vec::new();
         if self.robots.contains(&Team::Mixed) && self.transports.contains(&Transport::Plain) {
@@ -268,13 +272,13 @@ impl Arguments {
         by_default || self.only.contains(&part)
     }
 
-    /// Returns the runs, each with its folder.
+    /// Returns the runs, each with its own folder below `folder`.
     fn runs_in(&self, folder: &Path) -> Vec<(Run, PathBuf)> {
         self.runs().into_iter().map(|run| (run, folder.join(name(run)))).collect()
     }
 
-    /// Returns the runs. Plain ROS 1 and plain ROS 2 cannot be mixed, and only orders, path
-    /// and control loop are compared.
+    /// Returns the runs. Plain ROS 1 and plain ROS 2 cannot be mixed, and only orders, path and control
+    /// loop are compared with plain ROS.
     fn runs(&self) -> Vec<Run> {
         let mut runs = Vec::new();
         for &part in Part::value_variants().iter().filter(|part| self.has(**part)) {

@@ -15,12 +15,14 @@ use tautline_lab::setup::ros::{self, START_PATIENCE};
 const WAYPOINTS: &[[f64; 2]] =
     &[[2.0, 2.4], [1.6, 4.4], [1.6, 7.2], [1.6, 4.4], [1.2, 2.4], [1.6, 0.9]];
 const ARRIVED_M: f64 = 0.25;
-/// The operator's reaction interval, and the angle above which the operator turns on the spot.
+/// Time between two decisions of the operator.
 const LOOK_PERIOD: Duration = Duration::from_millis(200);
+/// Angle to the waypoint above which the operator turns the robot on the spot.
 const TURN_RAD: f64 = 0.35;
+/// Angle above which the operator drives a curve.
 const CURVE_RAD: f64 = 0.1;
 const PATIENCE: Duration = Duration::from_secs(240);
-/// Index of the robot, and its computer.
+/// Index of the mapping robot in [`ROBOTS`].
 const ROBOT: usize = 0;
 
 /// Maps the restaurant, without the other robot; returns the path of the map's YAML file.
@@ -49,7 +51,7 @@ pub fn run(plan: &Plan<'_>, progress: &Progress) -> Result<PathBuf> {
     Ok(stem.with_extension("yaml"))
 }
 
-/// Returns the key that a person would press, or `None` at the waypoint.
+/// Returns the key that a person would press to drive to a waypoint; `None` at the waypoint.
 fn key_towards(plan: &Plan<'_>, waypoint: [f64; 2]) -> Result<Option<&'static str>> {
     let pose = truth::pose(plan.folder, ROBOTS[ROBOT])?;
     Ok(pose.map_or(Some("k"), |pose| key(&pose, waypoint)))

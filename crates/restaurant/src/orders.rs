@@ -48,7 +48,8 @@ impl Served {
         self.served.values().sum()
     }
 
-    /// Follows the waiter until all orders are served and both robots have returned.
+    /// Counts the waiter's events until all orders are served and both robots have returned. Fails if no
+    /// event comes for [`SILENCE`], or at the time `end`.
     fn follow(
         &mut self,
         waiter: &mut Process,
@@ -137,6 +138,7 @@ fn serve(
     stage.close()
 }
 
+/// Ends the viewer; returns the number of messages that it received, by topic.
 fn watched(viewer: &mut Process) -> Result<BTreeMap<String, u64>> {
     viewer.end_input();
     let counts = viewer.await_line("counts", START_PATIENCE)?;

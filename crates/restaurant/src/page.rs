@@ -17,11 +17,12 @@ const PATIENCE: Duration = Duration::from_secs(150);
 const TABLE: &str = "4";
 /// Port of the page, on the kitchen's loopback.
 const PORT: &str = "9090";
-/// The robots of the order and of the keyboard.
+/// Robot that serves the order.
 const SERVING: &str = ROBOTS[1];
+/// Robot that the keyboard drives.
 const DRIVEN: &str = ROBOTS[0];
 
-/// An order of the page.
+/// The result of an order that was placed on the page.
 #[derive(Debug, Serialize)]
 pub struct Order {
     /// ROS of the robots.
@@ -34,8 +35,8 @@ pub struct Order {
     pub emulator: Punctuality,
 }
 
-/// Orders a robot to a table on the page, and drives the other robot by keyboard; `page.png`
-/// becomes a picture of the page.
+/// Places an order for one robot on the page, and drives the other robot by keyboard. A picture of the
+/// page is written to `page.png` in the run's folder.
 pub fn run(plan: &Plan<'_>, progress: &Progress) -> Result<Order> {
     progress.enter_next();
     let mut stage = Stage::new(plan)?;
@@ -43,7 +44,7 @@ pub fn run(plan: &Plan<'_>, progress: &Progress) -> Result<Order> {
     let _server = stage.page(PORT)?;
     progress.enter_next();
     stage.air.count_from_now();
-    let begin = place(plan)?;
+    let begin = driven_pose(plan)?;
     let mut command = stage.computers[0].command("/usr/bin/python3");
     let picture = plan.folder.join("page.png");
     let script = super::stage::script("browser.py");
@@ -54,7 +55,7 @@ pub fn run(plan: &Plan<'_>, progress: &Progress) -> Result<Order> {
     let mut browser = Process::start_talking("browser", command, plan.folder)?;
     let trouble = browser.await_line("served", PATIENCE).err();
     stage.check()?;
-    let (end, emulator) = (place(plan)?, stage.punctuality()?);
+    let (end, emulator) = (driven_pose(plan)?, stage.punctuality()?);
     stage.close()?;
     Ok(Order {
         team: plan.team,
@@ -64,6 +65,6 @@ pub fn run(plan: &Plan<'_>, progress: &Progress) -> Result<Order> {
     })
 }
 
-fn place(plan: &Plan<'_>) -> Result<truth::Pose> {
+fn driven_pose(plan: &Plan<'_>) -> Result<truth::Pose> {
     truth::pose(plan.folder, DRIVEN)?.context("the arena has no robots")
 }

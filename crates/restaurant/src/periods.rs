@@ -19,8 +19,9 @@ use tautline_lab::setup::stress;
 
 /// Period of the controllers, see `ros/controller.py`.
 const PERIOD_MS: u64 = 50;
-/// Duration of each condition, and time from the start of a load to its measurement.
+/// Duration of the measurement in each condition.
 pub const WINDOW: Duration = Duration::from_secs(12);
+/// Time from the start of a load to the measurement.
 pub const WARM_UP: Duration = Duration::from_secs(2);
 /// More orders than the robots serve during a measurement.
 const ORDERS: u32 = 60;
@@ -47,7 +48,7 @@ pub struct Jitter {
     pub p99_ms: f64,
     /// Largest, ms.
     pub max_ms: f64,
-    /// Maximum in the paper, ms.
+    /// Largest jitter in the paper, ms.
     pub paper_max_ms: f64,
     /// Lateness of the radio's emulator.
     pub emulator: Punctuality,
@@ -61,8 +62,8 @@ struct Window {
     emulator: Punctuality,
 }
 
-/// Measures both robots, with and without SCHED_FIFO and stress-ng, in one run; notes impossible
-/// conditions.
+/// Measures both robots, with and without SCHED_FIFO and stress-ng, in one run. If SCHED_FIFO is not
+/// possible, the reason is added to `notes`.
 pub fn run(plan: &Plan<'_>, notes: &mut Vec<String>, progress: &Progress) -> Result<Vec<Jitter>> {
     progress.enter_next();
     let mut stage = Stage::new(plan)?;

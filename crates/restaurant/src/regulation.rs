@@ -16,12 +16,13 @@ use tautline_lab::rig::stats::median;
 use tautline_lab::setup::ros::{self, START_PATIENCE, WRITE_PATIENCE};
 use tautline_lab::sim::Quality;
 
-/// Conditions of the loop: the paper's, with and without its images, and both cameras.
+/// Conditions of the loop: without and with the images of the paper, and with both cameras.
 pub const CONDITIONS: [Condition; 3] = [Condition::Idle, Condition::Display, Condition::Cameras];
 /// Steps of the set point in each condition.
 pub const STEPS: u32 = 3;
-/// The plant's period and duration of a step, see `ros/plant.py`.
+/// The plant's period, as in `ros/plant.py`.
 const PERIOD_NS: u64 = 20_000_000;
+/// Duration of a step, as in `ros/plant.py`.
 pub const STEP: Duration = Duration::from_secs(4);
 const STEP_PATIENCE: Duration = Duration::from_secs(20);
 
@@ -53,7 +54,8 @@ impl Steps {
     }
 }
 
-/// Returns the cases: the controller on the robot only once, because the radio does not affect it.
+/// Returns the cases. The controller is on the robot in one case only, because the radio does not affect
+/// it there.
 pub fn condition_cases() -> impl Iterator<Item = (Condition, Controller)> {
     let kitchen = CONDITIONS.into_iter().map(|condition| (condition, Controller::Kitchen));
     [(Condition::Idle, Controller::Local)].into_iter().chain(kitchen)
@@ -94,6 +96,7 @@ fn run_case(
 }
 
 impl Steps {
+    /// Runs the steps, and fills in their results.
     fn take(&mut self, stage: &mut Stage, plan: &Plan<'_>) -> Result<()> {
         let name = format!("plant-{}-{}", word(self.condition), self.controller.name());
         let samples = plan.folder.join(format!("{name}.csv"));
@@ -121,7 +124,8 @@ impl Steps {
         Ok(())
     }
 
-    /// Returns the median time until the voltage had settled; infinity if most never did.
+    /// Returns the median time until the voltage had settled, seconds: infinity if most steps never
+    /// settled, and `None` without steps.
     pub fn settled_s(&self) -> Option<f64> {
         median(self.qualities.iter().map(|it| it.settled_s.unwrap_or(f64::INFINITY)))
     }

@@ -18,12 +18,14 @@ use tautline_lab::rig::stats::{Delay, delay, median};
 use tautline_lab::rig::table::{self, Column, column, or_dash};
 use tautline_lab::rig::verdict::{Bound, Verdict};
 
-/// Ratio of the largest path errors with the controller in the kitchen and on the robot.
+/// Target for the largest path error with the controller in the kitchen, as a multiple of that with the
+/// controller on the robot.
 const ERROR_RATIO: Bound = Bound::AtMost(1.3);
-/// Delay of a command from its publication in the kitchen to the wheels, p99.
+/// Target for the p99 delay of commands from their publication in the kitchen to the wheels.
 const COMMAND_MS: Bound = Bound::AtMost(15.0);
+/// Target for the number of events that must not happen.
 const NONE: Bound = Bound::AtMost(0.0);
-/// Distance that a robot drives while the browser's key is pressed.
+/// Target for the distance that a robot drives while the browser's key is pressed.
 const DRIVEN_M: Bound = Bound::AtLeast(0.2);
 
 /// Figures of the report.
@@ -73,7 +75,7 @@ impl Section {
     }
 }
 
-/// Successive drives of one kind.
+/// Drives with the same robots, transport, condition and controller.
 struct Drives<'f> {
     first: &'f Drive,
     all: Vec<&'f Drive>,
@@ -101,7 +103,7 @@ impl Drives<'_> {
         delay(self.all.iter().flat_map(|it| it.command_ms.iter().copied()).collect())
     }
 
-    /// Returns a lateness of the emulator that makes a drive void.
+    /// Returns a lateness of the emulator that makes a drive void; `None` if all drives count.
     fn late(&self) -> Option<&Punctuality> {
         self.all.iter().filter_map(|it| it.emulator.as_ref()).find(|emulator| !emulator.counts)
     }
@@ -120,7 +122,8 @@ impl Drives<'_> {
 }
 
 impl Figures {
-    /// Returns the time limit for orders without Tautline: the time with Tautline, if measured.
+    /// Returns the time limit for orders without Tautline: the time that they took with Tautline. `None`
+    /// if that was not measured, and for orders with Tautline.
     pub fn limit(&self, plan: &Plan<'_>) -> Option<Duration> {
         let with = |run: &&Served| run.team == plan.team && run.transport == Transport::Tautline;
         let with = self.orders.iter().find(with)?;
@@ -140,7 +143,7 @@ impl Figures {
         all.into_iter().flatten().collect()
     }
 
-    /// Returns the drives by kind, in their order.
+    /// Groups the drives by kind, in the order of their first drives.
     fn drives(&self) -> Vec<Drives<'_>> {
         let mut kinds: Vec<Drives<'_>> = Vec::new();
         for drive in &self.bezier {
@@ -252,7 +255,7 @@ fn order_columns() -> Vec<Column<Served>> {
     ]
 }
 
-/// The other lines quote a log.
+/// Returns the first line of a trouble; its other lines quote a log.
 fn first_line(trouble: &str) -> &str {
     trouble.lines().next().unwrap_or_default()
 }

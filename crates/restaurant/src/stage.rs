@@ -22,22 +22,26 @@ use tautline_medium::{Outage, StationId};
 const SCENARIO: &str = "restaurant";
 /// Size of a camera image, as in the demo.
 const CAMERA_BYTES: &str = "61400";
+/// Period of camera images.
 const CAMERA_PERIOD_MS: &str = "150";
-/// Nodes of each robot in starting order, with their further arguments.
+/// Nodes of each robot, in starting order. The first alone runs on robots that do not navigate.
 const NODES: &[&str] = &["driver", "map_server", "localisation", "navigator", "controller"];
 const WORLD: &str = "world";
 /// Tables of the restaurant, numbered from 1.
 const TABLES: u32 = 6;
-/// Images to a display, as in Tardioli, Parasuraman and Oegren (2018), section 6.6.
+/// Size of an image to the display, as in Tardioli, Parasuraman and Oegren (2018), section 6.6.
 const DISPLAY_BYTES: &str = "65536";
+/// Period of these images.
 const DISPLAY_PERIOD_MS: &str = "200";
-/// Nodes of the control loop, and their priority, which is below the radio emulator's.
+/// Endings of the names of the nodes in the control loop.
 const CONTROL: [&str; 2] = ["-driver", "-controller"];
+/// SCHED_FIFO priority of these nodes, below that of the radio's emulator.
 const CONTROL_PRIORITY: u8 = 15;
 /// Stations that do not hear each other: Kobuki and the neighbour, by their order in the scenario.
 const HIDDEN: [StationId; 2] = [StationId(1), StationId(3)];
-/// The station that Kobuki does not hear, and its rate.
+/// The station that Kobuki does not hear.
 const NEIGHBOUR: &str = "neighbour";
+/// Rate at which this station sends.
 const NEIGHBOUR_RATE: &str = "1M";
 
 /// The settings of a stage.
@@ -142,7 +146,7 @@ impl Stage {
         Ok(())
     }
 
-    /// Kills the master of a ROS 1 robot, and starts another after a time.
+    /// Kills the master of a ROS 1 robot, waits for `after`, and starts another master.
     pub fn replace_master(&mut self, robot: usize, after: Duration) -> Result<()> {
         let before = self.masters.remove(&(robot + 1)).context("the robot has no master")?;
         drop(before);
@@ -152,7 +156,7 @@ impl Stage {
         Ok(())
     }
 
-    /// Removes a robot's key at the kitchen.
+    /// Removes a robot from the kitchen's file, and makes the kitchen's daemon reload it.
     pub fn revoke(&self, robot: usize) -> Result<()> {
         let left: Vec<&Computer> =
             self.computers.iter().skip(1).filter(|it| it.name != ROBOTS[robot]).collect();
@@ -184,7 +188,7 @@ impl Stage {
         self.in_kitchen("guests", &arguments)
     }
 
-    /// Starts the kitchen's viewer, which may record into the folder `recording`.
+    /// Starts the kitchen's viewer. If `records`, it records into the folder `recording`.
     pub fn viewer(&self, records: bool) -> Result<Process> {
         let folder = if records { ros::utf8(&self.folder.join("recording"))? } else { "-".into() };
         let arguments: Vec<String> = [folder].into_iter().chain(ROBOTS.map(String::from)).collect();
@@ -201,7 +205,7 @@ impl Stage {
         ROBOTS.into_iter().enumerate().map(camera).collect()
     }
 
-    /// Starts images from the kitchen to a display on Kobuki.
+    /// Starts a display on Kobuki, and the kitchen's images for it.
     pub fn display(&self) -> Result<Vec<Process>> {
         let topic = format!("/{}/display/image/compressed", ROBOTS[0]);
         let camera = [&topic, DISPLAY_BYTES, DISPLAY_PERIOD_MS].map(String::from);
@@ -358,7 +362,7 @@ fn start_world(plan: &Plan<'_>) -> Result<Process> {
     Ok(world)
 }
 
-/// Returns the folder of the simulator's Python and the page's library.
+/// Returns the folder of the simulator's Python and the page's library; fails if `setup.sh` has not run.
 fn installed() -> Result<PathBuf> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/restaurant");
     if !folder.join("roslib.js").is_file() {

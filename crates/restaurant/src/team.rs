@@ -5,7 +5,7 @@ use clap::ValueEnum;
 use serde::Serialize;
 use tautline_lab::setup::ros::Ros;
 
-/// Stations of `scenarios/restaurant.yaml`.
+/// Name of the kitchen's station in `scenarios/restaurant.yaml`.
 pub const KITCHEN: &str = "kitchen";
 /// The robots, named as their stations and in `ros/arena.py`.
 pub const ROBOTS: [&str; 2] = ["kobuki", "tetra"];
@@ -73,7 +73,7 @@ impl Controller {
         }
     }
 
-    /// Returns the number of its computer on the stage.
+    /// Returns the index of the controller's computer in [`super::stage::Stage::computers`].
     pub fn computer(self) -> usize {
         match self {
             Self::Local => 1,

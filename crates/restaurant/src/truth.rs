@@ -24,9 +24,9 @@ pub enum Record {
     Poses {
         /// Nanoseconds.
         ns: u64,
-        /// On the map.
+        /// True poses on the map, by robot.
         poses: BTreeMap<String, Pose>,
-        /// Relative to the robot's start.
+        /// Poses by odometry, relative to each robot's start.
         odometry: BTreeMap<String, Pose>,
     },
     /// Two things touched.
@@ -40,7 +40,7 @@ pub enum Record {
     Command {
         /// Nanoseconds.
         ns: u64,
-        /// The number.
+        /// The number of the command.
         command: f64,
     },
     /// The start, and movements of a robot by the simulator.

@@ -7,7 +7,7 @@ import sys
 
 
 def read(report):
-    """A report, which may be compressed (.gz), or that of standard input (-)."""
+    """Reads a report from a file, which may be compressed (.gz), or from standard input (-)."""
     if report == "-":
         return json.load(sys.stdin)
     with (gzip.open if report.endswith(".gz") else open)(report, "rt", encoding="utf-8") as file:

@@ -180,8 +180,8 @@ def loads_of(rows):
 
 
 def paper_roundtrips(panel, values, traffic, is_rate):
-    """The paper's largest round trips. With traffic, it says 'over 119 ms' of ROS 1 at 100 Hz; of ROS 2
-    it states ranges, of which the upper end is drawn, and nothing for some cases."""
+    """Draws the paper's largest round trips. With traffic, the paper states 'over 119 ms' for ROS 1 at
+    100 Hz. For ROS 2 it states ranges, whose upper end is drawn; for some cases it states nothing."""
     def slow(value):
         return is_rate and value < 100
 

@@ -42,7 +42,7 @@ def dress(axes, title, x_label, y_label="mean round trip, ms"):
 
 
 def logarithmic(axes, x=True):
-    """Makes both axes logarithmic, or the vertical one, with at least a decade of it."""
+    """Makes both axes logarithmic, or only the vertical one; the vertical axis shows at least a decade."""
     if x:
         axes.set_xscale("log")
         label(axes.xaxis)

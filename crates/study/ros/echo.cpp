@@ -22,10 +22,10 @@
 #include <unordered_map>
 #include <vector>
 
-// As in the thesis (Scaling, section 4).
+// Length of the queues, as in the thesis (section 4).
 static const uint32_t QUEUE = 1000;
 static const size_t DIGITS = 15;
-// std_msgs/String in ROS 1: the length before the text.
+// Bytes of the length before the text of a std_msgs/String in ROS 1.
 static const size_t TEXT_HEAD = 4;
 static const uint64_t WARM_UP = 100000000000000;
 
@@ -67,7 +67,7 @@ template <> std_msgs::String Contents<std_msgs::String>::filled(size_t bytes) {
     message.data.assign(bytes - TEXT_HEAD, 'x');
     return message;
 }
-// A PR2's scan: with the 15 characters, 4227 bytes.
+// A PR2's scan. With the 15 characters of its number, it has 4227 bytes.
 template <> sensor_msgs::LaserScan Contents<sensor_msgs::LaserScan>::filled(size_t) {
     sensor_msgs::LaserScan message;
     message.range_min = 0.1f, message.range_max = 30.0f;
@@ -88,7 +88,7 @@ template <> sensor_msgs::Image Contents<sensor_msgs::Image>::filled(size_t) {
 }
 
 struct Arguments {
-    // No others: each number has the counterpart of the same number.
+    // If `others` is empty, the other end of each number has the same number.
     std::vector<int> numbers, others;
     std::vector<int> others_of(int number) const {
         return others.empty() ? std::vector<int>{number} : others;

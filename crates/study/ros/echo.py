@@ -3,12 +3,12 @@
 publishes them again at once, and the sender notes when it sent and received each number.
 
 Sender N publishes /out/KIND/sN; echoer M answers on /back/KIND/sN_eM. A process has one sender or echoer, or
-several if several numbers are given. The counterparts are numbers, or `own` for the one of the same
-number.
+several if several numbers are given. The other ends are given as numbers, or as `own`: each sender and
+echoer then has the other end with its own number.
 
 Standard input of a sender: `start DELAY_NS SECONDS PERIOD_NS`, `drain SECONDS`. Standard output:
 `ready`; `first` when a message has come back from each echoer; `done`; `drained`; `written`. The
-samples are sequence,echoer,sent_ns,received_ns; received_ns is 0 for what did not come back.
+samples are sequence,echoer,sent_ns,received_ns; received_ns is 0 if the echo did not come back.
 An echoer says `ready` and ends when its standard input ends.
 """
 
@@ -24,7 +24,7 @@ import echo_ends
 import echo_messages
 
 WARM_UP_PERIOD_S = 0.1
-# A number that no counted message has.
+# Number of warm-up messages, which no counted message has.
 WARM_UP = 10 ** 14
 
 
@@ -134,8 +134,8 @@ def run_senders(senders, numbers, folder):
 
 
 def echo(library, contents, sender, number):
-    """Answers one sender; the message itself goes back."""
-    # The publisher comes first, since the first message may come at once.
+    """Answers one sender: each message is published again, unchanged."""
+    # The publisher is created first, since the first message may arrive at once.
     topic, message_class = back(contents.kind, sender, number), contents.message_class
     publisher = library.publisher(topic, message_class)
     library.subscribe(out(contents.kind, sender), message_class, publisher.publish)
@@ -186,7 +186,7 @@ def main():
     library.spin()
     say("ready")
     run_senders(senders, arguments.numbers, arguments.folder)
-    # Leaves its topics when asked to, so that a whole group ends together.
+    # Leaves the topics only when standard input ends, so that all programs of a run end together.
     sys.stdin.read()
 
 

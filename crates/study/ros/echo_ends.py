@@ -7,10 +7,10 @@ import sys
 import threading
 import time
 
-# ros1 and ros2 are those of the laboratory; on another host, in this folder.
+# The modules ros1 and ros2 are in the laboratory's folder; on another host, they are in this folder.
 sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../lab/ros"))
 
-# As in the thesis (Scaling, section 4).
+# Length of the queues, as in the thesis (section 4).
 QUEUE = 1000
 
 
@@ -65,7 +65,7 @@ class Zenoh:
         import zenoh
 
         config = zenoh.Config()
-        # Peers find each other by the addresses that they are given. All hosts here share memory.
+        # Peers connect to given addresses only. Shared memory is off, since all hosts here share one memory.
         for key in ("scouting/multicast/enabled", "scouting/gossip/enabled",
                     "transport/shared_memory/enabled"):
             config.insert_json5(key, "false")
@@ -101,7 +101,7 @@ LIBRARIES = {"rospy": Rospy, "rclpy": Rclpy, "zenoh": Zenoh}
 
 
 def settle_memory():
-    """Keeps Python's collector out of the measured time."""
+    """Keeps Python's garbage collector out of the measured time."""
     import gc
 
     gc.collect()
@@ -110,7 +110,7 @@ def settle_memory():
 
 
 def sleep_until(at_ns):
-    """Returns at that time of CLOCK_MONOTONIC, at once if it has passed."""
+    """Sleeps until a time of CLOCK_MONOTONIC; returns at once if the time has passed."""
     wait_ns = at_ns - time.monotonic_ns()
     if wait_ns > 0:
         time.sleep(wait_ns / 1e9)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The messages that senders and echoers exchange: what they hold, and where their number is.
+"""The messages that senders and echoers exchange: their contents, and the place of their number.
 
-A message carries its sequence number only; the sender remembers when it sent it. rospy overwrites
+A message carries only its sequence number; the sender notes the time of sending. rospy overwrites
 header.seq and ROS 2 has none, therefore frame_id holds the number, in 15 characters.
 """
 
@@ -17,15 +17,15 @@ except ImportError:  # zenoh's Python has no ROS messages, and sends texts only.
         data = ""
 
 DIGITS = 15
-# std_msgs/String in ROS 1: the length before the text.
+# Bytes of the length before the text of a std_msgs/String in ROS 1.
 TEXT_HEAD = 4
-# A PR2's scan: with the 15 characters, 4227 bytes in ROS 1.
+# Beams of a PR2's scan. With the 15 characters of its number, the scan has 4227 bytes in ROS 1.
 SCAN_BEAMS = 1040
 IMAGE_WIDTH, IMAGE_HEIGHT = 640, 480
 
 
 class Text:
-    """A String of the asked number of bytes."""
+    """A String of a given number of bytes."""
 
     message_class = String
 
@@ -67,14 +67,14 @@ def scan():
 def image():
     """A raw image of a camera with a Bayer pattern, 308 KB."""
     pixels = random.Random(1).randbytes(IMAGE_WIDTH * IMAGE_HEIGHT)
-    # rclpy takes an array without a check of each byte, rospy a bytes.
+    # rclpy takes an array.array without checking each byte; rospy takes a bytes object.
     data = array.array("B", pixels) if hasattr(Image, "get_fields_and_field_types") else pixels
     return Image(height=IMAGE_HEIGHT, width=IMAGE_WIDTH, encoding="bayer_grbg8",
                  step=IMAGE_WIDTH, data=data)
 
 
 def messages_of(kind, size, bag, topic):
-    """Returns the messages of that kind."""
+    """Returns the messages of a kind, which are sent in turn."""
     if kind == "text":
         return Text(size)
     if kind == "recorded":

@@ -10,11 +10,11 @@ import os
 import sys
 import time
 
-# ros1 and ros2 are those of the laboratory; on another host, in this folder.
+# The modules ros1 and ros2 are in the laboratory's folder; on another host, they are in this folder.
 sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../lab/ros"))
 
 WARM_UP = 20
-"""Cycles that are run and not counted."""
+"""Cycles at the start that are not counted."""
 
 
 def run_ros1(name, period_s, total):
@@ -48,7 +48,7 @@ def run_ros2(name, period_s, total):
 
 
 def await_start(total):
-    """Says that the node is ready, and returns the number of cycles."""
+    """Prints `ready`, waits for the start command, and returns its number of cycles."""
     print("ready", flush=True)
     if not sys.stdin.readline():
         os._exit(0)

@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """One end of a flow of std_msgs/String messages whose size and rate change by command.
 
-The sender publishes /probe; the receiver notes each, and with --reply publishes it again as /reply,
-whose arrival the sender notes. Without --reply the sender knows nothing of arrivals.
+The sender publishes on /probe. The receiver notes each message, and with --reply publishes it again on
+/reply; the sender then notes when the reply arrives.
 
 Standard input of the sender: `cell ID BYTES PERIOD_NS COUNT` publishes COUNT messages; of both:
 `settle WAIT_S` waits until nothing has arrived for a while, at most for WAIT_S; `write` writes the
 samples and ends the program.
 Standard output: `ready`; `first` when the first uncounted message (with --reply, its reply) has
-arrived; `done BEHIND_NS IN_PUBLISH_NS` after a cell: by how much its last message was late, and the
-time spent in calls of publish; `settled`; `written`. Samples of the sender are
+arrived; `done BEHIND_NS IN_PUBLISH_NS` after a cell: the lateness of its last message, and the time
+spent inside publish; `settled`; `written`. Samples of the sender are
 cell,sequence,sent_ns,replied_ns, the last 0 without a reply; of the receiver
 cell,sequence,received_ns. Times are CLOCK_MONOTONIC.
 """
@@ -24,7 +24,7 @@ import time
 
 from std_msgs.msg import String
 
-# ros1 and ros2 are those of the laboratory; on another host, in this folder.
+# The modules ros1 and ros2 are in the laboratory's folder; on another host, they are in this folder.
 sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../lab/ros"))
 
 WARM_UP_PERIOD_S = 0.25
@@ -131,7 +131,7 @@ def publish_cell(publisher, cell, filler, period_ns, count):
         try:
             publisher.publish(message)
         except RuntimeError as error:
-            # rclpy gives up when its history stays full; to the receiver, the message is lost.
+            # rclpy gives up if its history stays full; for the receiver, the message is lost.
             print("cell %d, message %d: %s" % (cell, sequence, error), file=sys.stderr)
         in_publish_ns += time.monotonic_ns() - now_ns
         sent.append((cell, sequence, now_ns))

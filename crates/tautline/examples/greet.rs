@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The program of docs/how-to/library.md, for two terminals: `greet base`, and `greet robot`.
+//! The program of docs/how-to/library.md. It runs in two terminals: `greet base`, and `greet robot`.
 
 use std::error::Error;
 use std::time::Duration;

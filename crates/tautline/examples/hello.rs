@@ -15,7 +15,7 @@ use tautline::{Config, Node, keys};
 
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Opens a node whose key is in the folder, with one peer.
+/// Opens a node with the key of `end` and with one peer.
 fn open(name: &str, end: &End) -> Result<Node, Box<dyn Error>> {
     let End { folder, port, peers_key, peers_port } = end;
     let peer = if name == "robot" { "base" } else { "robot" };
@@ -38,7 +38,7 @@ pub fn robot(end: &End, patience: Duration) -> Result<(), Box<dyn Error>> {
     Ok(node.close()?)
 }
 
-/// Returns the first greeting of the robot.
+/// Waits for the first greeting of the robot and returns it.
 pub fn base(end: &End) -> Result<String, Box<dyn Error>> {
     let node = open("base", end)?;
     let greetings = node.subscribe("/greeting")?;
@@ -47,20 +47,20 @@ pub fn base(end: &End) -> Result<String, Box<dyn Error>> {
     Ok(String::from_utf8(message.payload.to_vec())?)
 }
 
-/// What one end must know: where its key is, and the public key of its peer.
+/// What one end needs to know: where its key is, its ports, and the public key of its peer.
 pub struct End {
-    /// Folder of its key.
+    /// Folder with the key of this end.
     pub folder: String,
-    /// UDP port on which it listens.
+    /// UDP port on which this end listens.
     pub port: String,
-    /// Public key of its peer.
+    /// Public key of the peer.
     pub peers_key: String,
-    /// UDP port of its peer.
+    /// UDP port of the peer.
     pub peers_port: String,
 }
 
 impl End {
-    /// From the arguments of the robot's process.
+    /// Reads an end from the arguments of the robot's process.
     pub fn of_arguments(arguments: &[String]) -> Option<Self> {
         let [folder, port, peers_key, peers_port] = arguments else { return None };
         let [folder, port, peers_key, peers_port] =
@@ -68,7 +68,7 @@ impl End {
         Some(Self { folder, port, peers_key, peers_port })
     }
 
-    /// The arguments of the robot's process.
+    /// Returns the arguments for the robot's process.
     pub fn arguments(&self) -> [&str; 4] {
         [&self.folder, &self.port, &self.peers_key, &self.peers_port]
     }

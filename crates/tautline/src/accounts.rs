@@ -18,13 +18,13 @@ pub type Owner = (u32, u32);
 pub struct User {
     /// Name in /etc/passwd.
     pub name: String,
-    /// The number, and that of its group.
+    /// Number of the user, and number of the user's group.
     pub owner: Owner,
-    /// The folder.
+    /// Home folder.
     pub home: PathBuf,
 }
 
-/// Finds the user whose entry in /etc/passwd fits.
+/// Returns the first user in /etc/passwd whose name and number satisfy `fits`.
 pub fn find_user(fits: impl Fn(&str, u32) -> bool) -> Option<User> {
     let mut text = String::new();
     File::open("/etc/passwd").ok()?.take(MAX_PASSWD_BYTES).read_to_string(&mut text).ok()?;
@@ -37,7 +37,7 @@ pub fn find_user(fits: impl Fn(&str, u32) -> bool) -> Option<User> {
     })
 }
 
-/// The user of the units; `None` if the package is not installed.
+/// Returns the user of the systemd units; `None` if the package is not installed.
 pub fn unit_user() -> Option<User> {
     find_user(|name, _| name == UNIT_USER)
 }

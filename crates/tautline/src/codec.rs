@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Compression, new names of frames and moved stamps in large messages, and translation between
-//! ROS 1 and ROS 2, on a thread of its own, so that work on a large message delays no other topic. A
-//! second thread reads peers' type definitions, so that a slow definition delays no message.
+//! A thread of its own for large messages, so that work on one of them delays no other topic. It
+//! compresses, renames frames, moves stamps, and translates between ROS 1 and ROS 2. A second
+//! thread reads peers' type definitions, so that a slow definition delays no message.
 //!
 //! ```text
 //! Topics ─▶ Order::Codec(Job) ─▶ queue of a thread ─▶ Worker ─▶ Input::Codec(Done) ─▶ Topics
@@ -30,16 +30,18 @@ use tautline_gateway::types::installed::Installed;
 use tautline_gateway::types::translate::{LocalForm, localize, localize_service};
 use tautline_gateway::{Outcome, Topic};
 
-/// Messages fit in although many publishers leave at once: their changes are jobs as well.
+/// Capacity for this robot's messages. They fit even if many publishers leave at once, because each
+/// departure is a job as well.
 const OWN_CAPACITY: Capacity = Capacity { jobs: 320, bytes: CODEC_BYTES_OF_OWN_TOPICS };
-/// Changes of publishers fit in beyond a full queue of messages. Further ones do not wait.
+/// Capacity for changes of publishers. They still fit while the queue of messages is full. Changes
+/// beyond this limit do not wait for earlier messages.
 const CHANGES_CAPACITY: Capacity = Capacity { jobs: 640, bytes: usize::MAX };
-/// Limits of the queued jobs of each peer.
+/// Capacity for the jobs of each peer.
 const PEER_CAPACITY: Capacity =
     Capacity { jobs: MAX_CODEC_JOBS_PER_PEER, bytes: MAX_CODEC_BYTES_PER_PEER };
-/// Each may hold a large definition.
+/// Capacity for jobs about types. Each of these jobs may hold a large definition.
 const TYPES_CAPACITY: Capacity = Capacity { jobs: 16, bytes: usize::MAX };
-/// Level of Zstandard: the fastest of the regular ones.
+/// Compression level of Zstandard: the fastest of the regular levels.
 const LEVEL: i32 = 1;
 
 impl Job {
@@ -79,7 +81,7 @@ impl Job {
 pub(crate) struct Codec {
     jobs: Arc<Queue<Job>>,
     jobs_about_types: Arc<Queue<Job>>,
-    /// Jobs dropped because the worker was behind, or because of a fault in this program.
+    /// Jobs dropped because the worker could not keep up, or because of a fault in this program.
     pub(crate) dropped: Arc<AtomicU64>,
 }
 
@@ -102,9 +104,9 @@ impl Codec {
         Ok(Self { jobs, jobs_about_types, dropped })
     }
 
-    /// Queues a job, unless too many jobs of its owner are queued. Then a message is dropped and
-    /// counted, a call fails with the returned result, and a change is returned at once. A job about
-    /// types is requested again later.
+    /// Queues a job. If too many jobs of its owner are queued, a message is dropped and counted, a
+    /// call fails with the returned result, and a change is returned at once. A job about types is
+    /// then requested again later.
     pub(crate) fn push(&self, job: Job) -> Option<Done> {
         let (owner, capacity, bytes) = (job.owner(), job.capacity(), job.bytes());
         if job.is_about_types() {
@@ -143,10 +145,10 @@ impl Worker {
         Self { max_message, ros, failed: Arc::default() }
     }
 
-    /// Does a job. Peers' data is read here: if that panics, only the job fails.
+    /// Does a job. A job reads peers' data: if that panics, only the job fails.
     pub(crate) fn run(&self, job: Job) -> Option<Done> {
         Some(match job {
-            // The message is this robot's own; a panic is counted and in the log.
+            // The message is this robot's own. A panic is counted and logged.
             Job::Encode(plain) => self.run_contained(|| Ok(encode(plain))).ok()?,
             Job::Change(change) => Done::Changed(change),
             Job::Decode(message) => match self.run_contained(|| self.decode(&message)) {
@@ -179,7 +181,7 @@ impl Worker {
 
     /// Returns the result of `work`; a panic is counted and becomes an error.
     fn run_contained<T>(&self, work: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
-        // No partly changed state outlives the job.
+        // The closure changes no state that outlives the job.
         let done = std::panic::catch_unwind(std::panic::AssertUnwindSafe(work));
         done.unwrap_or_else(|_| {
             self.count_failure();
@@ -255,8 +257,8 @@ fn compress(message: Outgoing) -> Outgoing {
     }
 }
 
-/// Decompresses a payload to at most `max_message` bytes. The limit and the decoder catch a false
-/// claim of its size.
+/// Decompresses a payload to at most `max_message` bytes. If the payload claims a false size, the
+/// limit or the decoder detects it.
 fn decompress(payload: &[u8], max_message: usize) -> io::Result<Bytes> {
     let claimed = claimed_size(payload, max_message);
     if claimed > max_message {

@@ -19,11 +19,11 @@ use tautline_gateway::threads::End;
 use tautline_gateway::{Events, Gateway, Selector};
 use tautline_proto::PublicKey;
 
-/// Time that an inspection waits for the data plane.
+/// Time for which a request that only reads waits for the data plane.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(1);
-/// The same for a change of many peers and topics.
+/// Time for which a change of many peers and topics waits for the data plane.
 const RECONFIGURE_TIMEOUT: Duration = Duration::from_secs(4);
-/// Maximum time at shutdown for the queues to drain.
+/// Maximum time that a shutdown waits for the queues to drain.
 const DRAIN_TIME: Duration = Duration::from_secs(1);
 
 /// The data plane of a node that is set up but not running yet.
@@ -63,7 +63,7 @@ impl DataPlane {
         Arc::new(self.inlet.clone())
     }
 
-    /// Returns a selector of topics and services to be sent, which follows the current
+    /// Returns a selector of the topics and services that may be sent. It follows the current
     /// configuration.
     pub fn selector(&self) -> Selector {
         let selection = self.selection.clone();
@@ -91,63 +91,63 @@ impl DataPlane {
 #[derive(Clone)]
 pub struct Handle {
     inlet: Inlet,
-    /// Whether the node is that of a program, without a ROS.
+    /// Whether the node belongs to a program, and so has no ROS.
     is_of_program: bool,
 }
 
 impl Handle {
-    /// Returns the handle for the node of a program, in whose configurations the keys of a ROS have
+    /// Returns the handle for the node of a program. In its configurations, the keys of a ROS have
     /// no effect.
     pub(crate) fn of_program(self) -> Self {
         Self { is_of_program: true, ..self }
     }
 
-    /// Drains the queues, for a second at most, sends goodbyes and ends [`DataPlane::run`].
+    /// Drains the queues for at most a second, sends goodbyes and ends [`DataPlane::run`].
     pub fn shutdown(&self) {
         self.shutdown_within(DRAIN_TIME);
     }
 
-    /// The same with another time. Later messages of this node are not taken.
+    /// As [`Self::shutdown`], but drains for at most `timeout`. Later messages of this node are not accepted.
     pub(crate) fn shutdown_within(&self, timeout: Duration) {
         self.inlet.hand_over(Input::Shutdown(timeout));
     }
 
-    /// The number of messages for peers of which it was not known whether they had arrived when
-    /// [`DataPlane::run`] ended.
+    /// Returns the number of messages for peers that may not have arrived when [`DataPlane::run`]
+    /// ended.
     pub(crate) fn unsettled(&self) -> u64 {
         self.inlet.waiting.unsettled.load(Ordering::Relaxed)
     }
 
-    /// Returns the reports of all links: the current ones, and new ones when a link comes up, goes
-    /// down or changes its available rate ([`LinkReport::available_bps`]) by more than a quarter.
-    /// An application can adapt its data rate to them. Reports arrive at most four times a second;
-    /// a slow receiver misses some, and has the latest within a second. Fails if the node has
-    /// stopped, or reports to too many applications already.
+    /// Returns a receiver of reports of all links: the current reports, and new ones when a link
+    /// comes up, goes down or changes its available rate ([`LinkReport::available_bps`]) by more
+    /// than a quarter. An application can adapt its data rate to them. Reports arrive at most four
+    /// times a second. A slow receiver misses some of them, but has the latest within a second.
+    /// Fails if the node has stopped, or already reports to too many applications.
     pub fn watch_links(&self) -> Result<Receiver<Vec<LinkReport>>, AskError> {
         let (sender, links) = sync_channel(1);
         self.ask(|answer| Input::WatchLinks(sender, answer))?.map_err(AskError::Refused)?;
         Ok(links)
     }
 
-    /// Starts a thread whose end ends [`DataPlane::run`].
+    /// Starts a thread. When the thread ends, [`DataPlane::run`] ends as well.
     pub fn spawn(&self, name: &str, work: impl FnOnce() + Send + 'static) -> io::Result<()> {
         self.inlet.spawn(name, work)
     }
 
-    /// Replaces the running configuration by `config`. Keys in which the two may not differ
-    /// ([`difference`](crate::reload::difference)) are not checked. On an error nothing is changed.
+    /// Replaces the running configuration by `config`. Does not check the keys that only a restart
+    /// may change ([`difference`](crate::reload::difference)). On an error nothing is changed.
     pub fn reconfigure(&self, config: Config) -> Result<(), AskError> {
         let config = if self.is_of_program { config.without_ros() } else { config };
         let input = |answer| Input::Reconfigure(Box::new(config), answer);
         self.ask_within(RECONFIGURE_TIMEOUT, input)?.map_err(AskError::Refused)
     }
 
-    /// Returns the changes to topics of the running node, which override its file.
+    /// Returns the changes to topics made on the running node, which override its file.
     pub fn topic_changes(&self) -> Result<Vec<TopicChange>, AskError> {
         self.ask(Input::TopicChanges)
     }
 
-    /// Records that `by` changed the running node, or why it was refused.
+    /// Records that `by` changed the running node, or why the change was refused.
     pub fn record_change(&self, by: Actor, outcome: Result<Vec<String>, String>) {
         self.inlet.hand_over(Input::Changed(by, outcome));
     }
@@ -157,13 +157,13 @@ impl Handle {
         self.ask(Input::Status)
     }
 
-    /// Changes topics for `by` and returns the changed local topics. The error explains the cause
-    /// and names the known topics.
+    /// Changes topics for `by` and returns the names of the changed local topics. The error
+    /// explains the cause and names the known topics.
     pub fn change_topic(&self, change: TopicChange, by: Actor) -> Result<Vec<String>, AskError> {
         self.ask(|sender| Input::Change(change, by, sender))?.map_err(AskError::Refused)
     }
 
-    /// Ends [`DataPlane::run`] with an error: a thread that the node needs has ended.
+    /// Ends [`DataPlane::run`] with the error that a thread that the node needs has ended.
     pub fn thread_ended(&self, thread: &str, how: End) {
         self.inlet.waiting.thread_ended(thread, how);
     }
@@ -184,7 +184,7 @@ impl Handle {
         }
         let found = answer.recv_timeout(timeout);
         let found = match found {
-            // The data plane has started, and takes longer than the timeout: too late to give up.
+            // The data plane has started the request, and takes longer than the timeout: too late to give up.
             Err(_) if taken.swap(true, Ordering::AcqRel) => answer.recv().ok(),
             found => found.ok(),
         };
@@ -242,7 +242,8 @@ mod tests {
             handle.ask_within(Duration::ZERO, ask).unwrap_err();
             let done = done.clone();
             std::thread::spawn(move || {
-                // The data plane takes inputs in order: the change has been examined before.
+                // The data plane takes inputs in order, so it has examined the change before it
+                // answers this request.
                 let changes = handle.ask_within(Duration::from_secs(60), Input::TopicChanges);
                 done.store(1 + changes.unwrap().len() as u64, Ordering::Relaxed);
                 handle.thread_ended("of the test", End::Returned);

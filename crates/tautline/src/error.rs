@@ -4,7 +4,7 @@
 use std::io;
 use std::net::SocketAddr;
 
-/// The `main` of a program that returns such an error prints `{:?}` of it: what `{}` shows, for a person.
+/// Implements `Debug` as `Display`: a `main` that returns such an error then prints it for a person.
 macro_rules! show_as_text {
     ($($error:ty),+) => {$(
         impl std::fmt::Debug for $error {
@@ -61,12 +61,12 @@ pub enum RunError {
     Thread {
         /// The name.
         thread: String,
-        /// Whether it ended by a panic, or otherwise.
+        /// How it ended: by a panic, or otherwise.
         how: &'static str,
     },
 }
 
-/// The reason why a running node does not do what it was asked.
+/// The reason why a running node does not do what was requested.
 #[derive(Clone, PartialEq, Eq, thiserror::Error)]
 pub enum AskError {
     /// The node has stopped.

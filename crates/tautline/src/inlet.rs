@@ -22,13 +22,13 @@ use tautline_gateway::{Event, Events};
 /// Maximum inputs queued for the data plane.
 const MAX_INPUTS: usize = 4096;
 
-/// An input of the data plane other than packets.
+/// An input of the data plane. Packets are not inputs.
 pub(crate) enum Input {
     Local(Event),
     /// The result of a job of the codec.
     Codec(Done),
     Path {
-        /// The number of the link: see `Paths`.
+        /// The number under which the path is watched; see `Paths`.
         watch: u64,
         path: Path,
     },
@@ -39,10 +39,10 @@ pub(crate) enum Input {
     /// A notice for people.
     Notice(String),
     Status(Question<Status>),
-    /// A user changed the node, or was refused.
+    /// Records that a user or program changed the node, or that the change was refused.
     Changed(Actor, Result<Vec<String>, String>),
     Change(TopicChange, Actor, Question<Result<Vec<String>, String>>),
-    /// Asks for all changes made by `Change`.
+    /// Asks for all changes made by [`Input::Change`].
     TopicChanges(Question<Vec<TopicChange>>),
     WatchLinks(SyncSender<Vec<LinkReport>>, Question<Result<(), String>>),
     /// Ends the node once all messages have arrived, or after this time.
@@ -60,16 +60,16 @@ impl Input {
     }
 }
 
-/// A request to the data plane. Either it is done, or the requester learns that it is not: no
-/// change is made after its requester has given up.
+/// A request to the data plane. Either it is executed, or the requester learns that it is not.
+/// Nothing is changed after the requester has given up.
 pub(crate) struct Question<T> {
     pub(crate) answer: SyncSender<T>,
-    /// Set by the data plane when it starts, or by the requester when it gives up.
+    /// Set by the data plane when it starts the request, or by the requester when it gives up.
     pub(crate) taken: Arc<AtomicBool>,
 }
 
 impl<T> Question<T> {
-    /// Does the request, unless the requester has given up.
+    /// Executes the request and sends the result, unless the requester has given up.
     pub(crate) fn answer(self, make: impl FnOnce() -> T) {
         if !self.taken.swap(true, Ordering::AcqRel) {
             // The requester may be gone.
@@ -78,7 +78,7 @@ impl<T> Question<T> {
     }
 }
 
-/// Why the data plane does not take a message.
+/// The reason why the data plane does not accept a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum NotTaken {
     Full,
@@ -86,7 +86,7 @@ pub(crate) enum NotTaken {
     Ended,
 }
 
-/// The input of the data plane for other threads.
+/// The end of the queue at which other threads add inputs for the data plane.
 #[derive(Clone)]
 pub(crate) struct Inlet {
     sender: SyncSender<Input>,
@@ -100,15 +100,15 @@ pub(crate) struct Waiting {
     bytes: AtomicUsize,
     /// Messages refused because the inlet was full.
     pub(crate) refused: AtomicU64,
-    /// Messages for peers of which it is not known at the end whether they have arrived.
+    /// Messages for peers that may not have arrived; set when the data plane ends.
     pub(crate) unsettled: AtomicU64,
     closed: AtomicBool,
-    /// The first thread that ended before the data plane.
+    /// The first thread that ended before the data plane did, and how.
     ended: OnceLock<(String, End)>,
 }
 
 impl Inlet {
-    /// Returns an empty queue and its end at the data plane.
+    /// Returns an empty queue: the end for other threads, and the end for the data plane.
     pub(crate) fn new() -> Result<(Self, Receiver<Input>), SystemError> {
         let wake = eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC)
             .map_err(|error| SystemError { what: "eventfd", error: error.into() })?;
@@ -124,15 +124,15 @@ impl Inlet {
         Ok((Self { sender, waiting: Arc::new(waiting) }, inputs))
     }
 
-    /// Starts a thread whose end ends the daemon.
+    /// Starts a thread. When the thread ends, the daemon ends as well.
     pub(crate) fn spawn(&self, name: &str, work: impl FnOnce() + Send + 'static) -> io::Result<()> {
         let waiting = self.waiting.clone();
         threads::spawn(name, move |name, how| waiting.thread_ended(name, how), work).map(drop)
     }
 
-    /// Queues an input for the data plane. A message is counted as refused if the inlet is full;
-    /// any other input must not be lost: this blocks until it fits, and returns `false` if the data
-    /// plane has ended.
+    /// Queues an input for the data plane. If the queue is full, a message is counted as refused.
+    /// Any other input must not be lost, so this call blocks until it fits. Returns `false` if the
+    /// data plane has ended before it took such an input.
     pub(crate) fn hand_over(&self, input: Input) -> bool {
         let Some(bytes) = input.message().map(Bytes::len) else {
             let queued = self.sender.send(input).is_ok();
@@ -143,7 +143,7 @@ impl Inlet {
         true
     }
 
-    /// Queues a message of this number of bytes; counts it as refused if it does not fit.
+    /// Queues a message of `bytes` bytes. Counts it as refused if it does not fit.
     pub(crate) fn offer(&self, input: Input, bytes: usize) -> Result<(), NotTaken> {
         let before = self.waiting.bytes.fetch_add(bytes, Ordering::Relaxed);
         let taken = match before + bytes > MAX_INPUT_BYTES {
@@ -190,7 +190,7 @@ impl Waiting {
         self.wake_up();
     }
 
-    /// Returns the error of the thread that ended, without which the daemon cannot continue.
+    /// Returns the error that a thread has ended without which the daemon cannot continue.
     pub(crate) fn failure(&self) -> Option<RunError> {
         let (thread, how) = self.ended.get()?;
         let how = match how {

@@ -10,10 +10,10 @@ use std::path::{Path, PathBuf};
 use tautline_proto::crypto::keys::encode;
 use tautline_proto::{PublicKey, SecretKey};
 
-/// Maximum bytes of a key file: a comment and a line.
+/// Maximum bytes of a key file, which has a comment and one line.
 const MAX_FILE: u64 = 4096;
 const LABEL: &str = "tautline-secret-key:";
-/// Permissions with which others than the owner could read or change the file.
+/// Permission bits that would let other users than the owner read or change the file.
 const OTHERS: u32 = 0o077;
 /// User id of root.
 const ROOT: u32 = 0;
@@ -76,14 +76,15 @@ pub fn load(path: &Path) -> Result<SecretKey, KeyFileError> {
     load_of(path, rustix::process::geteuid().as_raw())
 }
 
-/// The same for commands that do not run the daemon: root may read the key of the systemd unit's user.
+/// As [`load`], for commands that do not run the daemon: root may also read the key of the systemd
+/// unit's user.
 pub fn load_to_show(path: &Path) -> Result<SecretKey, KeyFileError> {
     let own = rustix::process::geteuid();
     let of_unit = accounts::unit_user().filter(|_| own.is_root()).map(|it| it.owner.0);
     load_of(path, of_unit.unwrap_or(own.as_raw()))
 }
 
-/// The same for the key of a daemon that runs as another user.
+/// As [`load`], for the key of a daemon that runs as `user`.
 pub fn load_of(path: &Path, user: u32) -> Result<SecretKey, KeyFileError> {
     let system = |error: std::io::Error| match error.kind() {
         ErrorKind::NotFound => KeyFileError::Missing(path.into()),
@@ -104,7 +105,7 @@ pub fn load_of(path: &Path, user: u32) -> Result<SecretKey, KeyFileError> {
     parse(&bytes).map_err(|found| KeyFileError::Malformed { path: path.into(), found })
 }
 
-/// The owner of a file can let others read it at any time, and replace the key.
+/// Checks the owner of a file, who can let others read it at any time, and can replace the key.
 fn check_owner(path: &Path, owner: u32, user: u32) -> Result<(), KeyFileError> {
     match owner == user || owner == ROOT {
         true => Ok(()),
@@ -112,7 +113,7 @@ fn check_owner(path: &Path, owner: u32, user: u32) -> Result<(), KeyFileError> {
     }
 }
 
-/// Parses a key file. The error describes the contents and includes no part of them.
+/// Parses a key file. The error describes the contents without quoting them.
 fn parse(bytes: &[u8]) -> Result<SecretKey, &'static str> {
     if bytes.len() as u64 > MAX_FILE {
         return Err("more than 4096 bytes");
@@ -128,12 +129,12 @@ fn parse(bytes: &[u8]) -> Result<SecretKey, &'static str> {
     key.trim().parse().map_err(|_| "a key that is not the base64 of 32 bytes")
 }
 
-/// Makes a key and its file; never replaces one. Returns the public key.
+/// Makes a key and its file; never replaces an existing file. Returns the public key.
 pub fn generate(path: &Path) -> Result<PublicKey, KeyFileError> {
     generate_for(path, None)
 }
 
-/// The same for the daemon of another user, to whom root gives the file.
+/// As [`generate`], for the daemon of another user: root gives the file to `owner`.
 pub fn generate_for(path: &Path, owner: Option<Owner>) -> Result<PublicKey, KeyFileError> {
     let system = |error: std::io::Error| match error.kind() {
         ErrorKind::AlreadyExists => KeyFileError::Exists(path.into()),
@@ -154,14 +155,14 @@ pub fn generate_for(path: &Path, owner: Option<Owner>) -> Result<PublicKey, KeyF
     Ok(key.public())
 }
 
-/// Draws a key.
+/// Returns a new random key.
 pub fn draw() -> std::io::Result<SecretKey> {
     let mut bytes = [0; 32];
     fill(&mut bytes)?;
     Ok(SecretKey::new(bytes))
 }
 
-/// The text of a key's file.
+/// Returns the text of a key file.
 pub fn file_of(key: &SecretKey) -> String {
     let (public, secret) = (key.public(), encode(key.bytes()));
     format!(
@@ -169,14 +170,14 @@ pub fn file_of(key: &SecretKey) -> String {
     )
 }
 
-/// Fills `bytes` with randomness of the system.
+/// Fills `bytes` with random bytes of the system.
 fn fill(bytes: &mut [u8]) -> std::io::Result<()> {
     let filled = SystemRandom::new().fill(bytes);
     filled.map_err(|_| std::io::Error::other("the system has no randomness"))
 }
 
-/// Returns randomness of the system, for the protocol. Keys are drawn from it: without it this
-/// process must not continue.
+/// Returns a random number of the system, for the protocol. Keys depend on it: without randomness
+/// this process must not continue.
 pub(crate) fn random() -> u64 {
     let mut bytes = [0; 8];
     if let Err(error) = fill(&mut bytes) {

@@ -73,16 +73,16 @@ pub(crate) const MAX_INPUT_BYTES: usize = 64 << 20;
 /// Maximum bytes of this robot's own topics that the codec may queue; more are dropped and counted.
 pub(crate) const CODEC_BYTES_OF_OWN_TOPICS: usize = 64 << 20;
 
-/// Bytes that all queues of the data plane may take that are not those of a peer.
+/// Maximum bytes of all queues of the data plane that do not belong to a peer.
 pub const OWN_QUEUES_BYTES: usize = MAX_INPUT_BYTES + CODEC_BYTES_OF_OWN_TOPICS;
 
 /// Approximate bytes of a remembered publisher.
 const SOURCE_BYTES: usize = 200;
-/// Approximate bytes of a queued control message with its bookkeeping. The longest text in one that
-/// a peer can cause at will has 1024 bytes.
+/// Approximate bytes of a queued control message with its bookkeeping. The longest text that a peer
+/// can cause at will in such a message has 1024 bytes.
 const CONTROL_MESSAGE_BYTES: usize = 1400;
 
-/// Returns the parts of a peer's memory, with the most bytes of each.
+/// Returns the parts of the memory that a peer can use: a description, and the maximum bytes.
 pub fn parts_of_a_peer() -> [(&'static str, usize); 14] {
     use tautline_proto::limits as proto;
     [
@@ -112,8 +112,9 @@ pub fn parts_of_a_peer() -> [(&'static str, usize); 14] {
     ]
 }
 
-/// Returns the memory of a node whose peers reach every limit, if it relays packets of some of them to all
-/// others, with these limits of queues and incomplete messages.
+/// Returns the memory, in bytes, of a node whose peers reach every limit. The node relays packets
+/// of `relayed` of its `peers` peers to all others. `queue` and `reassembly` are the limits of
+/// queues and of incomplete messages.
 pub fn team_bytes(peers: usize, relayed: usize, queue: usize, reassembly: usize) -> usize {
     use tautline_proto::limits as proto;
     let usual: usize = parts_of_a_peer().iter().map(|(_, bytes)| bytes).sum();

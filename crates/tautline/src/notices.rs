@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Notices for people: faults between nodes in words (what was found, where, and what to do),
 //! logged once and kept for `status`; and lines that are only logged. Everything that a peer or a
-//! stranger can cause to be logged passes here: neither the log nor memory may grow with their
-//! input.
+//! stranger can cause to be logged passes through this module, because neither the log nor memory
+//! may grow with their input.
 
 use crate::quota::{Allowance, Cause, MAX_BUDGETS, Quota};
 use std::collections::{BTreeMap, VecDeque};
@@ -10,29 +10,29 @@ use tautline_proto::{Duration, Instant, NoPath, Notice, Place, PublicKey, Verdic
 
 /// Time after which a repeated notice is logged again.
 const PERIOD: Duration = Duration::from_secs(30);
-/// Notices logged per cause, and the same number of other lines; more are only counted.
+/// Number of notices logged per cause and period, and of other lines. Further ones are only counted.
 const LOGGED: Allowance =
     Allowance { period: PERIOD, here: 20, user: 20, peer: 20, key: 5, stranger: 5, safety: 5 };
-/// Notices kept for `status` per cause; the oldest are dropped.
+/// Number of notices kept for `status` per cause. The oldest are dropped.
 const KEPT: Allowance = Allowance { peer: 10, safety: 3, ..LOGGED };
 /// Maximum bytes of a notice.
 const MAX_TEXT: usize = 600;
-/// Time after which a notice about handshakes is no longer true: nodes that are not paired repeat
-/// them within a second.
+/// Time after which a notice about handshakes counts as no longer true. Nodes that are not paired
+/// repeat their handshakes within a second.
 const HANDSHAKES_END: Duration = Duration::from_secs(300);
 
 /// A notice that is kept.
 #[derive(Debug)]
 struct Kept {
     logged: Instant,
-    /// The last time that its cause was there.
+    /// The last time at which the fault occurred.
     seen: Instant,
     text: String,
 }
 
 #[derive(Debug)]
 pub(crate) struct Notices {
-    /// The notices by cause, those that were logged first precede the others.
+    /// The notices of each cause, in the order in which they were last logged.
     kept: BTreeMap<Cause, VecDeque<Kept>>,
     notices: Quota,
     lines: Quota,
@@ -46,7 +46,7 @@ impl Default for Notices {
 }
 
 impl Notices {
-    /// Logs and keeps a notice, unless it or too many others were logged recently.
+    /// Logs and keeps a notice, unless the same notice or too many others were logged recently.
     pub(crate) fn add(&mut self, now: Instant, cause: Cause, text: &str) {
         self.sweep(now);
         let text = plain(text);
@@ -87,20 +87,20 @@ impl Notices {
         self.retain(cause, |it| it != text);
     }
 
-    /// Keeps only notices of this cause that are still true.
+    /// Removes the notices of this cause that are no longer true.
     pub(crate) fn retain(&mut self, cause: &Cause, is_true: impl Fn(&str) -> bool) {
         if let Some(kept) = self.kept.get_mut(cause) {
             kept.retain(|it| is_true(&it.text));
         }
     }
 
-    /// Returns the notices that peers caused; strangers cause none of these.
+    /// Returns the notices that peers caused, without those that strangers caused.
     pub(crate) fn of_peers(&self) -> impl Iterator<Item = &str> {
         let of_peers = self.kept.iter().filter(|(cause, _)| matches!(cause, Cause::Peer(_)));
         of_peers.flat_map(|(_, kept)| kept).map(|it| it.text.as_str())
     }
 
-    /// Keeps only notices of peers that are still true.
+    /// Removes the notices of peers that are no longer true.
     pub(crate) fn retain_of_peers(&mut self, is_true: impl Fn(&str) -> bool) {
         for (cause, kept) in &mut self.kept {
             if matches!(cause, Cause::Peer(_)) {
@@ -109,7 +109,7 @@ impl Notices {
         }
     }
 
-    /// Whether a line that is no notice may be logged; if not, it is counted.
+    /// Whether a line that is not a notice may be logged. If not, it is counted.
     pub(crate) fn may_log(&mut self, now: Instant, cause: &Cause) -> bool {
         self.sweep(now);
         self.lines.take(cause)
@@ -126,8 +126,8 @@ impl Notices {
         }
     }
 
-    /// Returns the kept notices, newest last; of strangers, and of keys that two nodes use, only
-    /// those of handshakes that have not ended.
+    /// Returns the kept notices, newest last. Notices about strangers, and about keys that two
+    /// nodes use, are left out once the handshakes have ended.
     pub(crate) fn texts(&self, now: Instant) -> Vec<String> {
         let ends = |cause: &Cause| matches!(cause, Cause::Stranger(_) | Cause::Key(_));
         let is_true =
@@ -147,8 +147,8 @@ pub(crate) fn plain(text: &str) -> String {
     tautline_gateway::plain::plain(text, MAX_TEXT)
 }
 
-/// Returns the cause of a notice. Names of peers are those of the file; the name in a stranger's
-/// handshake gets no budget of its own.
+/// Returns the cause of a notice. A cause has the name of a peer only if the file has it: a name in
+/// a stranger's handshake gets no budget of its own.
 pub(crate) fn cause(notice: &Notice) -> Cause {
     match notice {
         Notice::UnknownKey { from, .. }
@@ -237,8 +237,8 @@ pub fn sentence(notice: &Notice, here: &str) -> String {
     }
 }
 
-/// Returns an address without its port: a node that hears nothing tries several, and they would each be a
-/// notice.
+/// Returns an address without its port. A node that hears nothing tries several ports, and each
+/// would cause a notice of its own.
 fn host(from: Place) -> String {
     match from {
         Place::Udp(address) => address.ip().to_string(),
@@ -282,7 +282,7 @@ pub(crate) fn drop_direct_path(notices: &mut Notices, peer: &str) {
     }
 }
 
-/// Removes the notices about handshakes of a peer that is up now, at this address.
+/// Removes the notices about handshakes of a peer that is now up, at this address.
 pub(crate) fn drop_handshakes(notices: &mut Notices, peer: &str, remote: Option<Place>) {
     let (refuses, other_name) =
         (format!("'{peer}' at "), format!(" has the key of peer '{peer}', but the name "));
@@ -310,8 +310,8 @@ fn no_peers(key: &PublicKey, here: &str) -> String {
     )
 }
 
-/// Removes notices that the key of this peer is unknown, after the file was corrected. A stranger
-/// chooses the name in a notice, but not its end.
+/// Removes notices that the key of this peer is unknown; called after the file was corrected. The
+/// notices are identified by their end, because a stranger can choose the name in them.
 pub(crate) fn drop_untrue(notices: &mut Vec<String>, peer: &str, key: &PublicKey, here: &str) {
     let untrue = [other_key_of(peer, key), no_peers(key, here)];
     notices.retain(|text| !untrue.iter().any(|end| text.ends_with(end)));
@@ -435,7 +435,7 @@ mod tests {
             Notice::TheyRefuse { name: name(), from: robot, verdict: Verdict::Name },
             Notice::OtherName { name: name(), theirs: "other".into(), from: robot },
         ];
-        // Hosts that share a budget would displace each other's notices.
+        // Takes only hosts with another budget: hosts that share a budget displace each other's notices.
         let of_other_budget = |place: &Place| Cause::stranger(*place) != Cause::stranger(robot);
         let mut hosts = (22..=254).map(|host| place(&format!("10.77.0.{host}:18470")));
         let elsewhere = hosts.find(of_other_budget).unwrap();
@@ -454,7 +454,7 @@ mod tests {
         let mut left = notices.texts(at(1));
         left.sort_by_key(|it| expected.iter().position(|other| other == it));
         assert_eq!(left, expected);
-        // The thief repeats its handshakes, too many to be logged; the twin has ended.
+        // The thief repeats its handshakes, too often for each to be logged; the twin has ended.
         for second in 2..=600 {
             notices.add(at(second), Cause::stranger(elsewhere), &expected[0]);
         }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Paths to peers: name resolution and routes, checked periodically on threads of their own,
-//! because both may block and both may change.
+//! Paths to peers: name resolution and routes. They are checked periodically, because both may
+//! change, and on threads of their own, because both may block.
 
 use crate::config::LinkConfig;
 use crate::inlet::{Inlet, Input};
@@ -18,28 +18,28 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use tautline_gateway::threads;
 
-/// Interval of route checks without a change reported by the kernel.
+/// Interval of route checks while the kernel reports no change.
 const CHECK_EVERY: Duration = Duration::from_secs(2);
-/// Time to wait after a change for related changes.
+/// Time to wait after a change for further changes that belong to it.
 const SETTLING: Duration = Duration::from_millis(10);
-/// Links, addresses and routes of IPv4 and IPv6 (RTMGRP_* of linux/rtnetlink.h).
+/// Groups of changes to links, addresses and routes of IPv4 and IPv6 (RTMGRP_* of linux/rtnetlink.h).
 const CHANGES: u32 = 0x1 | 0x10 | 0x40 | 0x100 | 0x400;
-/// Interval at which a resolved name is resolved again.
+/// Interval at which a host name is resolved again.
 const RESOLVE_EVERY: Duration = Duration::from_secs(30);
 
-/// The links whose paths are watched, each under a number that is used once.
+/// The links whose paths are watched. Each has a number that is never used again.
 pub(crate) type Watched = BTreeMap<u64, LinkConfig>;
 
-/// The threads that watch the paths to all peers: one for peers of known address, and one for each
-/// peer with a host name, since a name server that does not answer blocks its thread for seconds.
+/// The threads that watch the paths to all peers: one thread for all links with an address, and one
+/// for each link with a host name. A name server that does not answer blocks a thread for seconds.
 pub(crate) struct Paths {
     inlet: Inlet,
     addressed: Arc<Addressed>,
-    /// Threads of links with a host name; `true` ends one.
+    /// For each thread of a link with a host name, a flag that ends it.
     named: BTreeMap<u64, Arc<AtomicBool>>,
 }
 
-/// The links that the first thread watches.
+/// The links that the thread for addresses watches.
 struct Addressed {
     links: Mutex<Watched>,
     /// Readable when `links` has changed.
@@ -47,7 +47,7 @@ struct Addressed {
 }
 
 impl Addressed {
-    /// Updates `watches` to the current links; those that stay keep their last report.
+    /// Updates `watches` to the current links. Links that stay keep their last report.
     fn follow(&self, watches: &mut BTreeMap<u64, Watch>) {
         let links = self.links.lock().unwrap_or_else(PoisonError::into_inner);
         watches.retain(|number, _| links.contains_key(number));
@@ -58,7 +58,7 @@ impl Addressed {
 }
 
 impl Paths {
-    /// Starts without links.
+    /// Starts the first thread, without links.
     pub(crate) fn start(inlet: Inlet) -> io::Result<Self> {
         let wake = eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC)?;
         let addressed = Arc::new(Addressed { links: Mutex::default(), wake });
@@ -91,7 +91,7 @@ impl Paths {
         let addressed = links.iter().filter(|(_, link)| !has_name(link));
         let addressed = addressed.map(|(number, link)| (*number, link.clone())).collect();
         *self.addressed.links.lock().unwrap_or_else(PoisonError::into_inner) = addressed;
-        // This fails only if the counter is full; then the thread is about to wake anyway.
+        // This fails only if the counter is at its maximum. The thread is then about to wake anyway.
         let _ = rustix::io::write(&self.addressed.wake, &1u64.to_ne_bytes());
         Ok(())
     }
@@ -124,14 +124,14 @@ struct Changes(OwnedFd);
 impl Changes {
     fn listen() -> io::Result<Self> {
         let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
-        // Without a protocol it is NETLINK_ROUTE.
+        // A netlink socket without a protocol is one of NETLINK_ROUTE.
         let socket = socket_with(AddressFamily::NETLINK, SocketType::RAW, flags, None)?;
         bind(&socket, &SocketAddrNetlink::new(0, CHANGES))?;
         Ok(Self(socket))
     }
 
-    /// Waits for a change or for `wake`, for at most [`CHECK_EVERY`], since a full buffer loses
-    /// changes. Returns whether there was a change.
+    /// Waits for a change or for `wake`, for at most [`CHECK_EVERY`], because the kernel drops
+    /// changes when the buffer is full. Returns whether there was a change.
     fn wait(&self, wake: Option<&OwnedFd>) -> bool {
         let timeout = Timespec { tv_sec: CHECK_EVERY.as_secs() as i64, tv_nsec: 0 };
         let sources = [Some(&self.0), wake].into_iter().flatten();
@@ -158,7 +158,7 @@ impl Changes {
 struct Watch {
     config: LinkConfig,
     resolved: Option<(SocketAddr, Instant)>,
-    /// The last report: the path, or the reason why there is none.
+    /// The last report: the path, or the reason why there is no path.
     reported: Option<Result<Path, String>>,
 }
 
@@ -167,7 +167,7 @@ impl Watch {
         Self { config, resolved: None, reported: None }
     }
 
-    /// Reports the path of the link of this number, or why there is none, if that has changed.
+    /// Reports the path of link `number`, or why there is no path, if this has changed.
     fn report(&mut self, number: u64, inlet: &Inlet) {
         match self.check() {
             Some(Ok(path)) => drop(inlet.hand_over(Input::Path { watch: number, path })),
@@ -176,10 +176,10 @@ impl Watch {
         }
     }
 
-    /// Returns the path, or why there is none, if that differs from the last report.
+    /// Returns the path, or why there is no path, if this differs from the last report.
     fn check(&mut self) -> Option<Result<Path, String>> {
         let found = self.find_path().map_err(|error| {
-            // If the interface returns with another index, a zone means another address.
+            // If the interface returns with another index, a host with a zone resolves to another address.
             self.resolved = None;
             format!("no path to {}: {error}", self.config.host)
         });
@@ -192,7 +192,7 @@ impl Watch {
         route(remote, self.config.interface.as_deref(), self.config.mtu)
     }
 
-    /// Returns the address of the host; the last known one while its name server fails.
+    /// Returns the address of the host. While the name server fails, this is the last known address.
     fn resolve(&mut self) -> io::Result<SocketAddr> {
         let known = self.resolved;
         if let Some((remote, at)) = known

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Limits of the log lines per cause and period. Each cause has a budget of its own, so nobody can
-//! exhaust that of another: a peer cannot exhaust that of other peers, and nobody that of safety
-//! notices.
+//! Limits of the log lines per cause and period. Each cause has a budget of its own, so one cause
+//! cannot exhaust another's budget: a peer cannot exhaust the budgets of other peers, and nobody
+//! can exhaust the budgets of safety notices.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -9,13 +9,14 @@ use std::hash::{BuildHasher, RandomState};
 use std::sync::LazyLock;
 use tautline_proto::{Duration, Instant, Place};
 
-/// Number of budgets that strangers share, by their addresses: one stranger uses one budget.
+/// Number of budgets that all strangers share. Each stranger is assigned to one of them by its address.
 pub const STRANGER_BUDGETS: u8 = 8;
-/// Maximum local users in addition to root with budgets of their own; further users share one.
+/// Maximum number of local users, without root, that have budgets of their own. Further users share
+/// one budget.
 pub const MAX_USERS: usize = 32;
-/// Maximum separate budgets: peers, watchdogs and keys of a file, local users, and strangers.
+/// Maximum number of separate budgets: for peers, watchdogs and keys of a file, local users, and strangers.
 pub(crate) const MAX_BUDGETS: usize = 2048;
-/// The user whose budget nobody else can take.
+/// Root, whose budget is never shared with other users.
 const ROOT: u32 = 0;
 
 /// The cause of a log line: the party that can trigger it.
@@ -25,23 +26,23 @@ pub(crate) enum Cause {
     Here,
     /// The comparison with what the file plans; publishers and peers influence what is measured.
     Plan,
-    /// A local user, by number; `None` is those beyond [`MAX_USERS`].
+    /// A local user, by user id; `None` stands for all users beyond [`MAX_USERS`].
     User(Option<u32>),
     /// The peer of this name.
     Peer(String),
-    /// A key that two nodes use: this peer's, or our own.
+    /// A key that two nodes use: the key of this peer, or our own key (`None`).
     Key(Option<String>),
-    /// Senders of packets that are no peers, in one of the [`STRANGER_BUDGETS`].
+    /// Senders of packets that are not peers, by the number of their budget (below [`STRANGER_BUDGETS`]).
     Stranger(u8),
     /// The watchdog of this topic.
     Safety(String),
 }
 
 impl Cause {
-    /// Returns the stranger at this address. A /64 network of IPv6 is one stranger, but not the
-    /// link-local one.
+    /// Returns the cause for a stranger at this address. A /64 network of IPv6 counts as one
+    /// stranger, except the link-local network.
     pub(crate) fn stranger(from: Place) -> Self {
-        // The hash is keyed, so nobody can choose whose budget they share.
+        // The hash is keyed, so nobody can choose which strangers share their budget.
         static KEY: LazyLock<RandomState> = LazyLock::new(RandomState::new);
         let budget = KEY.hash_one(from.owner()) % u64::from(STRANGER_BUDGETS);
         Self::Stranger(budget as u8)
@@ -69,17 +70,18 @@ impl fmt::Display for Cause {
 pub struct Allowance {
     /// The period.
     pub period: Duration,
-    /// Of this node, its machine, and signals; the same number of the comparison with the plan.
+    /// Lines about this node, its machine, and signals; and the same number about the comparison
+    /// with the plan.
     pub here: u32,
-    /// Of a local user.
+    /// Lines about each local user.
     pub user: u32,
-    /// Of a peer.
+    /// Lines about each peer.
     pub peer: u32,
-    /// Of a key that two nodes use.
+    /// Lines about each key that two nodes use.
     pub key: u32,
-    /// Of strangers that share a budget.
+    /// Lines for each budget that strangers share.
     pub stranger: u32,
-    /// Of a watchdog.
+    /// Lines about each watchdog.
     pub safety: u32,
 }
 
@@ -106,7 +108,7 @@ struct Count {
 #[derive(Debug)]
 pub(crate) struct Quota {
     allowance: Allowance,
-    /// When the current period began; the first one begins with the first look at the time.
+    /// Start of the current period; `None` until the time is read first.
     begun: Option<Instant>,
     counts: BTreeMap<Cause, Count>,
 }
@@ -116,7 +118,7 @@ impl Quota {
         Self { allowance, begun: None, counts: BTreeMap::new() }
     }
 
-    /// Whether one more line may be logged; if not, it is counted.
+    /// Whether one more line may be logged. If not, the line is counted.
     pub(crate) fn take(&mut self, cause: &Cause) -> bool {
         let cause = self.budget_of(cause);
         let most = self.allowance.for_cause(cause);
@@ -132,27 +134,27 @@ impl Quota {
         fits
     }
 
-    /// Returns the cause whose budget applies, also if there are too many.
+    /// Returns the cause whose budget applies. It differs from `cause` if there are too many budgets.
     fn budget_of<'a>(&self, cause: &'a Cause) -> &'a Cause {
         match cause {
             known if self.counts.contains_key(known) => known,
-            // A person with many user numbers must not take the budgets of peers.
+            // One person may have many user ids, and must not take the budgets of peers with them.
             Cause::User(Some(uid)) if *uid != ROOT && self.users() >= MAX_USERS => {
                 &Cause::User(None)
             }
-            // Beyond the limit of budgets, which no file reaches, that of this node applies.
+            // Beyond the maximum number of budgets, which no file reaches, the budget of this node applies.
             _ if self.counts.len() >= MAX_BUDGETS => &Cause::Here,
             new => new,
         }
     }
 
-    /// Returns the number of users with a budget, without root.
+    /// Returns the number of users that have a budget, without root.
     fn users(&self) -> usize {
         let first = Cause::User(Some(ROOT + 1));
         self.counts.range(first..=Cause::User(Some(u32::MAX))).count()
     }
 
-    /// Starts a new period if this one is over; returns the number of lines left out, by cause.
+    /// Starts a new period if the current one is over. Returns the number of lines left out of it, by cause.
     pub(crate) fn next_period(&mut self, now: Instant) -> Option<Vec<(Cause, u64)>> {
         let begun = *self.begun.get_or_insert(now);
         let is_over = now.since(begun) >= self.allowance.period;
@@ -162,7 +164,7 @@ impl Quota {
         })
     }
 
-    /// Ends the period; strangers are summed up.
+    /// Ends the period. The lines left out about strangers are added up.
     pub(crate) fn end_period(&mut self) -> Vec<(Cause, u64)> {
         let mut sums: Vec<(Cause, u64)> = Vec::new();
         for (cause, Count { left_out, .. }) in std::mem::take(&mut self.counts) {
@@ -213,7 +215,7 @@ mod tests {
         for other in [peer("good"), Cause::Here, Cause::Safety("/a".into()), Cause::Key(None)] {
             assert!(quota.take(&other), "{other}");
         }
-        // The clock of a daemon does not begin at zero.
+        // The clock of a daemon does not start at zero.
         assert_eq!(quota.next_period(at(1000)), None);
         assert_eq!(quota.next_period(at(1009)), None);
         let strangers = u64::from(STRANGER_BUDGETS) * 4999;

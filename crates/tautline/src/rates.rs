@@ -40,7 +40,7 @@ pub struct TopicRates {
     pub direction: Direction,
     /// The other node.
     pub peer: String,
-    /// 0-255.
+    /// Priority, 0-255.
     pub priority: u8,
     /// Whether there is a subscriber at the receiving end.
     pub wanted: bool,
@@ -52,11 +52,11 @@ pub struct TopicRates {
     pub p50_ms: Option<f64>,
     /// 99th percentile of the delay in the interval, as the bound of its histogram bucket.
     pub p99_ms: Option<f64>,
-    /// Messages since the start. Out: delivered; in: handed over.
+    /// Messages since the start. Out: delivered to the peer. In: passed to the gateway.
     pub delivered: u64,
     /// Messages queued now.
     pub queued: u64,
-    /// Messages dropped since the start, by reason; includes the rate limit's and the gateway's.
+    /// Messages dropped since the start, by reason; includes drops by the rate limit and by the gateway.
     pub dropped: BTreeMap<String, u64>,
     /// Messages dropped in the interval, for all reasons.
     pub dropped_now: u64,
@@ -149,8 +149,8 @@ pub struct LinkRates {
     pub budget: Option<BudgetReport>,
 }
 
-/// Returns the changes between `previous` and `current`. An earlier run of the node does not count
-/// as previous.
+/// Returns the changes between `previous` and `current`. If `previous` is of an earlier run of the
+/// node, it is ignored.
 pub fn between(previous: Option<&Status>, current: &Status) -> Rates {
     let seconds = |previous: &&Status| current.uptime_s - previous.uptime_s;
     let previous = previous.filter(|p| p.node == current.node && seconds(p) >= MIN_INTERVAL_S);
@@ -195,7 +195,7 @@ pub(crate) fn of_links(earlier: Option<EarlierLinks>, current: &[LinkReport]) ->
     links.map(|(before, now)| interval.link(before, now)).collect()
 }
 
-/// Returns each current report and the previous one with the same key.
+/// Pairs each current report with the previous report that has the same key.
 fn pair_reports<'s, T, K: Hash + Eq>(
     previous: Option<&'s [T]>,
     current: &'s [T],
@@ -218,7 +218,8 @@ impl<'s> RejectedMessages<'s> {
         Self(of)
     }
 
-    /// Returns all messages that a topic lost, by reason.
+    /// Returns the number of messages of a topic that were dropped, by reason, including those that
+    /// gateways rejected.
     fn and_dropped(&self, topic: &TopicReport) -> BTreeMap<String, u64> {
         let mut dropped = topic.all_dropped();
         let rejected = self.0.get(&(topic.direction, &*topic.topic));
@@ -233,7 +234,8 @@ struct Interval {
 }
 
 impl Interval {
-    /// Returns the growth per second of a counter that was `before`; a new counter started at zero.
+    /// Returns the growth per second of a counter from the value `before`. A counter without an
+    /// earlier value started at zero.
     fn per_second(&self, before: Option<u64>, now: u64) -> Option<f64> {
         Some(grown(before, now) as f64 / self.seconds?)
     }
@@ -340,7 +342,8 @@ fn fraction(part: u64, whole: u64) -> Option<f64> {
     (whole > 0).then(|| part as f64 / whole as f64)
 }
 
-/// Returns the buckets of the delays between two histograms; either may omit empty ones.
+/// Returns the delays counted between two histograms: the upper bound and the count of each bucket.
+/// Either histogram may omit empty buckets.
 pub fn delays_between(before: Option<&DelayReport>, now: Option<&DelayReport>) -> Vec<(f64, u64)> {
     let before = before.map_or(&[][..], |report| &report.buckets);
     let before: HashMap<u64, u64> =
@@ -352,7 +355,8 @@ pub fn delays_between(before: Option<&DelayReport>, now: Option<&DelayReport>) -
     now.iter().map(grown).collect()
 }
 
-/// Returns the delay that `fraction` of the counted delays do not exceed: the bound of its bucket.
+/// Returns the delay that the given fraction of the counted delays does not exceed, as the upper
+/// bound of its bucket.
 pub fn percentile(buckets: &[(f64, u64)], fraction: f64) -> Option<f64> {
     let total: u64 = buckets.iter().map(|(_, count)| count).sum();
     let wanted = (fraction * total as f64).ceil() as u64;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Counters of the last ten seconds: which messages were dropped, and why. All other counters grow
-//! from the node's start; `status` is about the present.
+//! from the node's start, but `status` must describe the present.
 
 use crate::status::GivenUpReport;
 use crate::topics::{ChannelKey, Exchange, LocalTopic};
@@ -10,19 +10,19 @@ use tautline_proto::{Duration, Endpoint, Instant, PeerId};
 
 /// Samples kept; one is taken per second.
 const SAMPLES: usize = 10;
-/// Minimum time that a report covers.
+/// Minimum time that a report must cover.
 const SHORTEST: Duration = Duration::from_secs(1);
 
 #[derive(Debug, Clone, Copy, Default)]
 struct Counts {
-    /// Messages known to be complete at the receiving end.
+    /// Messages known to be complete at the receiver.
     delivered: u64,
     dropped: Drops,
 }
 
 #[derive(Debug, Clone, Copy, Default)]
 struct Load {
-    /// Payload bytes accepted for it.
+    /// Payload bytes accepted for the peer.
     wanted_bytes: u64,
     sent_bytes: u64,
 }
@@ -47,10 +47,12 @@ pub(crate) struct Recent {
     samples: VecDeque<Sample>,
 }
 
-/// Recent rates of data accepted for a peer and sent to it, in bits per second.
+/// Recent rates to one peer, in bits per second.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Rates {
+    /// Rate at which payload was accepted for the peer.
     pub(crate) wanted_bps: f64,
+    /// Rate at which the links to the peer carried IP packets.
     pub(crate) sent_bps: f64,
 }
 
@@ -58,7 +60,7 @@ pub(crate) struct Rates {
 #[derive(Debug)]
 pub(crate) struct RecentCounters<'a> {
     pub(crate) exchange: Exchange<'a>,
-    /// The oldest sample and its age in seconds, once that is long enough for a report.
+    /// The oldest sample and its age in seconds; `None` until the age is long enough for a report.
     oldest: Option<(&'a Sample, f64)>,
     loads: HashMap<PeerId, Load>,
 }
@@ -101,7 +103,7 @@ impl Recent {
 }
 
 impl RecentCounters<'_> {
-    /// Returns the rates that were accepted for a peer and that its links carried.
+    /// Returns the recent rates to a peer; `None` until there are samples for a report.
     pub(crate) fn rates(&self, peer: PeerId) -> Option<Rates> {
         let (oldest, seconds) = self.oldest?;
         let [before, now] =
@@ -113,7 +115,7 @@ impl RecentCounters<'_> {
         })
     }
 
-    /// Returns a report of a channel's dropped messages; `None` if there are none.
+    /// Returns a report of the dropped messages of a channel; `None` if none were dropped.
     pub(crate) fn given_up(&self, stream: Stream) -> Option<GivenUpReport> {
         let (oldest, seconds) = self.oldest?;
         let before = oldest.counts.get(&stream).copied().unwrap_or_default();
@@ -125,7 +127,7 @@ impl RecentCounters<'_> {
         }
         let is_short = lost.iter().any(|(reason, _)| reason.is_prevented_by_capacity());
         let of_links = match stream {
-            Stream::Out(key) if is_short => self.of_links(key.peer),
+            Stream::Out(key) if is_short => self.capacity_shortage(key.peer),
             _ => None,
         };
         Some(GivenUpReport {
@@ -137,8 +139,9 @@ impl RecentCounters<'_> {
         })
     }
 
-    /// Returns in words why the links lacked capacity.
-    fn of_links(&self, peer: PeerId) -> Option<String> {
+    /// Returns, in words, why the links to a peer lacked capacity; `None` if the average rates do
+    /// not show a lack.
+    fn capacity_shortage(&self, peer: PeerId) -> Option<String> {
         let endpoint = self.exchange.endpoint;
         let view = endpoint.peer(peer);
         if !view.up {
@@ -150,7 +153,7 @@ impl RecentCounters<'_> {
             return Some(format!("the budgets of the links to {} are used up", view.name));
         }
         let rates = self.rates(peer)?;
-        // If less was accepted than sent, messages arrived in bursts, which averages do not show.
+        // If less was accepted than sent, messages came in bursts, which the averages do not show.
         (rates.wanted_bps > rates.sent_bps).then(|| {
             let [sent, wanted] = [rates.sent_bps, rates.wanted_bps].map(bit_rate);
             let links = endpoint.links().filter_map(|id| endpoint.link(id));
@@ -190,7 +193,7 @@ fn loads(exchange: Exchange<'_>) -> HashMap<PeerId, Load> {
     loads
 }
 
-/// Returns the growth of each reason, the largest first.
+/// Returns the growth of each counter that grew, the largest first.
 fn grown(before: &Drops, now: &Drops) -> Vec<(DropReason, u64)> {
     let grown =
         |(reason, count): (DropReason, u64)| (reason, count.saturating_sub(before.get(reason)));
@@ -214,7 +217,7 @@ fn reason_text(lost: &[(DropReason, u64)], of_links: Option<String>) -> String {
 /// Formats `3.1 Mbps`.
 fn bit_rate(bps: f64) -> String {
     let scales = [(1e9, "Gbps"), (1e6, "Mbps"), (1e3, "kbps")];
-    // The limit is where rounding would give four digits.
+    // The limit is the value from which rounding would give four digits.
     match scales.into_iter().find(|(scale, _)| bps >= 0.99995 * scale) {
         Some((scale, unit)) => format!("{:.1} {unit}", bps / scale),
         None => format!("{bps:.0} bps"),

@@ -25,23 +25,23 @@ use tautline_proto::{
 /// Kind of the gateway of a node without middleware.
 pub(crate) const NO_GATEWAY: &str = "none";
 
-/// The budgets of links by their ids.
+/// The budgets of links, by the id of the link.
 pub(crate) type BudgetReports = BTreeMap<LinkId, BudgetReport>;
 
-/// Data that status needs and the protocol does not know.
+/// The part of the status that does not come from the protocol.
 #[derive(Debug)]
 pub(crate) struct Reporter {
     node: String,
     is_secure: bool,
     listen: String,
     radio_names: BTreeMap<RadioId, String>,
-    /// Links whose largest packet the file limits, and not their interface.
+    /// Links whose packets the file limits to a smaller size than the interface does.
     limited_mtus: BTreeSet<LinkId>,
     budgets: BudgetReports,
     plan: Vec<PlanReport>,
 }
 
-/// Inputs refused by parts of the data plane, since the start.
+/// Number of inputs that parts of the data plane refused since the start, by reason.
 pub(crate) type Refused = [(RefusedInput, u64); 3];
 
 /// Whether a link leads through a relay.
@@ -49,7 +49,7 @@ fn is_relayed(view: &LinkView<'_>) -> bool {
     matches!(view.remote, Some(Place::Relay { .. }))
 }
 
-/// Returns the state of a link, in a word.
+/// Returns the state of a link in one word.
 fn state(view: &LinkView<'_>) -> &'static str {
     match () {
         () if view.stalled => "stalled",
@@ -205,7 +205,7 @@ impl Reporter {
         let views = || endpoint.links().filter_map(|id| Some((id, endpoint.link(id)?)));
         let relayed = views().filter(|(_, view)| is_relayed(view));
         let relayed: BTreeSet<PeerId> = relayed.map(|(_, view)| view.peer).collect();
-        // A direct path that has not been found is no link for people.
+        // A direct path that was not found yet is not shown as a link.
         let shown = views().filter(|(_, it)| it.remote.is_some() || !relayed.contains(&it.peer));
         shown.map(|(id, view)| self.link(now, exchange, (id, view))).collect()
     }
@@ -264,7 +264,7 @@ impl Reporter {
     }
 }
 
-/// Returns one report per middleware; none for a node without any.
+/// Returns one report for each middleware; an empty list for a node without middleware.
 fn gateway_reports(state: &GatewayStatus) -> Vec<GatewayReport> {
     if state.kind == NO_GATEWAY {
         return Vec::new();
@@ -337,7 +337,7 @@ fn outgoing(
     })
 }
 
-/// Returns how a topic uses the links to a peer, if there are several.
+/// Returns how a topic uses the links to a peer; `None` unless there are several links.
 fn link_use(
     exchange: Exchange<'_>,
     key: ChannelKey,
@@ -362,7 +362,8 @@ fn link_use(
     })
 }
 
-/// Returns why a link carries a topic only while no other can, or not at all.
+/// Returns why a link carries a topic only while no other link can, or not at all; `None` without
+/// such a limit.
 fn limit_of_link(rule: &LinkUse, link: &LinkView<'_>) -> Option<&'static str> {
     if rule.only.is_some_and(|only| !only.contains(link.number)) {
         Some("only_links")
@@ -458,7 +459,7 @@ pub(crate) fn drops(dropped: &Drops) -> BTreeMap<String, u64> {
     named(dropped.iter().map(|(reason, count)| (reason.as_str(), count))).collect()
 }
 
-/// Returns the reasons that occurred.
+/// Returns the counters that are not zero, by the names of their reasons.
 fn named(
     counts: impl IntoIterator<Item = (&'static str, u64)>,
 ) -> impl Iterator<Item = (String, u64)> {
@@ -503,7 +504,7 @@ fn steady_report(now: Instant, view: &LinkView<'_>) -> Option<SteadyReport> {
     })
 }
 
-/// Removes notices about an unknown key that has become a peer's since.
+/// Removes notices about an unknown key that belongs to a peer by now.
 fn still_true(mut notices: Vec<String>, endpoint: &Endpoint) -> Vec<String> {
     for peer in endpoint.peers().map(|id| endpoint.peer(id)) {
         notices::drop_untrue(&mut notices, peer.name, &peer.key, endpoint.name());

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Routes: the interface, the source address and the packet size of packets to an address now.
+//! Routes: the interface, source address and maximum packet size of packets that leave now to an address.
 
 use crate::config::MAX_MTU;
 use crate::sys;
@@ -17,11 +17,11 @@ pub struct Path {
     pub local: IpAddr,
     /// Interface that sends the packets.
     pub interface: String,
-    /// The interface's index; an interface that returns under its old name has another one.
+    /// Index of the interface. It changes if the interface disappears and returns under its old name.
     pub index: u32,
     /// Largest IP packet that the interface or the configuration allows, in bytes.
     pub mtu: usize,
-    /// Whether that is the configured size.
+    /// Whether [`Self::mtu`] is the configured size.
     pub mtu_is_configured: bool,
 }
 
@@ -31,7 +31,7 @@ pub fn route(remote: SocketAddr, interface: Option<&str>, mtu: Option<u16>) -> i
     if let Some(interface) = interface {
         probe.bind_device(Some(interface.as_bytes()))?;
     }
-    // Connecting a datagram socket looks up the route and sends nothing.
+    // Connecting a datagram socket looks up the route without sending a packet.
     probe.connect(&remote.into())?;
     let local = probe.local_addr()?.as_socket().map(|a| a.ip());
     let local = local.ok_or_else(|| io::Error::other("no local address"))?;
@@ -39,7 +39,7 @@ pub fn route(remote: SocketAddr, interface: Option<&str>, mtu: Option<u16>) -> i
         Some(name) => name.to_owned(),
         None => interface_of(local, zone(remote))?,
     };
-    // That of the route follows ICMP, which anybody can forge.
+    // The MTU of the interface, because the MTU of the route follows ICMP, which anybody can forge.
     let interface_mtu = sys::interface_mtu(probe.as_fd(), &interface)?.min(MAX_MTU.into());
     let configured = mtu.map(usize::from).filter(|mtu| *mtu < interface_mtu);
     let (mtu, mtu_is_configured) = (configured.unwrap_or(interface_mtu), configured.is_some());
@@ -55,7 +55,7 @@ fn zone(remote: SocketAddr) -> Option<u32> {
     }
 }
 
-/// Returns the interface of index `zone`, or else the interface with the address `local`.
+/// Returns the interface with index `zone`; without a zone, the interface with the address `local`.
 fn interface_of(local: IpAddr, zone: Option<u32>) -> io::Result<String> {
     let mut all = if_addrs::get_if_addrs()?.into_iter();
     let found = all.find(|i| match zone {
@@ -66,7 +66,7 @@ fn interface_of(local: IpAddr, zone: Option<u32>) -> io::Result<String> {
     found.map(|i| i.name).ok_or_else(none)
 }
 
-/// Returns an address in its usual form: IPv4 mapped into IPv6 becomes IPv4.
+/// Returns an address in its usual form: an IPv4-mapped IPv6 address becomes IPv4.
 pub(crate) fn canonical_address(address: SocketAddr) -> SocketAddr {
     match address {
         SocketAddr::V6(v6) => match v6.ip().to_ipv4_mapped() {

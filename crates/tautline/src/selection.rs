@@ -13,7 +13,7 @@ use tautline_gateway::{Named, logs};
 pub(crate) struct Selection {
     topics: Vec<TopicRule>,
     services: Vec<ServiceRule>,
-    /// What each peer sees, and the nodes whose parameters it may set.
+    /// What each peer sees of this robot, and the nodes whose parameters the peer may set.
     shown: Vec<(Show, Vec<Pattern>)>,
 }
 

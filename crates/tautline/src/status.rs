@@ -21,9 +21,9 @@ pub struct Status {
     pub version: String,
     /// Seconds since the node started.
     pub uptime_s: f64,
-    /// `keys`, or `none`: anybody on the network can send in the name of any node.
+    /// `keys`, or `none`: then anybody on the network can send in the name of any node.
     pub security: String,
-    /// The public key by which peers know this node; none without security.
+    /// The public key by which peers know this node; `None` with `security: none`.
     pub key: Option<String>,
     /// Address on which the node listens.
     pub listen: String,
@@ -42,21 +42,21 @@ pub struct Status {
     pub links: Vec<LinkReport>,
     /// One per topic with a watchdog.
     pub watchdogs: Vec<WatchdogReport>,
-    /// What the file plans (`expect` of topics, `channel` of radios), each with what was measured, at
-    /// most a second old; those that fail first. Empty if it plans nothing.
+    /// What the file plans (`expect` of topics, `channel` of radios), with the measured values, which are at
+    /// most a second old. Failed assumptions come first. Empty if the file plans nothing.
     #[serde(default)]
     pub plan: Vec<PlanReport>,
-    /// Requests of peers, each with the line of the file that would allow it.
+    /// Refused requests of peers, each with the line in the file that would allow it.
     #[serde(default)]
     pub waiting: Vec<WaitingReport>,
-    /// For each peer with requests, the lines that allow all of them.
+    /// For each peer with such requests, the lines that allow all of them.
     #[serde(default)]
     pub to_allow_all: Vec<LinesReport>,
     /// Topics and services whose messages no shared definition checks.
     #[serde(default)]
     pub unchecked: Vec<UncheckedReport>,
-    /// Fields of translated topics and services that only one ROS has: empty where the sender lacks
-    /// them, lost where the receiver does.
+    /// Fields of translated topics and services that only one ROS has. A field is left empty if the
+    /// sender's ROS lacks it, and lost if the receiver's ROS lacks it.
     #[serde(default)]
     pub one_sided: Vec<FieldReport>,
     /// Packets that were refused, by reason.
@@ -77,9 +77,9 @@ pub struct GatewayReport {
     pub kind: String,
     /// The address: `http://localhost:11311`, for example.
     pub location: String,
-    /// Whether it is up: it answers.
+    /// Whether the middleware answers.
     pub connected: bool,
-    /// The last trouble; empty if there is none.
+    /// Description of the current problem; empty if there is none.
     pub trouble: String,
     /// Messages that the gateway rejected.
     pub rejected: Vec<RejectedReport>,
@@ -88,7 +88,7 @@ pub struct GatewayReport {
 /// Messages from local publishers (out) or to local subscribers (in) that a gateway rejected.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct RejectedReport {
-    /// Local name; empty for topics beyond the number that is counted separately.
+    /// Local name; empty for topics beyond the number that are counted separately.
     pub topic: String,
     /// Direction.
     pub direction: Direction,
@@ -104,7 +104,7 @@ pub struct RejectedReport {
 pub struct PeerReport {
     /// The name.
     pub name: String,
-    /// The public key; none without security.
+    /// The public key; `None` with `security: none`.
     pub key: Option<String>,
     /// `connecting`, `up` or `down`.
     pub state: String,
@@ -116,7 +116,7 @@ pub struct PeerReport {
     pub wanted_bps: Option<f64>,
     /// IP packets sent to it in the same time, in bits per second.
     pub sent_bps: Option<f64>,
-    /// Offset of its clock from ours, once that is known.
+    /// Offset of the peer's clock from ours, once it is known.
     pub clock: Option<ClockReport>,
     /// Packets of others that were relayed to it.
     pub relayed_packets: u64,
@@ -129,9 +129,9 @@ pub struct PeerReport {
 pub struct ClockReport {
     /// The peer's time of day minus ours, in milliseconds; unknown through relays.
     pub offset_ms: Option<f64>,
-    /// Largest error of the offset and of one-way delays, in milliseconds.
+    /// Maximum error of the offset and of one-way delays, in milliseconds.
     pub bound_ms: f64,
-    /// Drift of its clock against ours, in millionths (positive: faster), after a minute.
+    /// Drift of the peer's clock against ours, in millionths (positive: faster); `None` in the first minute.
     pub drift_ppm: Option<f64>,
 }
 
@@ -154,7 +154,7 @@ pub enum Direction {
 }
 
 impl Direction {
-    /// Returns an arrow in the direction of the message: `>` is sent by this robot.
+    /// Returns an arrow for the direction: `>` for messages that this robot sends.
     pub fn arrow(self) -> &'static str {
         match self {
             Self::Out => ">",
@@ -174,21 +174,21 @@ pub struct TopicReport {
     pub peer: String,
     /// Type name.
     pub type_name: String,
-    /// 0-255, higher first.
+    /// Priority, 0-255, higher first.
     pub priority: u8,
     /// Rate limit at the source in hertz.
     pub rate_hz: Option<f64>,
-    /// Whether there is a subscriber at the far end (out) or here (in).
+    /// Whether there is a subscriber: at the peer (out) or here (in).
     pub wanted: bool,
     /// Out: messages accepted for sending. In: messages handed to the gateway.
     pub messages: u64,
-    /// Payload bytes of these messages (before compression).
+    /// Payload bytes of these messages, before compression.
     pub bytes: u64,
     /// Out: messages known to be complete at the peer.
     pub delivered: u64,
     /// Out: messages in our queue now.
     pub queued: u64,
-    /// Out: messages sent, outcome unknown.
+    /// Out: messages that were sent and whose outcome is unknown.
     pub sent: u64,
     /// Messages not sent because of the rate limit at the source; those of tf were merged into
     /// others.
@@ -202,23 +202,23 @@ pub struct TopicReport {
     pub given_up: Option<GivenUpReport>,
     /// Out, if several links lead to the peer: how the topic uses them.
     pub links: Option<LinkUseReport>,
-    /// In: one-way delay, age at delivery.
+    /// In: delays from the publication to the delivery here.
     pub delay: Option<DelayReport>,
-    /// In: largest error of those delays, in milliseconds, once the clocks of both ends are
-    /// compared; until then, half a round trip is taken for the delay of the path.
+    /// In: maximum error of those delays, in milliseconds. `None` until the clocks of both ends are
+    /// compared; the delay of the path is then taken to be half a round trip.
     pub delay_bound_ms: Option<f64>,
 }
 
-/// A topic or service of which this node cannot say that local nodes can read its messages.
+/// A topic or service for which this node cannot check whether local nodes can read its messages.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UncheckedReport {
-    /// The peer that sends the messages; none for calls of any peer to a service of this robot.
+    /// The peer that sends the messages; `None` for calls from any peer to a service of this robot.
     pub peer: Option<String>,
     /// Local name.
     pub name: String,
     /// Type name.
     pub type_name: String,
-    /// Which definition is missing.
+    /// Which definition is missing for the check.
     pub why: String,
 }
 
@@ -227,9 +227,9 @@ pub struct UncheckedReport {
 pub struct LinkUseReport {
     /// `best`, `weighted`, `stripe` or `duplicate`.
     pub policy: String,
-    /// Payload bytes sent, repairs and copies included, by the name of the link.
+    /// By link name: payload bytes sent, including repairs and copies.
     pub bytes: BTreeMap<String, u64>,
-    /// Why a link carries the topic only while no other can, or not at all, by the name of the link:
+    /// By link name: why the link carries the topic only while no other link can, or not at all:
     /// `only_links`, `avoid_links`, `metered` or `budget used up`.
     #[serde(default)]
     pub limits: BTreeMap<String, String>,
@@ -257,7 +257,7 @@ impl LinkUseReport {
 }
 
 impl TopicReport {
-    /// Returns the drops by reason, with the messages that the rate limit omitted at the source.
+    /// Returns the drops by reason, including the messages that the rate limit left out at the source.
     pub fn all_dropped(&self) -> BTreeMap<String, u64> {
         let limited = Some(self.rate_limited).filter(|count| *count > 0);
         let limited = limited.map(|count| ("rate limited".into(), count));
@@ -268,7 +268,7 @@ impl TopicReport {
 /// Recently dropped messages of a topic, and the reasons.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct GivenUpReport {
-    /// The time that this covers, until now: ten seconds, less after the start.
+    /// The time that this report covers, until now: ten seconds, or less after the start.
     pub seconds: f64,
     /// Messages that were dropped.
     pub messages: u64,
@@ -276,7 +276,7 @@ pub struct GivenUpReport {
     pub of: u64,
     /// Messages dropped by reason, named as in [`TopicReport::dropped`].
     pub reasons: BTreeMap<String, u64>,
-    /// The reasons in words, with the rate that the links to the peer carried if it was too low.
+    /// The reasons in words. If the links to the peer were too slow, the rate that they carried is included.
     pub why: String,
 }
 
@@ -321,7 +321,7 @@ pub struct RadioReport {
     pub paced_by: String,
     /// Configured rate in bits per second.
     pub configured_bps: Option<u64>,
-    /// Rate measured while packets were queued all the time, in bits per second.
+    /// Rate in bits per second, measured while packets were queued all the time.
     pub measured_bps: Option<u64>,
     /// Bytes in the kernel now.
     pub in_flight_bytes: u64,
@@ -361,17 +361,18 @@ pub struct LinkReport {
     pub state: String,
     /// Whether packets arrive.
     pub up: bool,
-    /// Rate that the link can send now, in bits per second of IP packets, shared with the other
-    /// links of its radio; it grows with use. None: no limit is known, or the link is down.
+    /// Rate at which the link can send now, in bits per second of IP packets. It is shared with the other
+    /// links of its radio, and grows with use. `None` if no limit is known, or if the link is down.
     pub available_bps: Option<u64>,
-    /// The signal that held packets back last: that of the radio (`back-pressure`, `rate`,
+    /// The signal that held packets back last: a signal of the radio (`back-pressure`, `rate`,
     /// `relay`), or `reports` of the peer if the bottleneck is further away.
     pub paced_by: String,
-    /// Largest IP packet in bytes that the path is known to carry; through a relay, the largest packet.
+    /// Largest IP packet, in bytes, that the path is known to carry. Through a relay, it is the
+    /// largest relayed packet.
     pub mtu: u64,
-    /// How it is known: `searching` (probes look for a larger one), `interface` or `configured` (all that
-    /// these allow passes), `probed` (larger ones do not arrive), `black hole` (larger ones used to
-    /// arrive), or `relay`.
+    /// How `mtu` is known: `searching` (probes look for a larger value), `interface` or
+    /// `configured` (packets of the size that this allows arrive), `probed` (larger packets do not
+    /// arrive), `black hole` (larger packets used to arrive), or `relay`.
     #[serde(default)]
     pub mtu_known_by: String,
     /// Smoothed round-trip time in milliseconds.
@@ -388,14 +389,14 @@ pub struct LinkReport {
     /// Whether packets are ECN-capable: `testing`, `on`, or `off` if the path does not carry ECN.
     #[serde(default)]
     pub ecn: String,
-    /// Packets that the path marked for congestion (ECN CE), by the peer's counts.
+    /// Packets that the path marked for congestion (ECN CE), as counted by the peer.
     #[serde(default)]
     pub marked_packets: u64,
     /// IP bytes sent.
     pub sent_bytes: u64,
-    /// Bytes of repairs among the bytes sent.
+    /// Bytes of repairs, as a part of the bytes sent.
     pub repair_bytes: u64,
-    /// Bytes among the bytes sent that were sent again before a loss was known.
+    /// Bytes that were sent again before a loss was known, as a part of the bytes sent.
     pub redundant_bytes: u64,
     /// Packets received.
     pub received_packets: u64,
@@ -403,7 +404,7 @@ pub struct LinkReport {
     pub received_bytes: u64,
     /// Packets received twice.
     pub duplicate_packets: u64,
-    /// The packets since the last interruption; none before the link is up.
+    /// The packets since the last interruption; `None` until the link is up first.
     #[serde(default)]
     pub steady: Option<SteadyReport>,
     /// The budget of the link, if it has one.
@@ -422,24 +423,24 @@ pub struct WatchdogReport {
     pub published: u64,
 }
 
-/// What a plan assumes.
+/// A kind of assumption of a plan.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Assumption {
-    /// Messages per second of the topics of a rule, to the peer that gets the most; at most the
-    /// expected.
+    /// Messages per second of the topics of a rule, to the peer that gets the most. Must not exceed
+    /// the expected value.
     Rate,
-    /// Mean bytes of a message; at most the expected.
+    /// Mean bytes of a message. Must not exceed the expected value.
     Size,
-    /// Fraction of a link's packets that are lost; at most the expected.
+    /// Fraction of a link's packets that are lost. Must not exceed the expected value.
     Loss,
-    /// Smoothed round-trip time of a link in milliseconds; at most the expected.
+    /// Smoothed round-trip time of a link in milliseconds. Must not exceed the expected value.
     RoundTrip,
-    /// Bits per second of IP packets that a full radio carries; at least the expected. On a channel
-    /// that both directions share, those received count as well.
+    /// Bits per second of IP packets that a full radio carries. Must reach the expected value. On a
+    /// channel that both directions share, received packets count as well.
     BitRate,
-    /// Payload bits per second of topics without `expect` on a radio, to peers with no other link;
-    /// none is expected.
+    /// Payload bits per second, on a radio, of topics without `expect`, to peers with no other
+    /// link. The expected value is zero.
     Unplanned,
 }
 
@@ -488,18 +489,18 @@ fn significant(value: f64) -> String {
 /// An assumption of the file, compared with what was measured.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct PlanReport {
-    /// A rule of topics, a link with its peer, or an interface.
+    /// A rule for topics, a link with its peer, or an interface.
     pub subject: String,
     /// The assumption, and the unit of the values.
     pub assumption: Assumption,
-    /// The value that the file leads to expect.
+    /// The value that follows from the file.
     pub expected: f64,
-    /// The value measured in the last window (10 s, at most 100 s for slow topics); none if nothing
-    /// was sent, or if a radio is not full.
+    /// The value measured in the last window, which lasts 10 s, or up to 100 s for slow topics.
+    /// `None` if nothing was sent, or if a radio is not full.
     pub measured: Option<f64>,
-    /// Seconds since the assumption failed; none while it holds.
+    /// Seconds since the assumption failed; `None` while it holds.
     pub failed_for_s: Option<f64>,
-    /// The key of the file.
+    /// Path of the key in the file.
     pub key: String,
 }
 
@@ -531,14 +532,15 @@ impl PlanReport {
     }
 }
 
-/// A request of a peer that needs another line in the file.
+/// A request of a peer that the file would allow with another line.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct WaitingReport {
     /// The other node.
     pub peer: String,
-    /// `publish` or `serve` a topic or service of the peer here, or `call` one of this robot.
+    /// `publish` or `serve`: the peer offers a topic or service here. `call`: it calls a service of
+    /// this robot.
     pub act: String,
-    /// Name of the topic or service on the robot that has it.
+    /// Name of the topic or service on the robot that offers it.
     pub name: String,
     /// Type name.
     pub type_name: String,
@@ -565,7 +567,7 @@ pub struct LinesReport {
     pub lines: String,
 }
 
-/// A change to topics that match `topic`, on a running node.
+/// A change, on a running node, to the topics that match `topic`.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct TopicChange {
     /// Name or pattern of local topics.
@@ -573,7 +575,7 @@ pub struct TopicChange {
     /// New priority.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub priority: Option<u8>,
-    /// New rate limit in hertz; 0 lifts it.
+    /// New rate limit in hertz; 0 removes the limit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rate_hz: Option<f64>,
 }

@@ -19,8 +19,8 @@ pub(crate) fn charged_bytes(socket: BorrowedFd<'_>) -> io::Result<usize> {
     Ok(usize::try_from(charged).unwrap_or(0))
 }
 
-/// Sends the packets in one call. All have the length of the first, except that the last may be shorter:
-/// the kernel or the network card cuts them (UDP_SEGMENT, `man 7 udp`).
+/// Sends the packets in one call. All packets have the length of the first, except that the last
+/// may be shorter. The kernel or the network card separates them (UDP_SEGMENT, `man 7 udp`).
 pub(crate) fn send(socket: BorrowedFd<'_>, packets: &[&[u8]]) -> io::Result<()> {
     let parts: Vec<IoSlice<'_>> = packets.iter().map(|packet| IoSlice::new(packet)).collect();
     let length = packets.first().map_or(0, |packet| packet.len() as u16);
@@ -38,7 +38,7 @@ fn ask_interface(
 ) -> io::Result<libc::__c_anonymous_ifr_ifru> {
     let ifr_ifru = libc::__c_anonymous_ifr_ifru { ifru_mtu: 0 };
     let mut request = libc::ifreq { ifr_name: [0; libc::IFNAMSIZ], ifr_ifru };
-    // The last byte stays zero.
+    // The last byte stays zero and terminates the name.
     let name = request.ifr_name.iter_mut().take(libc::IFNAMSIZ - 1);
     name.zip(interface.bytes()).for_each(|(to, byte)| *to = byte as libc::c_char);
     // SAFETY: the kernel reads one ifreq and writes its answer.
@@ -63,20 +63,20 @@ pub(crate) fn takes_groups(socket: BorrowedFd<'_>, interface: &str) -> io::Resul
     Ok(flags & (wanted | libc::IFF_LOOPBACK) == wanted)
 }
 
-/// User, group and process of a client.
+/// User, group and process at the other end of a Unix socket.
 #[derive(Debug, Clone, Copy)]
 pub struct Credentials {
-    /// User.
+    /// User id.
     pub uid: u32,
-    /// Group.
+    /// Group id.
     pub gid: u32,
-    /// Process.
+    /// Process id.
     pub pid: u32,
 }
 
-/// Returns user, group and process at the other end of a Unix socket when it connected
-/// (SO_PEERCRED). The process is 0 if it is in another PID namespace, which `rustix` does not
-/// support.
+/// Returns the user, group and process that the other end of a Unix socket had when it connected
+/// (SO_PEERCRED). The process id is 0 if the process is in another PID namespace; `rustix` does not
+/// support this case.
 pub fn peer_credentials(socket: BorrowedFd<'_>) -> io::Result<Credentials> {
     let mut found = libc::ucred { pid: 0, uid: 0, gid: 0 };
     let mut len = size_of::<libc::ucred>() as libc::socklen_t;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! UDP sockets. One receives from any address. Each link has connected ones on the same port, so
-//! that the kernel charges unsent packets to their own link: one per class of packets, since the
-//! backlog of one class in the radio is independent of another's.
+//! UDP sockets. One socket receives from any address. Each link has connected sockets on the same
+//! port, so that the kernel charges unsent packets to their own link. It has one socket per class
+//! of packets, because the radio's backlogs of different classes are independent.
 
 mod charges;
 mod inbox;
@@ -20,23 +20,24 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
 use std::os::fd::{AsFd, OwnedFd};
 use tautline_proto::Ecn;
 
-/// Receive buffer requested from the kernel: 16 ms at 2 Gbps, for a delay of the daemon.
+/// Receive buffer requested from the kernel. It holds 16 ms at 2 Gbps, for times at which the
+/// daemon is delayed.
 pub const RECEIVE_BUFFER_BYTES: usize = 4 << 20;
 
-/// Packets remembered beyond those that the kernel seems to hold, in case a charge was misjudged.
+/// Number of packets remembered beyond those that the kernel seems to hold, in case a charge was misjudged.
 const REMEMBERED: usize = 8;
 /// Tolerance of a charge, in bytes: less than the kernel's charge for the smallest packet.
 const CHARGE_TOLERANCE: usize = 256;
 
-/// The kernel sent only the first packets of a call.
+/// The error that the kernel sent only the first packets of a call.
 #[derive(Debug)]
 pub(crate) struct NotSent {
-    /// Packets that it sent.
+    /// Number of packets that the kernel sent.
     pub(crate) sent: usize,
     pub(crate) error: io::Error,
 }
 
-/// Whether the kernel refused a datagram because the interface sends none of its size.
+/// Whether the kernel refused a datagram because the interface cannot send datagrams of its size.
 pub(crate) fn is_too_large(error: &io::Error) -> bool {
     error.raw_os_error() == Some(libc::EMSGSIZE)
 }
@@ -51,8 +52,8 @@ fn unbound(local: SocketAddr, only_v6: bool) -> io::Result<Socket> {
 
 fn open(local: SocketAddr, only_v6: bool, device: Option<&str>) -> io::Result<Reporting> {
     let socket = unbound(local, only_v6)?;
-    // Each link has a socket of its own on the same port. SO_REUSEADDR is not used: with it any
-    // local user could have a socket there, too.
+    // Each link has a socket of its own on the same port. SO_REUSEADDR is not used: it would let
+    // any local user open a socket on the port.
     socket.set_reuse_port(true)?;
     // Best effort: the kernel limits it to net.core.rmem_max.
     let _ = socket.set_recv_buffer_size(RECEIVE_BUFFER_BYTES);
@@ -63,7 +64,7 @@ fn open(local: SocketAddr, only_v6: bool, device: Option<&str>) -> io::Result<Re
     Reporting::new(socket)
 }
 
-/// Sets the DSCP of a socket's packets, the upper six bits (RFC 2474), and their ECN field (RFC 3168).
+/// Sets the DSCP of a socket's packets (the upper six bits, RFC 2474) and their ECN field (RFC 3168).
 fn mark(socket: SockRef<'_>, is_ipv6: bool, dscp: u8, ecn: Ecn) -> io::Result<()> {
     let traffic_class = u32::from(dscp) << 2 | ecn as u32;
     match is_ipv6 {
@@ -72,10 +73,10 @@ fn mark(socket: SockRef<'_>, is_ipv6: bool, dscp: u8, ecn: Ecn) -> io::Result<()
     }
 }
 
-/// Returns the socket that receives from any address; `[::]` takes IPv4 as well.
+/// Opens the socket that receives from any address. A socket at `[::]` receives IPv4 as well.
 pub(crate) fn listen(local: SocketAddr) -> io::Result<Reporting> {
     let only_v6 = local.ip() != Ipv6Addr::UNSPECIFIED;
-    // Another daemon on the port must be an error, although our links' sockets share the port.
+    // Another daemon on the port must cause an error, although our own links' sockets share the port.
     let alone = unbound(local, only_v6)?;
     alone.bind(&local.into())?;
     let port = alone.local_addr()?.as_socket().map_or(local.port(), |a| a.port());
@@ -85,8 +86,8 @@ pub(crate) fn listen(local: SocketAddr) -> io::Result<Reporting> {
     Ok(socket)
 }
 
-/// The socket of one class of a link. Packets of the link arrive at one of its sockets; the kernel
-/// does not promise which.
+/// A socket of a link, for one class. Packets from the peer may arrive at any of the link's
+/// sockets; the kernel does not promise at which.
 #[derive(Debug)]
 pub(crate) struct LinkSocket {
     socket: Reporting,
@@ -98,14 +99,14 @@ pub(crate) struct LinkSocket {
     ecn: Ecn,
     /// The last packets sent, oldest first.
     sent: VecDeque<SentPackets>,
-    /// The kernel's charge when it was last read.
+    /// The kernel's charge for unsent packets, in bytes, when it was last read.
     charged: usize,
     charges: Charges,
     /// Whether one call may send several packets (UDP_SEGMENT).
     takes_trains: bool,
 }
 
-/// Returns a socket's address. A link-local one belongs to the interface of the path.
+/// Returns the address of a socket. A link-local address gets the interface of the path.
 fn in_zone(address: IpAddr, port: u16, path: &Path) -> SocketAddr {
     match address {
         IpAddr::V6(v6) if v6.is_unicast_link_local() => {
@@ -116,8 +117,8 @@ fn in_zone(address: IpAddr, port: u16, path: &Path) -> SocketAddr {
 }
 
 impl LinkSocket {
-    /// Connects to `path` from the node's port, and from the node's address if it has one, otherwise
-    /// from `source`. Packets carry `dscp`, 0 to 63.
+    /// Connects to `path` from the node's port. The source address is the node's address, or
+    /// `source` if the node has none. Packets carry `dscp`, 0 to 63.
     pub(crate) fn connect(
         path: Path,
         (node, source): (SocketAddr, Option<IpAddr>),
@@ -148,9 +149,9 @@ impl LinkSocket {
         Ok(epoll::add(poll, self.socket.socket(), data, events)?)
     }
 
-    /// Sends packets of one length, the last of which may be shorter, and notes the kernel's charge for
-    /// them. `header_bytes` are those of IP and UDP of each. Returns the IP bytes that the kernel holds
-    /// now.
+    /// Sends packets of one length, the last of which may be shorter, and notes the kernel's charge
+    /// for them. `header_bytes` is the size of the IP and UDP headers of each packet. Returns the
+    /// IP bytes that the kernel holds now.
     pub(crate) fn send(
         &mut self,
         packets: &[&[u8]],
@@ -158,11 +159,11 @@ impl LinkSocket {
         ecn: Ecn,
     ) -> Result<usize, NotSent> {
         if ecn != self.ecn {
-            // Best effort: the peer's counts show a packet without the field.
+            // An error is ignored: the peer's counts show that packets lack the field.
             let _ = mark(self.socket.socket().into(), self.path.remote.is_ipv6(), self.dscp, ecn);
             self.ecn = ecn;
         }
-        // Nobody else sends by this socket: what was empty is empty.
+        // Only this code sends by the socket, so a charge of zero is still zero.
         let before = if self.charged == 0 { Ok(0) } else { self.read_charged() };
         let before = before.map_err(|error| NotSent { sent: 0, error })?;
         let result = self.depart(packets);
@@ -181,7 +182,8 @@ impl LinkSocket {
     fn depart(&mut self, packets: &[&[u8]]) -> Result<(), NotSent> {
         if packets.len() > 1 && self.takes_trains {
             match self.send_message(packets) {
-                // The device cannot checksum segments, or the kernel cuts none of this length.
+                // The device cannot compute checksums of segments, or the kernel does not segment
+                // this length.
                 Err(error) if matches!(error.raw_os_error(), Some(libc::EIO | libc::EINVAL)) => {
                     self.depart_singly(packets)?;
                     self.takes_trains = false;
@@ -200,14 +202,14 @@ impl LinkSocket {
         })
     }
 
-    /// The present MTU of the interface, in bytes.
+    /// Returns the present MTU of the interface, in bytes.
     pub(crate) fn interface_mtu(&self) -> io::Result<usize> {
         sys::interface_mtu(self.socket.socket().as_fd(), &self.path.interface)
     }
 
     fn send_message(&self, packets: &[&[u8]]) -> io::Result<()> {
         match sys::send(self.socket.socket().as_fd(), packets) {
-            // ICMP reported the error of an earlier packet; this one was not sent yet.
+            // The error was caused by an earlier packet and reported by ICMP. This packet was not sent yet.
             Err(error)
                 if error.kind() == io::ErrorKind::ConnectionRefused || is_too_large(&error) =>
             {
@@ -235,8 +237,8 @@ impl LinkSocket {
         self.held_bytes()
     }
 
-    /// The newest packets that make up the kernel's charge. The count starts from the newest each time, so
-    /// no error outlives its packet.
+    /// Returns the IP bytes of the newest packets that make up the kernel's charge. The count
+    /// starts from the newest packet each time, so an error lasts no longer than its packet.
     fn held_bytes(&mut self) -> usize {
         let (mut covered, mut ip_bytes, mut calls) = (0, 0, 0);
         for sent in self.sent.iter().rev() {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The examples of the library, in two processes.
+//! The examples of the library, each run in two processes.
 
 #[allow(dead_code, reason = "its main belongs to the example")]
 #[path = "../examples/greet.rs"]
@@ -11,7 +11,7 @@ use hello::End;
 use std::process::Command;
 use std::time::Duration;
 
-/// Set in the process of the robot: its arguments.
+/// Environment variable with the arguments of the robot's process; set only there.
 const ARGUMENTS: &str = "TAUTLINE_HELLO_ROBOT";
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -26,7 +26,7 @@ fn two_processes_exchange_a_message() {
         .unwrap();
     let greeting = hello::base(&base);
     if greeting.is_err() {
-        // It may not have started.
+        // The process may not have started.
         let _ = process.kill();
     }
     let ended = process.wait().unwrap();
@@ -34,7 +34,7 @@ fn two_processes_exchange_a_message() {
     assert!(ended.success());
 }
 
-/// Also the other process of the test above.
+/// With the environment variable, this is the robot of the test above, in its second process.
 #[test]
 fn the_example_robot_greets_its_base() {
     if let Ok(arguments) = std::env::var(ARGUMENTS) {
@@ -47,7 +47,7 @@ fn the_example_robot_greets_its_base() {
     assert_eq!(error.to_string(), "nobody subscribes to /greeting");
 }
 
-/// The test is its own second process.
+/// Runs itself again as the second process.
 #[test]
 fn the_program_in_the_guide_exchanges_a_message() {
     const ROBOT: &str = "TAUTLINE_GREET_ROBOT";

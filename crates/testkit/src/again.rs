@@ -47,7 +47,7 @@ fn add_selection(command: &mut Command) {
     command.arg(this_test()).args(["--exact", "--include-ignored", "--nocapture"]);
 }
 
-/// Runs the test; returns `false` for [`in_own_process`].
+/// Runs the test and panics if it fails. Returns `false`, the result of [`in_own_process`].
 fn succeeds(mut command: Command) -> bool {
     let output = command.env(AGAIN, "1").stderr(Stdio::inherit()).output();
     let output = output.unwrap_or_else(|error| panic!("{command:?}: {error}"));

@@ -8,12 +8,12 @@
 //! | `attacker` | | a node under attack in virtual time; a peer that draws its actions from bytes |
 //! | `peer` | | a hand-made peer with a valid key, over a socket |
 //! | `http` | | XML-RPC over HTTP |
-//! | `again` | | tests that need a process or a network of their own |
+//! | `again` | | tests that need a separate process or network |
 //! | `wait` | | conditions with a deadline |
 //! | `skip` | | tests that cannot be judged on this machine |
-//! | `ros` | `ros` | ROS programs under orders, masters, and a gateway to watch |
+//! | `ros` | `ros` | ROS programs that tests control, masters, and a gateway that records its events |
 //! | `reference` | `node` | the text of the pages on the files of the daemon |
-//! | `running` | `node` | daemons, nodes in the process of the test, networks of their own |
+//! | `running` | `node` | daemons, nodes in the process of the test, separate networks |
 //!
 //! A program under test is an argument: `env!("CARGO_BIN_EXE_tautline")` exists only in the package
 //! that builds it.

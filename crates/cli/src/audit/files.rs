@@ -14,9 +14,9 @@ use std::path::{Path, PathBuf};
 const MODE: u32 = 0o640;
 /// Mode bits of a file that group or others may write to.
 const NOT_ONLY_OWNER_WRITES: u32 = 0o022;
-/// Mode bits of a folder: others may write; with the sticky bit they may remove only their own
-/// files.
+/// Mode bit of a folder: others may write.
 const OTHERS_WRITE: u32 = 0o002;
+/// Mode bit of a folder: users may remove only their own files.
 const STICKY: u32 = 0o1000;
 const ROOT: u32 = 0;
 

@@ -15,7 +15,7 @@ use tautline::config::AuditConfig;
 
 /// Maximum number of records queued for the writer; further records are counted as lost.
 pub const MAX_QUEUED: usize = 1024;
-/// Interval at which lost records are written when no other record is.
+/// Interval at which the number of lost records is written while there is no other record.
 const LOST_EVERY: Duration = Duration::from_secs(1);
 /// Minimum interval between two log lines about a failed write.
 const COMPLAIN_EVERY: Duration = Duration::from_secs(30);

@@ -191,7 +191,7 @@ fn escape_control_characters(json: &str) -> String {
     let mut out = String::with_capacity(json.len());
     for c in json.chars() {
         match c {
-            // Valid JSON has these only between its strings.
+            // Valid JSON has these characters only outside its strings.
             '\t' | '\r' | '\n' => out.push(' '),
             // All characters that a terminal obeys are below U+10000.
             c if is_obeyed(c) => out.push_str(&format!("\\u{:04x}", u32::from(c))),

@@ -93,7 +93,8 @@ pub fn doctor(arguments: &Arguments) -> Result<(), Failure> {
 }
 
 fn robot(arguments: &Arguments, machine: &Machine) -> Result<Robot, Failure> {
-    // Its folder is closed to users outside the daemon's group: then it is not known to be absent.
+    // The folder is closed to users outside the daemon's group. For them, it is not known whether the file
+    // exists.
     let (default, hidden) = match Path::new(unit::FILE).try_exists() {
         Ok(exists) => (exists.then(|| PathBuf::from(unit::FILE)), None),
         Err(_) => (None, Some(PathBuf::from(unit::FILE))),
@@ -136,7 +137,7 @@ fn test_peer(
     before: &Status,
     peer: &str,
 ) -> Result<PeerTest, Failure> {
-    // A name that does not exist needs no wait.
+    // Fails before the wait if there is no such peer.
     doctor::test_peer(before, before, peer).map_err(Failure::new)?;
     let end = Instant::now() + Duration::from_secs(arguments.seconds);
     while let Some(left) = end.checked_duration_since(Instant::now()) {
@@ -268,8 +269,9 @@ fn number_in(variable: &str) -> Option<u32> {
     std::env::var(variable).ok()?.parse().ok()
 }
 
-/// Writes the report for its owner alone: with sudo, the user who called it. Another file of this name is replaced, but no link is followed:
-/// in a folder of everybody, it might lead to any file of root.
+/// Writes the report, readable for its owner only; with sudo, the owner is the user who called it. A file
+/// of this name is replaced, but no link is followed: in a folder that everybody may write to, a link might
+/// lead to any file of root.
 fn write_report(path: &Path, text: &str) -> Result<(), Failure> {
     let failed =
         |error: std::io::Error| Failure::new(format!("--report {}: {error}", path.display()));

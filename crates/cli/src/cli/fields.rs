@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Fields of accepted types that only one ROS has, where both versions are installed here.
+//! Fields of accepted types that only one of ROS 1 and ROS 2 has, as far as the types of both are installed
+//! here.
 
 use std::collections::BTreeSet;
 use tautline::config::{Config, Surroundings};
@@ -8,8 +9,8 @@ use tautline_gateway::types::Dialect;
 use tautline_gateway::types::installed::Installed;
 use tautline_gateway::types::own::one_sided_fields;
 
-/// Returns the fields of the types that the file accepts, by name or as observations of a peer with
-/// a prefix, each once.
+/// Returns, each once, the fields that only one ROS has, of all types that the file accepts by name, or as
+/// observations of a peer with a prefix.
 pub fn one_sided(config: &Config, surroundings: &Surroundings) -> BTreeSet<String> {
     let Some((dialect, own)) = config.ros() else { return BTreeSet::new() };
     let path = |path: &Option<String>| path.clone().unwrap_or_default();

@@ -26,8 +26,8 @@ impl Daemon {
         Client::connect(&self.socket()?).map_err(Failure::new)
     }
 
-    /// Returns the state of the selected daemon; without a selection, of the one that a file
-    /// configures; without that, of the only one. The error says why there is none.
+    /// Returns the state of the selected daemon; without a selection, of the daemon of `configured`;
+    /// without a file, of the only daemon. The error says why there is no state.
     pub fn status_of(&self, configured: Option<&Config>) -> Result<Status, String> {
         let is_selected = self.control.is_some() || self.node.is_some();
         let client = match configured.filter(|_| !is_selected) {
@@ -43,7 +43,8 @@ impl Daemon {
             None => {
                 let own = Surroundings::current(Path::new("")).control_folders();
                 let node = self.node.as_deref();
-                // A user cannot hide a service from root with sockets in the folder of a session.
+                // Sessions are searched last, so that no user can hide a service from root with a socket in
+                // a session's folder.
                 let found = choose(&own, node).or_else(|_| choose(&with_sessions(own), node));
                 found.map_err(Failure::new)
             }
@@ -51,8 +52,8 @@ impl Daemon {
     }
 }
 
-/// Returns the socket of the daemon with this file. A service manager may have started it in other
-/// surroundings, in which the default of `control` is in another folder.
+/// Returns the socket of the daemon with this file. A service manager may have started the daemon in other
+/// surroundings, where the default of `control` is in another folder.
 fn socket_of(config: &Config) -> PathBuf {
     let others = with_sessions(Surroundings::current(Path::new("")).control_folders());
     let others = others.iter().map(|folder| folder.join(format!("{}.sock", config.name)));
@@ -60,7 +61,7 @@ fn socket_of(config: &Config) -> PathBuf {
     all.find(|it| it.exists()).unwrap_or_else(|| config.control.clone())
 }
 
-/// Adds the folders of control sockets of users' sessions, which root may use.
+/// For root, adds the folders of control sockets of users' sessions.
 fn with_sessions(folders: Vec<PathBuf>) -> Vec<PathBuf> {
     match rustix::process::geteuid().is_root() {
         true => with_sessions_in(folders, Path::new("/run/user")),

@@ -31,7 +31,8 @@ pub fn keygen(arguments: &Arguments) -> Result<(), Failure> {
     let user = unit::user_of(file).filter(|_| !show);
     let public = match show {
         true => keys::load_to_show(file).map(|key| key.public()).map_err(|error| match error {
-            // Whoever asks for a key has one: another would end all its pairings.
+            // A user who asks to see a key has one already. The error suggests no new key, because that
+            // would end all pairings.
             KeyFileError::Missing(_) => Failure::new(format!(
                 "{}: no key is there; the key of a running daemon: sudo tautline status (second line); \
                  its file is in the folder of the robot's file: sudo ls {}",

@@ -31,7 +31,7 @@ use std::process::ExitCode;
 /// daemon on this code.
 pub const EXIT_CONFIG: u8 = 78;
 
-/// Exit code for arguments that do not exist, which clap has as well.
+/// Exit code for unknown arguments, the same as that of clap.
 const EXIT_USAGE: u8 = 2;
 
 #[derive(Debug, Parser)]

@@ -24,7 +24,7 @@ pub fn print_json(value: &impl Serialize) -> Result<(), Failure> {
     print(&format!("{text}\n"))
 }
 
-/// Formats rows under a header, or `none`: aligned columns, two spaces before each line.
+/// Formats rows under a header in aligned columns, with two spaces before each line; without rows, `none`.
 pub fn table<const COLUMNS: usize>(
     header: [&str; COLUMNS],
     rows: impl IntoIterator<Item = [String; COLUMNS]>,
@@ -32,8 +32,7 @@ pub fn table<const COLUMNS: usize>(
     lines(&header, rows.into_iter().map(Vec::from))
 }
 
-/// Formats rows under a header, as [`table`] does, for a number of columns that a table of columns
-/// gives.
+/// Formats rows under a header, as [`table`] does, if the number of columns is not a constant.
 pub fn lines(header: &[&str], rows: impl Iterator<Item = Vec<String>>) -> String {
     // Names of topics and types come from local nodes and may contain any characters.
     let plain_row = |row: Vec<String>| -> Vec<String> {

@@ -18,7 +18,7 @@ use tautline_plan::{
     WorstCase,
 };
 
-/// A snapshot of a daemon is not larger.
+/// Maximum bytes of a snapshot of a daemon.
 const MAX_SNAPSHOT: u64 = 16 << 20;
 /// What the figures assume.
 const ASSUMPTIONS: &[&str] = &[
@@ -29,7 +29,7 @@ const ASSUMPTIONS: &[&str] = &[
     "no packet needs more attempts than ATTEMPTS; one message in a thousand may",
 ];
 
-/// What the figures assume of several radios.
+/// What the figures assume about several radios.
 const ASSUMPTIONS_OF_LINKS: &[&str] = &[
     "all links are up; a topic with `best` uses the one with the least delay that has room for it",
     "the parts of a striped message are chosen so that they arrive together",
@@ -250,13 +250,13 @@ fn in_words(team: &Team, plan: &TeamPlan, measured: &[MeasuredDelay], notes: &[S
     text
 }
 
-/// A rate rounded down to three digits, so that it still fits.
+/// Formats a rate, rounded down to three digits so that it still fits.
 fn rounded_down(hz: f64) -> String {
     let scale = 10_f64.powf(2.0 - hz.log10().floor().max(0.0));
     short((hz * scale).floor() / scale)
 }
 
-/// A topic that fits, but whose messages may be too late.
+/// Returns a line about a topic that fits but whose messages may be too late; empty for other topics.
 fn lateness(it: &TopicPlan) -> String {
     let Traffic { topic, from, to, .. } = &it.traffic;
     let name = format!("{topic} from {from} to {to}");
@@ -273,7 +273,7 @@ fn lateness(it: &TopicPlan) -> String {
     }
 }
 
-/// What happens while a radio is down.
+/// Describes what happens while a radio is down.
 fn effect_of_outage(plan: &TeamPlan, it: &Without) -> String {
     let loads = it.loads.iter().map(|it| format!("{} {:.0} %", it.radio, it.load * 100.0));
     let loads: Vec<String> = loads.collect();
@@ -330,7 +330,7 @@ fn measured_row(plan: &TeamPlan, it: &MeasuredDelay) -> [String; 8] {
     ]
 }
 
-/// The share of the air; if the team has several radios, with their names.
+/// Formats a topic's share of the airtime, with the names of the radios if the team has `several`.
 fn air(carried: &[Carried], several: bool) -> String {
     let one = |it: &Carried| match several {
         true => format!("{} {:.1} %", it.radio, it.share * 100.0),
@@ -360,7 +360,7 @@ fn row(plan: &TopicPlan, several: bool) -> [String; 12] {
         plan.attempts.map_or(UNKNOWN.into(), |it| it.to_string()),
         match plan.fits_up_to_hz {
             None => "any rate".into(),
-            // The others alone do not fit.
+            // Without this topic, the other topics do not fit either.
             Some(0.0) => "no rate".into(),
             Some(hz) => format!("{} Hz", rounded_down(hz)),
         },

@@ -102,7 +102,7 @@ fn rows(config: &Config, peer: &PeerConfig) -> Vec<Row> {
     rows
 }
 
-/// Returns the row of an object of this robot, which has one name here.
+/// Returns the row of a topic or service of this robot: both names are the same.
 fn own_row(may: &'static str, name: String) -> Row {
     Row { may, local: Some(name.clone()), name, types: Vec::new() }
 }
@@ -127,8 +127,7 @@ fn accepted_rows(peer: &PeerConfig) -> Vec<Row> {
     rows
 }
 
-/// Returns the objects of this robot, among those in the rules of the file, that are advertised to
-/// the peer.
+/// Returns the topics or services in the rules of the file that this robot advertises to the peer.
 fn offered_rows<'a>(
     may: &'static str,
     rules: impl Iterator<Item = (&'a Pattern, &'a Option<Vec<String>>)>,

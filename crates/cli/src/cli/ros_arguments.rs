@@ -6,7 +6,7 @@
 use std::ffi::OsString;
 use tautline::config::Launch;
 
-/// Separates both sides of a rule.
+/// Separator of the two sides of a rule.
 const REMAP: &str = ":=";
 const BEGIN: &str = "--ros-args";
 const END: &str = "--";
@@ -32,7 +32,8 @@ pub struct RosArguments {
     pub ignored: Vec<String>,
 }
 
-/// Separates the arguments of `tautline run` from those of ROS. Other commands have none of ROS.
+/// Separates the arguments of `tautline run` from arguments of ROS. Other commands have no arguments of
+/// ROS.
 pub fn split_arguments(all: Vec<OsString>) -> Result<(Vec<OsString>, RosArguments), String> {
     let mut found = RosArguments::default();
     if all.get(1).is_none_or(|command| command != "run") {

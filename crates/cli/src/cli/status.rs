@@ -104,7 +104,7 @@ fn section<const N: usize>(
     let _ = write!(text, "\n{title}\n{}", output::table(header, rows));
 }
 
-/// Formats reports as their table of columns says.
+/// Formats reports with the columns of their table.
 fn reports<Report, Rates>(
     text: &mut String,
     title: &str,

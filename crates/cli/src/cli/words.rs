@@ -11,7 +11,7 @@ pub const UNKNOWN: &str = "-";
 /// Formats `1234567.0` as `1.23M`: three significant digits.
 pub fn short(value: f64) -> String {
     let steps = [(1e9, "G"), (1e6, "M"), (1e3, "k")];
-    // The limit is the value that rounds to four digits.
+    // From 0.9995 of a scale on, a value would be rounded up to the scale.
     match steps.into_iter().find(|(scale, _)| value >= 0.9995 * scale) {
         Some((scale, letter)) => format!("{}{letter}", three_digits(value / scale)),
         None if value.fract() == 0.0 => format!("{value:.0}"),

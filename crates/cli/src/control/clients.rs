@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Admission of clients to the control socket. Each user has a limited number of connections, and
-//! connections are reserved for root and the daemon's own user. An idle client is disconnected when
-//! its slot is needed.
+//! Admission of clients to the control socket. Each user has a limited number of connections, and some
+//! connections are reserved for root and the daemon's own user. An idle client is disconnected when its
+//! slot is needed.
 
 use rustix::net::SendFlags;
 use std::net::Shutdown;
@@ -74,8 +74,8 @@ impl Clients {
     }
 }
 
-/// Returns whether fewer than `most` clients match `counts`. If necessary, disconnects the matching
-/// client that has been idle for longest.
+/// Returns whether another client may connect because fewer than `most` clients match `counts`. If
+/// necessary, first disconnects the matching client that has been idle for longest.
 fn admits_another(
     all: &mut Vec<Client>,
     now: Instant,

@@ -11,7 +11,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use tautline::config::{ConfigError, Security};
 
-/// Mistakes and warnings of the file that are listed.
+/// Maximum number of listed mistakes and warnings of the file.
 const MAX_LISTED: usize = 10;
 /// This program's version.
 const VERSION: &str = env!("CARGO_PKG_VERSION");
@@ -144,7 +144,7 @@ pub(super) fn running(machine: &Machine, robot: &Robot) -> Answer {
             Answer::NotMade(super::robot::no_state(robot))
         }
         (None, Some(_)) => {
-            // What follows are the fixes.
+            // The text up to the first line end or semicolon is the reason; the fixes follow.
             let reason = robot.no_status.split(['\n', ';']).next().unwrap_or_default();
             let found = Found::new(
                 Harm::Stops,

@@ -11,16 +11,17 @@ use super::sockets::{self, Owner};
 use std::collections::BTreeSet;
 use tautline::config::Ros2Config;
 
-/// The port of announcements in domain 0, and the distance to the next (RTPS 2.5, 9.6.2.3).
+/// The port of announcements in domain 0 (RTPS 2.5, 9.6.2.3).
 const FIRST_PORT: u16 = 7400;
+/// Distance between the ports of two successive domains.
 const PORTS_OF_DOMAIN: u16 = 250;
-/// The last domain whose ports are not those of other programs' outgoing packets.
+/// The last domain whose ports are below those of outgoing packets of other programs (ephemeral ports).
 const LAST_DOMAIN: u16 = 101;
-/// Transports of Fast DDS with data over UDP and IPv4.
+/// Transports of Fast DDS that send data over UDP and IPv4.
 const VISIBLE_TRANSPORTS: [&str; 2] = ["DEFAULT", "UDPv4"];
 /// Middleware that is DDS.
 const DDS: [&str; 4] = ["rmw_fastrtps", "rmw_cyclonedds", "rmw_connextdds", "rmw_gurumdds"];
-/// Releases before Iron that have ROS_LOCALHOST_ONLY, or nothing.
+/// Releases before Iron. They know only ROS_LOCALHOST_ONLY, or not even that.
 const OLD: [&str; 5] = ["dashing", "eloquent", "foxy", "galactic", "humble"];
 const HIDDEN: &str =
     "The daemon's participant has DDS over UDP and IPv4 alone, so that it does not see them.";
@@ -49,7 +50,7 @@ fn not_ros2() -> Answer {
     Answer::DoesNotApply("the file has no ROS 2 side".into())
 }
 
-/// Makes a check of each program of ROS 2 that may be the daemon's neighbour.
+/// Runs a check of the programs of ROS 2 in this network. If none is visible, the answer says why.
 fn of_programs(
     machine: &Machine,
     robot: &Robot,
@@ -59,7 +60,7 @@ fn of_programs(
         return not_ros2();
     }
     let visible = machine.visible();
-    // Root sees all that anybody may see.
+    // Root already sees every process, so advice to use sudo would not help.
     if visible.here.is_empty() && visible.hidden > 0 && !machine.is_root() {
         let hidden = visible.hidden;
         return Answer::NotMade(format!(
@@ -72,7 +73,8 @@ fn of_programs(
     Answer::Made(check(&visible.here))
 }
 
-/// Groups programs by a setting that `is_wrong` selects.
+/// Groups programs by the value of a setting, without values for which `is_wrong` is false. Returns each
+/// value with the names of its programs.
 fn group_programs<'a>(
     programs: &'a [RosProcess],
     setting: &str,
@@ -195,7 +197,7 @@ fn range_of(program: &RosProcess) -> Range {
         _ if is_old(program) => Range::Subnet,
         None | Some("SUBNET" | "SYSTEM_DEFAULT") => Range::Subnet,
         Some("OFF") => Range::Off,
-        // It takes any other value for this one.
+        // ROS 2 takes any other value for LOCALHOST.
         Some(_) => Range::Localhost,
     }
 }

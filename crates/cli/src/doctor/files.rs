@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The files of a machine, and the programs whose answers no file has. Files of other programs are read
+//! The files of a machine, and the programs that answer what no file says. Files of other programs are read
 //! up to a limit.
 
 use std::collections::BTreeSet;
@@ -64,7 +64,7 @@ impl Files {
         Some(String::from_utf8_lossy(&bytes).trim().to_owned())
     }
 
-    /// Reads a number.
+    /// Reads a file that contains a number.
     pub(super) fn number(&self, path: impl AsRef<Path>) -> Option<u64> {
         self.read(path)?.parse().ok()
     }
@@ -85,13 +85,13 @@ impl Files {
         names.take(MAX_ENTRIES).collect::<BTreeSet<_>>().into_iter().collect()
     }
 
-    /// Whether there is a planted file.
+    /// Whether a planted file has this path.
     pub(super) fn is_planted(&self, path: impl AsRef<Path>) -> bool {
         let path = path.as_ref();
         self.planted.is_some() && self.path(path) != path
     }
 
-    /// Runs a program, which is ended if it takes too long.
+    /// Runs a program; ends it after [`PROGRAM_TIME`].
     pub(super) fn run(&self, program: &str, arguments: &[&str]) -> ProgramOutput {
         let path = std::env::var("PATH").unwrap_or_default();
         let mut command = Command::new(program);

@@ -9,12 +9,12 @@ use std::net::IpAddr;
 use tautline::GROUP_V4 as BEACONS;
 use tautline::config::Beacons;
 
-/// The firewall of the kernel.
+/// Rules of the kernel's firewall, as text.
 enum Rules {
     Nft(String),
-    /// Of IPv4.
+    /// Output of `iptables -S`: rules for IPv4.
     Iptables(String),
-    /// Of IPv6.
+    /// Output of `ip6tables -S`: rules for IPv6.
     Ip6tables(String),
 }
 
@@ -31,7 +31,7 @@ impl Rules {
     }
 }
 
-/// What may arrive: packets of which one suffices.
+/// Alternative packets. It is enough if one of them passes the firewall.
 struct Arrival {
     packets: Vec<Packet>,
     /// The harm if all of them are dropped.
@@ -67,7 +67,7 @@ fn verdict(rules: &[Rules], arrival: &Arrival) -> Verdict {
     if is_unknown { Verdict::Unknown } else { worst }
 }
 
-/// The packet has to pass all rule sets.
+/// Returns the verdict on one packet, which has to pass all rule sets.
 fn verdict_of_rules(rules: &[Rules], packet: &Packet) -> Verdict {
     let mut is_unknown = false;
     for text in rules {
@@ -91,12 +91,12 @@ pub(super) fn examine(machine: &Machine, robot: &Robot) -> Answer {
     let mut all = Vec::<(Place, Found)>::new();
     let mut is_unknown = false;
     for group in
-        [answers(robot), first_packets(robot), calls(machine, robot), beacons(machine, robot)]
+        [answers(robot), first_packets(robot), initiations(machine, robot), beacons(machine, robot)]
     {
         let verdicts: Vec<Verdict> = group.iter().map(|it| verdict(&rules, it)).collect();
         let one_passes = verdicts.iter().any(|it| matches!(it, Verdict::Passes));
         for (arrival, verdict) in group.iter().zip(verdicts) {
-            // A caller needs one interface.
+            // A peer that initiates the connection needs only one interface.
             let (harm, why) = match arrival.why == CALLERS && one_passes {
                 true => (Harm::Note, OTHER_INTERFACES),
                 false => (arrival.harm, arrival.why),
@@ -164,7 +164,7 @@ fn finding_for_packet(
     })
 }
 
-/// The packets of peers to which this robot has a route; each with the peer.
+/// Returns the first packet of each peer to which this robot has a route, with the peer's name.
 fn routed_packets(robot: &Robot) -> impl Iterator<Item = (&str, Packet)> {
     robot.routes().iter().filter_map(|route| {
         let path = route.path.as_ref()?.as_ref().ok()?;
@@ -178,7 +178,8 @@ fn packet(robot: &Robot, interface: &str, from: Option<IpAddr>) -> Packet {
     Packet { interface: interface.into(), from, port, group: None, is_answer: false }
 }
 
-/// Answers of peers that this robot calls; those of a peer that is up arrive.
+/// Returns the answers of peers to which this robot initiates the connection, except peers that are up:
+/// their answers arrive.
 fn answers(robot: &Robot) -> Vec<Arrival> {
     let arrival = |(_, packet): (&str, Packet)| Arrival {
         packets: vec![Packet { is_answer: true, ..packet }],
@@ -188,22 +189,22 @@ fn answers(robot: &Robot) -> Vec<Arrival> {
     routed_packets(robot).filter(|(peer, _)| !robot.is_up(peer)).map(arrival).collect()
 }
 
-/// First packets of the same peers.
+/// Returns the first packets of all peers to which this robot has a route.
 fn first_packets(robot: &Robot) -> Vec<Arrival> {
     let arrival =
         |(_, packet)| Arrival { packets: vec![packet], harm: Harm::Note, why: ANSWERS_ARRIVE };
     routed_packets(robot).map(arrival).collect()
 }
 
-/// Whether a peer that has to call this robot does not exchange packets with it.
-fn lacks_caller(robot: &Robot) -> bool {
+/// Whether a peer that has to initiate the connection does not exchange packets with this robot.
+fn lacks_initiator(robot: &Robot) -> bool {
     let peers = robot.config().map(|it| &it.peers[..]).unwrap_or_default();
     peers.iter().any(|it| it.is_caller() && !robot.is_up(&it.name))
 }
 
-/// First packets of peers whose addresses are not known, by each interface: from anywhere, from its own
-/// networks, and from one address that a rule may name.
-fn calls(machine: &Machine, robot: &Robot) -> Vec<Arrival> {
+/// Returns the first packets of peers whose addresses are not known, for each interface: from an address
+/// outside, from neighbours in its networks, and from an unknown address.
+fn initiations(machine: &Machine, robot: &Robot) -> Vec<Arrival> {
     let has_callers = robot
         .config()
         .is_none_or(|it| it.peers.is_empty() || it.peers.iter().any(|it| it.is_caller()));
@@ -215,14 +216,14 @@ fn calls(machine: &Machine, robot: &Robot) -> Vec<Arrival> {
         let sources = [Some(IpAddr::from([192, 0, 2, 1]))].into_iter().chain(near).chain([None]);
         Arrival {
             packets: sources.map(|from| packet(robot, &interface, from)).collect(),
-            harm: if lacks_caller(robot) { Harm::Stops } else { Harm::Note },
+            harm: if lacks_initiator(robot) { Harm::Stops } else { Harm::Note },
             why: CALLERS,
         }
     };
     interfaces.map(arrival).collect()
 }
 
-/// Another address in the same network.
+/// Returns another address in the same network.
 fn neighbour(address: IpAddr) -> IpAddr {
     match address {
         IpAddr::V4(it) => IpAddr::from((u32::from(it) ^ 1).to_be_bytes()),
@@ -230,14 +231,14 @@ fn neighbour(address: IpAddr) -> IpAddr {
     }
 }
 
-/// Beacons of peers, which have IPv4.
+/// Returns the beacons of peers, which are sent over IPv4.
 fn beacons(machine: &Machine, robot: &Robot) -> Vec<Arrival> {
     if robot.config().is_none_or(|it| it.beacons == Beacons::Off) {
         return Vec::new();
     }
     let mut all = first_packets(robot);
     if all.is_empty() {
-        all = calls(machine, robot);
+        all = initiations(machine, robot);
     }
     for arrival in &mut all {
         arrival.packets.retain(|it| it.from.is_none_or(|from| from.is_ipv4()));
@@ -288,8 +289,8 @@ fn iptables(machine: &Machine) -> Result<Vec<Rules>, String> {
     Ok(vec![Rules::Iptables(ask("iptables")?), Rules::Ip6tables(v6)])
 }
 
-/// Separates rules that iptables made, in the table `filter` of IPv4: nft cannot show all of their
-/// conditions. Returns whether there were any, and the rest.
+/// Removes rules that iptables made, in the tables `filter` of IPv4 and IPv6: nft cannot show all of their
+/// conditions. Returns whether there were any, and the other rules.
 fn without_iptables(text: &str) -> (bool, String) {
     let Ok(mut json) = serde_json::from_str::<serde_json::Value>(text) else {
         return (false, text.into());

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What firewall rules do with a packet of a peer. Rules come as JSON of nftables (`man 5
-//! libnftables-json`) or as lines of `iptables -S`. A condition that is not understood is neither true
-//! nor false, and so is a verdict after it.
+//! libnftables-json`) or as lines of `iptables -S`. A condition that is not understood is neither true nor
+//! false, and a verdict after it is unknown.
 
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -9,8 +9,9 @@ use std::net::IpAddr;
 
 /// Deepest chain of jumps that is followed; the kernel's limit.
 const MAX_JUMPS: usize = 16;
-/// The tables of these programs, which are also their names.
+/// The program for rules of IPv4, and the name of its table here.
 pub(super) const IPTABLES: &str = "iptables";
+/// The program for rules of IPv6, and the name of its table here.
 pub(super) const IP6TABLES: &str = "ip6tables";
 
 /// A UDP packet that arrives.
@@ -20,7 +21,7 @@ pub(super) struct Packet {
     /// The sender, if it is known.
     pub(super) from: Option<IpAddr>,
     pub(super) port: u16,
-    /// The group to which it is sent; `None` for this machine's address.
+    /// The multicast group to which it is sent; `None` for this machine's address.
     pub(super) group: Option<IpAddr>,
     /// Whether it answers a packet of this machine.
     pub(super) is_answer: bool,
@@ -37,7 +38,7 @@ impl Packet {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Fate {
     Accepted,
-    /// By the rule or policy in words, in this place.
+    /// A rule or policy at this place drops the packet.
     Dropped(Place),
     /// A rule that is not understood decides.
     Unknown,
@@ -48,7 +49,7 @@ pub(super) enum Fate {
 pub(super) struct Place {
     /// `inet filter`.
     pub(super) table: String,
-    /// The first chain, in which a rule can be added.
+    /// The chain at the hook `input` that led to the drop. A rule can be added there.
     pub(super) chain: String,
     pub(super) rule: String,
 }
@@ -84,7 +85,8 @@ pub(super) struct Ruleset(BTreeMap<(String, String), Chain>);
 /// The end of a chain.
 enum End {
     Verdict(Fate),
-    /// The packet returns to the chain before; whether an unknown rule could have accepted or dropped.
+    /// The packet returns to the calling chain. `in_doubt`: a rule that is not understood may have accepted
+    /// or dropped it before.
     Continues {
         in_doubt: bool,
     },
@@ -129,7 +131,7 @@ impl Ruleset {
         all
     }
 
-    /// Returns what happens to the packet. Each first chain can drop it.
+    /// Returns what happens to the packet. Each chain at the hook `input` can drop it.
     pub(super) fn fate_of_packet(&self) -> Fate {
         let mut first: Vec<_> =
             self.0.iter().filter_map(|(key, chain)| Some((chain.hook?, key, chain))).collect();
@@ -202,7 +204,7 @@ impl Ruleset {
         self.0.keys().any(|(table, _)| table.split(' ').nth(1) == Some(name))
     }
 
-    /// Whether a chain has a name that begins so.
+    /// Whether the name of a chain begins with this text.
     pub(super) fn has_chain(&self, beginning: &str) -> bool {
         self.0.keys().any(|(_, chain)| chain.starts_with(beginning))
     }
@@ -255,7 +257,7 @@ fn nft_rule(rule: &Value, packet: &Packet) -> Rule {
     Rule { matches, verdict, words: format!("the rule {}", rule_text(rule)) }
 }
 
-/// A rule in the words of its JSON, which `nft -j` shows as well.
+/// Describes a rule by the handle and the comment that `nft -j` shows, too.
 fn rule_text(rule: &Value) -> String {
     let handle = rule["handle"].as_u64().map(|it| format!(" (handle {it})")).unwrap_or_default();
     let comment = rule["comment"].as_str().map(|it| format!(" \"{it}\"")).unwrap_or_default();
@@ -292,7 +294,8 @@ fn nft_match(value: &Value, packet: &Packet) -> Option<bool> {
     }
 }
 
-/// Whether a property of the packet is `right`, or among several.
+/// Whether the property `left` of the packet is `right`, or one of several values in `right`; `None` if
+/// that is not known.
 fn nft_value(left: &Value, right: &Value, packet: &Packet) -> Option<bool> {
     let payload = (left["payload"]["protocol"].as_str(), left["payload"]["field"].as_str());
     match payload {
@@ -334,7 +337,7 @@ fn nft_value(left: &Value, right: &Value, packet: &Packet) -> Option<bool> {
     }
 }
 
-/// Whether one of the values of `right` (one, a list, or a set) holds.
+/// Whether `holds` is true for `right`; if `right` is a list or a set, for one of its values.
 fn any(right: &Value, holds: &dyn Fn(&Value) -> Option<bool>) -> Option<bool> {
     let list = right.get("set").unwrap_or(right);
     match list.as_array() {
@@ -368,8 +371,8 @@ fn kind_of_destination(packet: &Packet) -> &'static str {
     if packet.group.is_some() { "multicast" } else { "local" }
 }
 
-/// Whether the packet is sent to an address or network. This machine's addresses are not compared, but
-/// none of them is a group.
+/// Whether the packet is sent to an address or network. For a packet to this machine, only a group or the
+/// broadcast address can be excluded: the machine's addresses are not compared.
 fn is_destination(value: &Value, packet: &Packet) -> Option<bool> {
     if let Some(group) = packet.group {
         return is_address(value, group);
@@ -403,7 +406,8 @@ fn is_in(network: &str, address: IpAddr) -> Option<bool> {
     Some(network.contains(address))
 }
 
-/// The verdict of a map for this packet; the outer `None` if it is not known, the inner if it has none.
+/// Returns the verdict of a map for this packet: `None` if it is not known, `Some(None)` if the map has
+/// none.
 fn nft_map(value: &Value, packet: &Packet) -> Option<Option<Verdict>> {
     let entries = value["data"].get("set").unwrap_or(&value["data"]).as_array()?;
     for entry in entries {
@@ -426,7 +430,7 @@ fn iptables_rule(words: &[&str], packet: &Packet, line: &str) -> Rule {
                 negated = true;
                 continue;
             }
-            // Modules that only give names to the conditions that follow.
+            // Modules without a condition of their own; their options follow.
             "-m" => match value() {
                 "udp" | "tcp" | "icmp" | "conntrack" | "state" | "multiport" | "comment"
                 | "addrtype" => Some(true),
@@ -465,7 +469,7 @@ fn iptables_rule(words: &[&str], packet: &Packet, line: &str) -> Rule {
     Rule { matches, verdict, words: format!("'{}'", tautline_gateway::plain::plain(line, 200)) }
 }
 
-/// Whether ports of iptables (`80,18470:18480`) contain one.
+/// Whether a list of ports of iptables (`80,18470:18480`) contains a port.
 fn has_port(list: &str, port: u16) -> bool {
     list.split(',').any(|it| match it.split_once(':') {
         Some((from, to)) => {

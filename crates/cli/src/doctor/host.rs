@@ -12,9 +12,9 @@ use tautline::config::{AuditConfig, SYSTEM_LOGS_FOLDER};
 
 /// The receive buffer that the daemon asks for (docs/how-to/links.md), in bytes.
 const RECEIVE_BUFFER: u64 = tautline::RECEIVE_BUFFER_BYTES as u64;
-/// Links above which the default buffer loses packets, in bits per second.
+/// Rate above which a link loses packets with the default receive buffer, in bits per second.
 const FAST_BPS: u64 = 500_000_000;
-/// Room on a disk that is too small for logs, in bytes.
+/// Free space below which a disk is too small for logs, in bytes.
 const MIN_FREE: u64 = 50 << 20;
 /// Drivers whose governor `powersave` follows the load.
 const SELF_GOVERNED: [&str; 3] = ["intel_pstate", "amd-pstate", "amd-pstate-epp"];
@@ -30,7 +30,7 @@ pub(super) fn clock(machine: &Machine, robot: &Robot) -> Answer {
         match machine.run("timedatectl", &["show", "--property=NTPSynchronized", "--value"]) {
             ProgramOutput::Output(text) if text.trim() == "yes" => true,
             ProgramOutput::Output(text) if text.trim() == "no" => false,
-            // Without systemd, the kernel knows.
+            // Without an answer of timedatectl, the kernel says whether the clock is synchronized.
             _ => match tautline::sys::clock_is_synchronized() {
                 Ok(it) => it,
                 Err(error) => return Answer::NotMade(format!("adjtimex: {error}")),

@@ -15,15 +15,16 @@ use tautline::status::{
 const MAX_CLOCK_OFFSET_MS: f64 = 50.0;
 /// Fraction of lost packets that matters.
 const MAX_LOSS: f64 = 0.05;
-/// Packets with an outcome without which a loss is not judged, as many as it is smoothed over.
+/// Minimum number of packets with a known outcome for a judgement of the loss: as many as the loss is
+/// smoothed over.
 const MIN_OUTCOMES: u64 = 64;
-/// Smallest MTU that every path of IPv6 has (RFC 8200, 5).
+/// MTU that every path of IPv6 supports (RFC 8200, 5).
 const MIN_MTU: u64 = 1280;
 /// Fraction of a link's rate that topics may need; the rest is for headers, reports and repairs.
 const USABLE: f64 = 0.95;
-/// Requests that are listed.
+/// Maximum number of listed requests.
 const MAX_LISTED: usize = 20;
-/// Start of a notice about another version of the protocol.
+/// Part of a notice about another version of the protocol.
 pub(super) const OTHER_PROTOCOL: &str = "has protocol version";
 /// Parts of notices about keys (`notices.rs`).
 const KEY_NOTICES: [&str; 7] = [
@@ -96,8 +97,8 @@ fn peer_down(status: &Status, robot: &Robot, peer: &PeerReport) -> Found {
     }
 }
 
-/// The check that says why handshakes with a peer that is down fail, if the daemon has noticed it.
-/// A notice without a name is that of the only peer that is down.
+/// Returns the name of the check that explains why handshakes with a peer fail, if the daemon has a notice
+/// about it. A notice without a name belongs to the peer if no other peer is down.
 fn failed_handshake(status: &Status, peer: &str) -> Option<&'static str> {
     let down = status.peers.iter().filter(|it| it.state != "up").count();
     let is_of_peer = |notice: &str| {
@@ -237,7 +238,8 @@ pub(super) fn loss(_: &Machine, robot: &Robot) -> Answer {
     Answer::Made(found.collect())
 }
 
-/// What the links to a peer can send together, in bits per second; none if a link has no known limit.
+/// Returns the bits per second that the links to a peer can send together; `None` if a rate is not known or
+/// no link is up.
 pub(super) fn can_send(status: &Status, peer: &str) -> Option<u64> {
     let up = status.links.iter().filter(|it| it.peer == peer && it.up);
     let usable = up.filter(|it| it.state != "standby");
@@ -302,7 +304,8 @@ pub(super) fn refused(_: &Machine, robot: &Robot) -> Answer {
     Answer::Made(found.collect())
 }
 
-/// Whether a topic that a peer refuses is still published here; `true` for what is no topic.
+/// Whether a topic that a peer refuses is still published here; `true` if the notice is about something
+/// else.
 fn is_published(status: &Status, peer: &str, notice: &str) -> bool {
     let Some(rest) = notice.strip_prefix(&format!("'{peer}' refuses /")) else { return true };
     let name = rest.split([' ', ':', ',']).next().unwrap_or_default();
@@ -331,8 +334,8 @@ pub(super) fn waiting(_: &Machine, robot: &Robot) -> Answer {
     Answer::Made(found.collect())
 }
 
-/// The lines that allow what a peer waits for, with the present entries of their keys: a key that
-/// stands twice is a mistake.
+/// Returns the lines that allow what a peer waits for. They include the present entries of their keys,
+/// because a file may not have a key twice.
 fn lines_to_add(status: &Status, robot: &Robot, peer: &str, waiting: &[&WaitingReport]) -> String {
     let file = robot.file_name();
     match status.to_allow_all.iter().find(|it| it.peer == peer) {

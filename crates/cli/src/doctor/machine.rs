@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The machine: its files, and what they say about its processes, each found once.
+//! The machine: its files, and what they say about its processes, each read only once.
 
 use super::files::Files;
 pub(super) use super::files::{ProgramOutput, interface};
@@ -19,7 +19,7 @@ pub struct Machine {
     visible: OnceLock<VisibleProcesses>,
     settings: OnceLock<RosSettings>,
     owners: OnceLock<BTreeMap<u64, Process>>,
-    /// What masters said, by their addresses.
+    /// The nodes of each master, or its error, by the master's address.
     masters: Mutex<BTreeMap<String, Result<Nodes, String>>>,
 }
 
@@ -57,13 +57,13 @@ impl Machine {
         let is_run = words.next() == Some("run");
         let folder = self.link(format!("/proc/{daemon}/cwd")).unwrap_or_default();
         let named = words.map(|word| Path::new(&folder).join(word));
-        // Values of options are no files of this ending.
+        // Values of options do not end like the name of a file.
         let mut files =
             named.filter(|it| it.extension().is_some_and(|it| it == "yaml" || it == "yml"));
         files.next().filter(|it| is_run && it.is_file())
     }
 
-    /// The programs of ROS 2 among them.
+    /// The programs of ROS 2 among the processes.
     pub(super) fn visible(&self) -> &VisibleProcesses {
         self.visible.get_or_init(|| processes::visible(&self.files, self.processes()))
     }

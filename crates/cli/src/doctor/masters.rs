@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What a master of ROS 1 says.
 
-/// The nodes at a master, as `nodes_of` returns them.
+/// The nodes at a master, each with its address (`http://HOST:PORT/`), or why the master gave none.
 pub(super) type Nodes = Vec<(String, Result<String, String>)>;
 
 #[cfg(feature = "ros1")]

@@ -108,7 +108,7 @@ pub const CHECKS: &[Check] = &[
     check("not-accepted", "no peer waits for a line in the file", links::waiting),
 ];
 
-/// Says that this machine is not paired yet; none if it may be.
+/// Says that this machine is not paired yet; `None` if it may be paired.
 pub fn not_paired(machine: &Machine, robot: &Robot) -> Option<String> {
     let file = std::path::Path::new(crate::unit::FILE);
     daemon::is_unpaired(machine, robot).then(|| crate::unit::not_paired(file))
@@ -151,7 +151,7 @@ impl Findings {
     }
 }
 
-/// Makes all checks; calls `before` with the name of each.
+/// Makes all checks; calls `before` with the name of each check before it.
 pub fn examine(machine: &Machine, robot: &Robot, mut before: impl FnMut(&str)) -> Findings {
     let mut all = Findings::default();
     for it in CHECKS {
@@ -163,7 +163,7 @@ pub fn examine(machine: &Machine, robot: &Robot, mut before: impl FnMut(&str)) -
                 let Found { harm, found, why, fix } = found;
                 Finding { check: it.name, harm, found, why, fix }
             })),
-            // Nobody knows what a file of others says.
+            // A file that this user may not read may be valid.
             Answer::DoesNotApply(text) if robot.is_closed() && text.starts_with(NO_FILE) => {
                 all.not_made.push(outcome(unreadable_file_note(robot)));
             }
@@ -176,7 +176,7 @@ pub fn examine(machine: &Machine, robot: &Robot, mut before: impl FnMut(&str)) -
     all
 }
 
-/// Describes the ROS that runs on this machine, a line each.
+/// Describes the ROS that runs on this machine, one line for each.
 pub fn ros_found(machine: &Machine, robot: &Robot) -> Vec<String> {
     ros::description_of_masters(machine, robot)
 }

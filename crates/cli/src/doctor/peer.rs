@@ -146,8 +146,8 @@ fn host(remote: &str) -> String {
     remote.parse::<std::net::SocketAddr>().map_or("ADDRESS".into(), |it| it.ip().to_string())
 }
 
-/// The plan for what was published to the peer between the snapshots, on a line with the rate that its
-/// links can send; none if that is unknown.
+/// Returns the plan for what was published to the peer between the snapshots, on a line with the rate that
+/// the peer's links can send; `None` if this rate is unknown.
 fn plan(before: &Status, after: &Status, peer: &str) -> Option<TeamPlan> {
     let rate = can_send(after, peer)?;
     let links = after.links.iter().filter(|it| it.peer == peer && it.up);

@@ -26,12 +26,13 @@ pub(super) const SETTINGS: &[&str] = &[
     "ROS_MASTER_URI",
     "ROS_VERSION",
 ];
-/// Maximum characters of a value, and of a list of folders.
+/// Maximum characters of a value.
 const MAX_VALUE: usize = 400;
+/// Maximum characters of a list of folders.
 const MAX_FOLDERS: usize = 16_384;
-/// Processes that are examined.
+/// Maximum number of examined processes.
 const MAX_PROCESSES: usize = 8192;
-/// Descriptors that are examined of one process.
+/// Maximum number of examined descriptors of one process.
 const MAX_DESCRIPTORS: usize = 65_536;
 /// Libraries that every program of ROS 2 has.
 const LIBRARIES: [&str; 2] = ["librcl", "librmw"];
@@ -151,7 +152,7 @@ pub(super) fn settings_of(files: &Files, process: u32) -> BTreeMap<&'static str,
     settings(entries.map(|(name, value)| (name.to_owned(), value.to_owned())))
 }
 
-/// The settings among variables: those that are neither empty nor longer than their limit. Unusual
+/// Returns the settings among variables, without values that are empty or longer than their limit. Unusual
 /// characters are replaced.
 pub(super) fn settings(
     variables: impl Iterator<Item = (String, String)>,

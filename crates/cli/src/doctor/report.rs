@@ -10,7 +10,7 @@ use tautline::config;
 
 /// Maximum bytes of the log in a report.
 const MAX_LOG: usize = 64 << 10;
-/// Maximum bytes of the robot's file, or of the daemon's state.
+/// Maximum bytes of the robot's file, or of the daemon's state, in a report.
 const MAX_PART: usize = 2 << 20;
 /// Characters of a public key that a report keeps.
 const KEY_SHOWN: usize = 8;
@@ -30,9 +30,10 @@ const SECRET_NAMES: [&str; 11] = [
     "api_key",
     "wep_key",
 ];
-/// Shortest word that is shortened as a key: the base64 of 32 bytes has 44 characters, with its end.
+/// Minimum characters of a word that counts as a key. The base64 of a 32-byte key has 43 characters and a
+/// `=`.
 const KEY_LENGTH: usize = 40;
-/// Length of the base64 of 32 bytes.
+/// Characters of the base64 of 32 bytes, with its `=`.
 const PADDED_LENGTH: usize = 44;
 /// Longest line, in bytes.
 const MAX_LINE: usize = 8000;
@@ -110,7 +111,7 @@ impl Report<'_> {
     }
 }
 
-/// Cuts a comment of YAML; what looks like one within a text in quotes is cut as well.
+/// Cuts a comment of YAML. Quotes are ignored: ` #` within them starts a comment as well.
 fn without_comment(line: &str) -> &str {
     let mut before = ' ';
     let begins = line.char_indices().find_map(|(at, c)| {
@@ -129,8 +130,8 @@ fn tail(text: &str) -> String {
     text[text.ceil_char_boundary(text.len().saturating_sub(MAX_LOG))..].to_owned()
 }
 
-/// Removes secrets from a text: the rest of a line after a name that may hold one, user and password in
-/// URIs; and shortens all keys.
+/// Removes secrets from a text: the rest of a line after a name such as `password`, and user and password
+/// in URIs. Shortens all keys.
 pub fn without_secrets(text: &str) -> String {
     let plain = |line| tautline_gateway::plain::plain(line, MAX_LINE);
     let lines =
@@ -171,8 +172,8 @@ fn without_passwords(line: &str) -> String {
     out + rest
 }
 
-/// Whether a word may be a key in base64: long, and of letters of both cases and digits; or with the
-/// length and the end of a key.
+/// Whether a word may be a key in base64: it is long and mixes digits, upper case and lower case, or it has
+/// the length of a key and ends with `=`.
 fn is_key(word: &str) -> bool {
     let has_end = word.ends_with('=') && word.len() >= PADDED_LENGTH;
     has_end || is_long_and_mixed(word)

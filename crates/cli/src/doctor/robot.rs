@@ -17,7 +17,7 @@ use tautline::status::Status;
 
 /// Time for the resolution of a host name.
 const RESOLUTION_TIME: Duration = Duration::from_secs(6);
-/// Links that are examined.
+/// Maximum number of examined links.
 const MAX_LINKS: usize = 64;
 
 /// The known facts about the robot.
@@ -46,7 +46,8 @@ pub(super) struct Route {
 }
 
 impl Robot {
-    /// Returns a robot with a file, or without; and its daemon's state, or why there is none.
+    /// Returns a robot with its file, if it has one, and with its daemon's state, or the reason why there
+    /// is none.
     pub fn new(
         file: Option<PathBuf>,
         mut loaded: Option<Result<Checked, ConfigError>>,
@@ -75,7 +76,7 @@ impl Robot {
 
     /// Whether the daemon's control socket is closed to this user.
     pub(super) fn may_not_ask(&self) -> bool {
-        // The socket is closed to this user, or its folder.
+        // The socket or its folder is closed to this user.
         ["ermission denied", "may not read"].iter().any(|it| self.no_status.contains(it))
     }
 
@@ -84,8 +85,8 @@ impl Robot {
         self.file.as_ref().map_or("the robot's file".into(), |it| it.display().to_string())
     }
 
-    /// Says how to change one key of the file. It is no line to add: a key that stands twice is a
-    /// mistake.
+    /// Says how to change one key of the file. The text is no line to add, because a file may not have a
+    /// key twice.
     pub(super) fn set(&self, key: &str, value: impl Display) -> String {
         set_key(&self.file_name(), key, value)
     }
@@ -123,7 +124,8 @@ impl Robot {
         all.into_iter().collect()
     }
 
-    /// The same; without any, all interfaces that may lead to peers.
+    /// The interfaces that the file names or routes use; without any, all interfaces that may lead to
+    /// peers.
     pub(super) fn interfaces(&self, machine: &Machine) -> Vec<String> {
         let named = self.named_interfaces();
         if !named.is_empty() {
@@ -143,8 +145,8 @@ pub(super) fn set_key(file: &str, key: &str, value: impl Display) -> String {
     format!("in {file}: set {key} to {value}")
 }
 
-/// Where the file leaves the master or the domain to the environment, that of the daemon counts, which
-/// sudo and systemd do not share with a person's shell.
+/// Takes the master and the domain from the daemon's state. If the file leaves them to the environment,
+/// that of the daemon counts, and sudo and systemd do not share it with a person's shell.
 fn take_surroundings(config: &mut Config, status: &Status) {
     let location = |kind: &str| {
         status.gateways.iter().find(|it| it.kind == kind).map(|it| it.location.as_str())

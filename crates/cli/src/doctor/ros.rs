@@ -9,7 +9,7 @@ use super::robot::{Robot, resolve};
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
-/// Addresses of masters that are tried.
+/// Maximum number of addresses of masters that are tried.
 const MAX_MASTERS: usize = 4;
 
 /// The masters that run here, by the arguments of their processes.
@@ -32,7 +32,7 @@ fn configured_master(robot: &Robot) -> Option<&str> {
     robot.config()?.ros1.as_ref().map(|it| it.master.as_str())
 }
 
-/// The master that the robot should have: that of the file, or of the settings of ROS.
+/// The address of the master that the robot should use: from the file, else from the settings of ROS.
 fn expected_master(machine: &Machine, robot: &Robot) -> String {
     configured_master(robot).unwrap_or_else(|| machine.ros_settings().master()).to_owned()
 }
@@ -49,7 +49,7 @@ fn answering_masters(machine: &Machine, robot: &Robot) -> Vec<(String, usize)> {
     answered.map(|(nodes, master)| (master, nodes)).collect()
 }
 
-/// Whether two addresses are one of this machine, under several names.
+/// Whether two addresses lead to one master. `localhost` and all loopback addresses are one host.
 fn is_same(one: &str, other: &str) -> bool {
     let place = |uri: &str| {
         let port = uri.trim_end_matches('/').rsplit_once(':')?.1.to_owned();

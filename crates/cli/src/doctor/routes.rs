@@ -8,16 +8,16 @@ use std::net::{IpAddr, SocketAddr};
 use tautline::config::Beacons;
 use tautline::paths::{self, Path};
 
-/// Smallest MTU that every path of IPv6 has (RFC 8200, 5), below which links are inefficient.
+/// MTU that every path of IPv6 supports (RFC 8200, 5). Links with a smaller MTU are inefficient.
 const MIN_MTU: u64 = 1280;
 /// Value of rp_filter with which the kernel drops packets from an address that it would answer through
 /// another interface.
 const STRICT: u64 = 1;
-/// Packets below which a transmit queue overflows in a burst of a few messages.
+/// Length below which a transmit queue overflows in a burst of a few messages, in packets.
 const MIN_QUEUE: u64 = 16;
-/// ARPHRD_ETHER of linux/if_arp.h, which Wi-Fi has, too.
+/// ARPHRD_ETHER of linux/if_arp.h: the type of Ethernet and Wi-Fi interfaces.
 const ETHERNET: u64 = 1;
-/// Drivers of modems and phones at USB, which take packets before they are sent.
+/// USB drivers of modems and phones. They accept packets before they can send them.
 const USB_NETWORKS: [&str; 6] =
     ["cdc_ether", "cdc_ncm", "cdc_mbim", "qmi_wwan", "rndis_host", "ipheth"];
 
@@ -32,7 +32,7 @@ fn paths(robot: &Robot) -> impl Iterator<Item = (&Route, &Path)> {
     robot.routes().iter().filter_map(|it| Some((it, it.path.as_ref()?.as_ref().ok()?)))
 }
 
-/// The place of a key of a link in the file.
+/// Returns the place of a link's key in the file.
 fn key(route: &Route, key: &str) -> String {
     format!("peers.{}.{key}", route.peer)
 }
@@ -140,7 +140,7 @@ pub(super) fn unexpected(machine: &Machine, robot: &Robot) -> Answer {
     Answer::Made(found.collect())
 }
 
-/// Describes a network that mostly costs money.
+/// Describes an interface whose network mostly costs money; `None` for other interfaces.
 fn costly(machine: &Machine, name: &str) -> Option<String> {
     let uevent = machine.read(interface(name, "uevent")).unwrap_or_default();
     let is_modem = uevent.lines().any(|it| it == "DEVTYPE=wwan") || name.starts_with("ppp");
@@ -196,7 +196,7 @@ fn is_usable(machine: &Machine, name: &str) -> bool {
         && machine.addresses().iter().any(|(it, _)| it == name)
 }
 
-/// The peers with a link through an interface and without a usable link.
+/// The peers that have a link through this interface, and no usable link.
 fn peers_without(machine: &Machine, robot: &Robot, name: &str) -> Vec<String> {
     let device = |route: &Route| {
         let routed = route.path.as_ref().and_then(|it| it.as_ref().ok());
@@ -479,7 +479,7 @@ fn way(machine: &Machine, route: &Route) -> Vec<String> {
         IpAddr::V6(it) if it.is_unicast_link_local() => format!("{it}%{}", path.interface),
         it => it.to_string(),
     };
-    // Headers of IP and ICMP.
+    // Bytes of the headers of IP and ICMP.
     let headers = if address.is_ipv4() { 28 } else { 48 };
     for bytes in [100, path.mtu] {
         let payload = bytes.saturating_sub(headers).to_string();

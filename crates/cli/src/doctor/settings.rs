@@ -2,9 +2,9 @@
 //! The settings of ROS that count on this machine: those of the shell that called the command, or else
 //! those with which its ROS programs run.
 //!
-//! sudo clears the environment; the process sudo still has what the shell gave to it. A command that
-//! ssh runs has no settings at all, because the shell there does not read the `.bashrc` in which robots
-//! have them. The programs of ROS that run have them.
+//! sudo clears the environment, but the process of sudo still has the variables of the shell. A command
+//! that ssh runs has no settings at all, because its shell does not read the `.bashrc` in which robots have
+//! them. Running programs of ROS have the settings.
 
 use super::files::Files;
 use super::processes::{self, Process, VisibleProcesses};
@@ -16,7 +16,7 @@ pub const DEFAULT_MASTER: &str = "http://localhost:11311";
 const OF_SETUP: [&str; 2] = ["ROS_DISTRO", "ROS_VERSION"];
 const MASTER: &str = "ROS_MASTER_URI";
 const DOMAIN: &str = "ROS_DOMAIN_ID";
-/// Processes between this one and sudo.
+/// Maximum number of processes between this one and sudo.
 const MAX_ANCESTORS: usize = 4;
 
 type Variables = BTreeMap<&'static str, String>;
@@ -25,9 +25,9 @@ type Variables = BTreeMap<&'static str, String>;
 #[derive(Debug, Clone, Default)]
 pub struct RosSettings {
     values: Variables,
-    /// Whether some are those of running programs.
+    /// Whether some settings come from running programs.
     pub is_of_programs: bool,
-    /// Settings that differ among the running programs, and were not taken, in words.
+    /// In words, the settings that differ among the running programs, and were not taken.
     pub unclear: Vec<String>,
 }
 
@@ -69,13 +69,13 @@ impl RosSettings {
             }
             let named = |it: &Variables| it.get(name).cloned();
             let values: BTreeSet<String> = match *name {
-                // Without it, a program of ROS 2 is in domain 0.
+                // Without the variable, a program of ROS 2 is in domain 0.
                 DOMAIN => ros2.iter().map(|it| named(it).unwrap_or_else(|| "0".into())).collect(),
                 _ => ros1.iter().chain(ros2).filter_map(named).collect(),
             };
             let value = match values.len() {
                 1 => values.first(),
-                // The others are of the time before more workspaces were built.
+                // The longest list counts: shorter lists are from before more workspaces were built.
                 _ if name.ends_with("_PATH") => {
                     values.iter().max_by_key(|it| it.split(':').count())
                 }
@@ -103,7 +103,7 @@ impl RosSettings {
     }
 }
 
-/// The settings that a shell gave to sudo, from which this process comes.
+/// The settings that a shell gave to sudo, if sudo runs this process.
 fn of_sudo(files: &Files) -> Option<Variables> {
     let mut process = rustix::process::getppid()?.as_raw_nonzero().get();
     for _ in 0..MAX_ANCESTORS {
@@ -117,7 +117,7 @@ fn of_sudo(files: &Files) -> Option<Variables> {
     None
 }
 
-/// The settings of programs of ROS 1 in this network: every one has the URI of its master.
+/// The settings of programs of ROS 1 in this network. Such programs have the URI of their master.
 fn of_ros1(files: &Files, processes: &[Process]) -> Vec<Variables> {
     let is_meant = |it: &&Process| !it.is_tautline() && it.is_here != Some(false);
     let all = processes.iter().filter(is_meant);

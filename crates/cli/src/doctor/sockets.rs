@@ -8,11 +8,11 @@ use super::robot::Robot;
 use std::collections::BTreeSet;
 use std::path::Path;
 
-/// Sockets that are examined.
+/// Maximum number of examined sockets.
 const MAX_SOCKETS: usize = 65_536;
-/// Characters of a command line that are shown.
+/// Maximum characters of a command line that are shown.
 const MAX_COMMAND: usize = 200;
-/// Port that is suggested in place of one in use.
+/// Distance from a port in use to the port that is suggested in its place.
 const OTHER_PORT_DISTANCE: u16 = 1;
 
 /// A bound UDP socket.
@@ -29,7 +29,7 @@ pub(super) enum Owner {
     /// A daemon.
     Tautline(Process),
     Other(Process),
-    /// This user may not see it.
+    /// This user may not see the owner.
     Unknown,
 }
 
@@ -55,7 +55,7 @@ fn socket(line: &str) -> Option<Udp> {
 
 pub(super) fn owner(machine: &Machine, socket: &Udp) -> Owner {
     let mut here = machine.processes().iter().filter(|it| it.is_here != Some(false));
-    // The daemon's user is visible where its sockets are not.
+    // The user of a daemon is visible even if its sockets are not.
     let by_user = || here.find(|it| it.is_tautline() && it.user == socket.user);
     match machine.owners().get(&socket.inode).or_else(by_user) {
         Some(process) if process.is_tautline() => Owner::Tautline(process.clone()),
@@ -64,7 +64,8 @@ pub(super) fn owner(machine: &Machine, socket: &Udp) -> Owner {
     }
 }
 
-/// Whether a daemon is not that of the robot's file, which does not answer.
+/// Whether a daemon is not that of the robot's file. `false` if the daemon of the file answers, or may not
+/// be asked.
 fn is_other_daemon(machine: &Machine, robot: &Robot, process: &Process) -> bool {
     if robot.status.is_some() || robot.config().is_none() || robot.may_not_ask() {
         return false;
@@ -92,9 +93,9 @@ pub(super) fn port(machine: &Machine, robot: &Robot) -> Answer {
             Owner::Other(process) => {
                 others.insert(process.process_text());
             }
-            // It is the daemon's, if that answers.
+            // The daemon answers, so the socket is the daemon's.
             Owner::Unknown if robot.status.is_some() => {}
-            // It may be the daemon's.
+            // The socket may be the daemon's.
             Owner::Unknown if robot.is_closed() || robot.may_not_ask() => {
                 return Answer::NotMade(super::robot::no_state(robot));
             }

@@ -10,8 +10,9 @@ use std::path::Path;
 use tautline::config::Config;
 use tautline::limits::team_bytes;
 
-/// Bits of capabilities (linux/capability.h).
+/// Bit of CAP_SYS_NICE (linux/capability.h).
 const SYS_NICE: u32 = 23;
+/// Bit of CAP_IPC_LOCK (linux/capability.h).
 const IPC_LOCK: u32 = 14;
 
 /// Returns the path of the unit, if it is installed.
@@ -41,7 +42,8 @@ pub(super) struct User {
     pub(super) id: Option<u32>,
 }
 
-/// Returns the user of the running daemon; without one, of the unit if the file is that of the unit.
+/// Returns the user of the running daemon; without a daemon, the user of the unit if the unit runs the
+/// robot's file.
 pub(super) fn daemon_user(machine: &Machine, robot: &Robot) -> User {
     let accounts = machine.read("/etc/passwd").unwrap_or_default();
     let accounts: Vec<Vec<&str>> = accounts.lines().map(|line| line.split(':').collect()).collect();
@@ -65,7 +67,7 @@ fn running<'a>(machine: &'a Machine, robot: &Robot) -> Option<&'a Process> {
     daemon_of(machine, robot)
 }
 
-/// The daemon of the robot's file, as its command line names the file; otherwise the only one.
+/// The running daemon whose command line names the robot's file; otherwise the only running daemon.
 fn daemon_of<'a>(machine: &'a Machine, robot: &Robot) -> Option<&'a Process> {
     let full = |path: &Path| path.canonicalize().ok();
     let file = robot.file.as_deref().and_then(full);
@@ -113,7 +115,7 @@ pub(super) fn state(machine: &Machine, robot: &Robot) -> Answer {
         ]);
     };
     let state = match machine.run("systemctl", &["is-failed", UNIT]) {
-        // It fails for any state but 'failed'.
+        // `systemctl is-failed` fails for any state but 'failed'.
         ProgramOutput::Output(text) | ProgramOutput::Failed(text) => text.trim().to_owned(),
         ProgramOutput::Missing => return Answer::NotMade("systemctl is not installed".into()),
     };
@@ -163,7 +165,7 @@ fn limits(machine: &Machine, robot: &Robot) -> Option<Limits> {
         return Some(Limits {
             place: daemon.process_text(),
             may_have_priority: effective >> SYS_NICE & 1 == 1 || !is_zero("Max realtime priority"),
-            // The default of 8 MB holds no daemon with all of its memory.
+            // The default limit of 8 MB is too small to lock all memory of a daemon.
             may_lock: effective >> IPC_LOCK & 1 == 1
                 || limits
                     .lines()
@@ -220,7 +222,7 @@ pub(super) fn realtime(machine: &Machine, robot: &Robot) -> Answer {
     }])
 }
 
-/// Bytes that a daemon may take whose peers reach every limit.
+/// Bytes that a daemon needs if its peers reach every limit.
 fn needed_memory(config: &Config) -> u64 {
     let relayed = config.peers.iter().filter(|it| it.relay).count();
     let (queue, reassembly) = (config.limits.queue_bytes, config.limits.reassembly_bytes);

@@ -7,11 +7,12 @@ use super::robot::Robot;
 
 /// Signal below which a radio falls to its lowest rates, in dBm.
 const WEAK_DBM: f64 = -75.0;
-/// Rate below which a camera does not fit, in Mbit/s; and the signal below which it is no rate of an idle
-/// radio, which sends its few packets at the lowest one.
+/// Rate below which a camera does not fit, in Mbit/s.
 const SLOW_MBPS: f64 = 12.0;
+/// Signal below which a low rate counts, in dBm. With a better signal, a low rate is that of an idle radio,
+/// which sends its few packets at the lowest one.
 const FAIR_DBM: f64 = -65.0;
-/// Pause of the kernel between two attempts of ARP that is short, in milliseconds.
+/// Pause between two attempts of ARP in the kernel that counts as short, in milliseconds.
 const SHORT_RETRY_MS: u64 = 100;
 
 /// The Wi-Fi interfaces of links to peers.
@@ -25,7 +26,8 @@ fn of_links(machine: &Machine, robot: &Robot) -> Result<Vec<String>, Answer> {
     }
 }
 
-/// What `iw` says about each Wi-Fi interface of a link; `found` makes a finding of it.
+/// Runs `iw dev NAME` with these arguments for each Wi-Fi interface of a link; `found` makes a finding of
+/// name and output.
 fn ask(
     machine: &Machine,
     robot: &Robot,
@@ -78,7 +80,7 @@ pub(super) fn power_save(machine: &Machine, robot: &Robot) -> Answer {
             format!("power saving of {name} is on"),
             "A sleeping radio gets packets only after a beacon of the access point, every 102 ms.",
         );
-        // Later files precede earlier ones, such as default-wifi-powersave-on.conf of Ubuntu.
+        // Files with a later name override earlier ones, such as default-wifi-powersave-on.conf of Ubuntu.
         Some(found.fix(format!("sudo iw dev {name} set power_save off")).fix(format!(
             "permanently: printf '[connection]\\nwifi.powersave = 2\\n' | sudo tee \
              /etc/NetworkManager/conf.d/zz-tautline.conf; sudo systemctl reload NetworkManager; \
@@ -127,8 +129,8 @@ pub(super) fn wmm(machine: &Machine, robot: &Robot) -> Answer {
     })
 }
 
-/// The regulatory domain of a radio in the output of `iw reg get`, and whether its driver chose that: then
-/// the domain of the machine does not concern the radio.
+/// Returns the regulatory domain of a radio in the output of `iw reg get`, and whether the radio's driver
+/// chose the domain. In that case, the domain of the machine does not concern the radio.
 fn country_of<'a>(text: &'a str, radio: &str) -> Option<(&'a str, bool)> {
     let number = radio.trim_start_matches("phy");
     let own = format!("phy#{number} (self-managed)");

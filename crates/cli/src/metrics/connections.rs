@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Admission of connections to the metrics port. A connection that waits for its client (for the
-//! request or for the client to read) is closed when a new one needs its slot. Any number of silent
-//! connections exclude nobody.
+//! Admission of connections to the metrics port. A connection that waits for its client (for the request or
+//! for the client to read) is closed when a new one needs its slot. Silent connections exclude nobody,
+//! whatever their number.
 
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -36,8 +36,8 @@ enum State {
 }
 
 impl Connections {
-    /// Admits a connection; `None` if all connections that count are at work, or if too many were
-    /// closed just before.
+    /// Admits a connection. `None` if the connections that reach a limit are all at work, or if too many
+    /// threads of closed connections have not ended.
     pub(super) fn admit(
         self: &Arc<Self>,
         stream: TcpStream,
@@ -61,8 +61,8 @@ impl Connections {
     }
 }
 
-/// Returns whether fewer than `most` open connections match `counts`. If necessary, closes the
-/// oldest matching connection that waits for its client.
+/// Returns whether another connection is allowed because fewer than `most` open connections match `counts`.
+/// If necessary, first closes the oldest matching connection that waits for its client.
 fn admits_another(
     all: &mut [Connection],
     most: usize,
@@ -92,18 +92,18 @@ impl AdmittedConnection {
     }
 
     /// Runs `work`, which does not depend on the client; the connection stays open until `work` ends.
-    /// Returns `None` if it was closed before.
+    /// Returns `None` if the connection was closed before.
     pub(super) fn work<T>(&self, work: impl FnOnce() -> T) -> Option<T> {
-        if !self.becomes(State::Works) {
+        if !self.set_state(State::Works) {
             return None;
         }
         let done = work();
-        self.becomes(State::Waits);
+        self.set_state(State::Waits);
         Some(done)
     }
 
     /// Sets the state; returns whether the connection is still open.
-    fn becomes(&self, state: State) -> bool {
+    fn set_state(&self, state: State) -> bool {
         let mut all = self.connections.lock();
         let own = all.iter_mut().find(|it| Arc::ptr_eq(&it.stream, &self.stream));
         let open = own.filter(|it| it.state != State::Closed);
@@ -154,7 +154,7 @@ mod tests {
         let mut of_one: Vec<_> =
             (0..MAX_CONNECTIONS_PER_ADDRESS).map(|_| door.admit("10.0.0.1").unwrap()).collect();
         let other = door.admit("10.0.0.2").unwrap();
-        of_one[0].0.becomes(State::Works);
+        of_one[0].0.set_state(State::Works);
         let new = door.admit("10.0.0.1").unwrap();
         let closed: Vec<_> = of_one.iter_mut().map(|(_, there)| is_closed(there)).collect();
         assert_eq!(closed.iter().filter(|it| **it).count(), 1);
@@ -162,7 +162,7 @@ mod tests {
         assert_eq!(of_one[1].0.work(|| "an answer"), None, "whatever it had asked before");
         assert_eq!(of_one[2].0.work(|| "an answer"), Some("an answer"));
         drop(of_one.remove(1));
-        assert!(of_one.iter().chain([&new]).all(|(served, _)| served.becomes(State::Works)));
+        assert!(of_one.iter().chain([&new]).all(|(served, _)| served.set_state(State::Works)));
         assert!(door.admit("10.0.0.1").is_none(), "all are at work");
         assert!(door.admit("10.0.0.2").is_some(), "which is nothing to others");
         drop((of_one, other));
@@ -175,7 +175,7 @@ mod tests {
         let all: Vec<_> =
             (0..100).filter_map(|host| door.admit(&format!("10.0.1.{host}"))).collect();
         assert_eq!(all.len(), MAX_THREADS, "no thread has ended");
-        let open = all.iter().filter(|(served, _)| served.becomes(State::Waits)).count();
+        let open = all.iter().filter(|(served, _)| served.set_state(State::Waits)).count();
         assert_eq!(open, MAX_CONNECTIONS);
         drop(all);
         assert_eq!(door.connections.lock().len(), 0);

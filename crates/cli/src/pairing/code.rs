@@ -24,7 +24,8 @@ pub struct NoCode(String);
 impl Code {
     /// Draws a code.
     pub fn draw(random: &mut impl RngCore) -> Self {
-        // Multiples of the number of codes only, so that all codes are equally likely.
+        // Numbers from the largest multiple of `CODES` on are drawn again, so that all codes are equally
+        // likely.
         let limit = u32::MAX - u32::MAX % CODES;
         loop {
             let drawn = random.next_u32();

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The key agreement: SPAKE2 under the code, then keys for both proofs and both directions.
 //!
-//! The keys depend on both HELLO frames as they were sent and received, so that names, nonces and
-//! shares cannot be exchanged by a third party. The robot proves first: a stranger who connects to a
-//! base learns nothing without an own proof, which counts as a try.
+//! The keys depend on both HELLO frames as they were sent and received, so that no third party can replace
+//! names, nonces or shares. The robot proves first: a stranger who connects to a base learns nothing
+//! without a proof of its own, which counts as a try.
 
 use super::code::Code;
 use super::wire::{Frame, Hello, LENGTH, NONCE, PROOF, WireError};
@@ -22,13 +22,13 @@ const KEY: usize = 32;
 /// The two ends of a pairing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Role {
-    /// Where the code is entered. It connects, and proves first.
+    /// The end at which the code is entered. It connects, and proves first.
     Robot,
-    /// Where the code is shown. It waits.
+    /// The end at which the code is shown. It waits.
     Base,
 }
 
-/// Why there are no keys.
+/// Why the key agreement has failed.
 #[derive(Debug, thiserror::Error)]
 pub enum ExchangeError {
     /// A frame that is no HELLO.
@@ -56,12 +56,12 @@ pub struct Keys {
     transcript: digest::Digest,
     /// Seals frames to the other end.
     pub sealer: Sealer,
-    /// Opens those of the other end.
+    /// Opens frames of the other end.
     pub opener: Opener,
 }
 
 impl Exchange {
-    /// Starts; returns the own HELLO frame to send.
+    /// Starts a key agreement; returns it and the own HELLO frame to send.
     pub fn start(
         role: Role,
         code: Code,
@@ -82,7 +82,7 @@ impl Exchange {
         (Self { role, spake, own_hello: own_hello.clone() }, own_hello)
     }
 
-    /// Completes the agreement with the other end's HELLO frame, without its length.
+    /// Completes the agreement. `other` is the HELLO frame of the other end, without the length before it.
     pub fn finish(self, other: &[u8]) -> Result<(Keys, Hello), ExchangeError> {
         let Frame::Hello(hello) = Frame::parse(other)? else {
             return Err(WireError::Value("type").into());

@@ -7,11 +7,11 @@ use super::file::TopicLine;
 use serde_json::{Value, json};
 use tautline::config::yaml::{self, Key, Node, Yaml};
 
-/// What a file gets.
+/// The additions to a file.
 pub struct Additions<'a> {
     /// Name of the peer.
     pub peer: &'a str,
-    /// The lines below its name; `None`: it has its lines already.
+    /// The lines below the peer's name; `None` if the file has them already.
     pub peer_lines: Option<&'a [String]>,
     /// The lines under `topics`, after those that exist.
     pub topics: &'a [TopicLine],
@@ -37,7 +37,7 @@ struct Block<'a> {
     entries: &'a [(Key, Node)],
     /// Spaces before each entry.
     indent: usize,
-    /// Index of the line behind the last one.
+    /// Index of the line after the last line of the block.
     end: usize,
 }
 
@@ -142,7 +142,7 @@ fn topics_edit(root: &Node, lines: &[String], additions: &Additions) -> Option<E
     }
 }
 
-/// `None` if the section is in flow style, a list, or otherwise not one entry on each line.
+/// Finds a section; `None` if it is in flow style, a list, or otherwise not one entry on each line.
 fn section<'a>(root: &'a Node, lines: &[String], name: &str) -> Option<Section<'a>> {
     let all: &[(Key, Node)] = match &root.yaml {
         Yaml::Map(all) => all,

@@ -70,7 +70,7 @@ impl Ros {
 pub struct TopicFact {
     /// The name.
     pub name: String,
-    /// The type in the notation of that ROS.
+    /// The type in the notation of the ROS of this end.
     #[serde(rename = "type")]
     pub type_name: String,
     /// Whether a node publishes it.
@@ -104,7 +104,7 @@ pub struct Facts {
     pub left_out: usize,
     /// At a base: topics that its file already sends to other peers, by name.
     pub taken: Vec<String>,
-    /// Whether it writes nothing (`--dry-run`).
+    /// Whether the sender writes nothing (`--dry-run`).
     pub dry_run: bool,
 }
 
@@ -118,14 +118,14 @@ pub struct BadFacts {
 }
 
 impl Facts {
-    /// Lists topics, in this order, and counts those for which there is no room.
+    /// Sets `topics` to the first [`MAX_LISTED`] of these, and `left_out` to the number of the others.
     pub fn list(&mut self, mut topics: Vec<TopicFact>) {
         self.left_out = topics.len().saturating_sub(MAX_LISTED);
         topics.truncate(MAX_LISTED);
         self.topics = topics;
     }
 
-    /// The public key, if the facts can be used.
+    /// Checks that the facts can be used; returns the public key.
     pub fn check(&self) -> Result<PublicKey, BadFacts> {
         let bad = |what, found: &str, allowed: &str| BadFacts {
             what,

@@ -20,9 +20,9 @@ pub struct End<'a> {
     /// Address of the other end, with its port if that is not the default; `None`: the other end
     /// initiates the handshake.
     pub address: Option<&'a str>,
-    /// What crosses.
+    /// The topics that cross.
     pub plan: &'a Plan,
-    /// Lines about the own ROS, without an end of line.
+    /// Lines about the own ROS, without line ends.
     pub ros: &'a [String],
 }
 

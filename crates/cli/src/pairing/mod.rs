@@ -25,25 +25,25 @@ pub use code::Code;
 
 use std::time::Duration;
 
-/// Number of the pairing protocol, in every query and HELLO.
+/// Version of the pairing protocol, in every query and HELLO.
 pub const VERSION: u8 = 1;
-/// TCP port on which the base waits: the number of the daemon's UDP port.
+/// TCP port on which the base waits. It has the number of the daemon's UDP port.
 pub const PORT: u16 = tautline::config::DEFAULT_PORT;
-/// UDP port of queries and answers. It is another one than the daemon's, which the daemon holds.
+/// UDP port of queries and answers. It differs from the daemon's port, which the daemon holds.
 pub const SEARCH_PORT: u16 = 18471;
 tautline_proto::limits! {
     /// Wrong codes that end the pairing at the base.
     pub const TRIES: u8 = 3;
     /// Pause after a wrong code, before the next one is checked.
     pub const PAUSE: Duration = Duration::from_secs(1);
-    /// Connections at the base that have not proved the code. Beyond, the oldest one ends of the
-    /// address with most of them.
+    /// Connections at the base that have not proved the code. If there are more, the oldest connection of
+    /// the address with the most connections ends.
     pub const MAX_STRANGERS: usize = 32;
-    /// Time until such a connection must have proved the code.
+    /// Time in which a connection must prove the code.
     pub const STRANGER_TIME: Duration = Duration::from_secs(10);
     /// Bytes of a frame before the code is proved.
     pub const MAX_OPEN: usize = 256;
-    /// Bytes of a frame afterwards.
+    /// Bytes of a frame after the code is proved.
     pub const MAX_SEALED: usize = 512 << 10;
     /// Answers of a base to queries per second and address family.
     pub const ANSWERS_PER_SECOND: u32 = 20;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What crosses between a robot and a base, from the facts of both. Pure: both ends come to the same
+//! Which topics cross between a robot and a base, from the facts of both. Pure: both ends come to the same
 //! result.
 //!
 //! The base gets what the robot's nodes publish. The robot gets a topic only if one of its nodes
@@ -31,9 +31,9 @@ const OWN_OF_ROS: [&str; 7] = [
 /// A topic of the robot that the base gets.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Shown {
-    /// At the robot.
+    /// Name at the robot.
     pub at_robot: String,
-    /// At the base.
+    /// Name at the base.
     pub at_base: String,
     /// `package/Type`.
     pub type_name: String,
@@ -44,9 +44,9 @@ pub struct Shown {
 /// A topic of the base that the robot accepts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Command {
-    /// At the base.
+    /// Name at the base.
     pub at_base: String,
-    /// At the robot.
+    /// Name at the robot.
     pub at_robot: String,
     /// `package/Type`.
     pub type_name: String,
@@ -54,7 +54,7 @@ pub struct Command {
     pub published: bool,
 }
 
-/// What crosses.
+/// The topics that cross.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Plan {
     /// From the robot to the base.
@@ -70,8 +70,8 @@ pub fn prefix(robot: &str) -> String {
     tautline_gateway::names::plain_name(&format!("/{robot}"))
 }
 
-/// The topics of a robot of which a plan makes use, the most useful first: velocity commands, what
-/// its sensors say, what else it may be told, the rest.
+/// Returns the topics of a robot that a plan uses, the most useful first: velocity commands, observations,
+/// topics that only have subscribers, the rest.
 pub fn by_use(mut topics: Vec<TopicFact>) -> Vec<TopicFact> {
     topics.retain(is_carried);
     topics.sort_by_cached_key(|it| {
@@ -101,7 +101,7 @@ fn is_observation(type_name: &str) -> bool {
     OBSERVATIONS.iter().any(|(known, ..)| *known == type_name)
 }
 
-/// Finds out what crosses.
+/// Decides which topics cross.
 pub fn plan(robot: &Facts, base: &Facts) -> Plan {
     let prefix = prefix(&robot.name);
     let mut plan = Plan::default();

@@ -130,7 +130,7 @@ pub struct Hello {
 pub enum Refusal {
     /// The proof does not fit: another code, or an attacker between the two.
     WrongCode {
-        /// Further tries.
+        /// Number of tries that are left.
         left: u8,
     },
     /// The pairing has ended, with another robot or after too many tries.

@@ -11,12 +11,14 @@ use tautline_testkit::ros::ros2;
 use tautline_testkit::ros::{Agent, free_port};
 use tautline_testkit::running::{Daemon, Place, free_port as udp_port, wait_for};
 
-/// The action's name at its server, and at its clients.
+/// Names of the action with a ROS 1 server: at the server, and at its clients.
 const OF_ROS1: (&str, &str) = ("/one/fib", "/r/one/fib");
+/// Names of the action with a ROS 2 server: at the server, and at its clients.
 const OF_ROS2: (&str, &str) = ("/two/fib", "/r/two/fib");
 
-/// Starts a daemon of each ROS. The one of ROS 1 has the definition of the goal alone, as nobody
-/// publishes it; results and feedback come with the server, and those of ROS 2 with the peer.
+/// Starts a daemon of each ROS. The folder of definitions of ROS 1 has only that of the goal, because
+/// nobody publishes goals. Definitions of results and feedback come from the server, and definitions of
+/// ROS 2 from the peer.
 fn daemons(place: &Place, master: &Master) -> [Daemon; 2] {
     let ports = [(); 2].map(|()| udp_port());
     let file = |here: usize, ros: &str, peer: &str, actions: &str| {

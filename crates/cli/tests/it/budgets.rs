@@ -56,7 +56,7 @@ fn a_spent_budget_stops_topics_without_permission() {
     wait_for("commands arrive", || (robot.delivered(COMMAND) >= commands + 9).then_some(()));
     assert!(robot.delivered(IMAGE) <= images + 1, "one may have been on the way");
     let image = robot.sent(IMAGE).unwrap();
-    // Two that are not begun, and one that was being sent.
+    // Two images that are not begun, and one that was being sent.
     assert!(image.queued <= 3 && image.dropped["superseded"] >= 8, "{image:?}");
     let status = robot.status();
     let used = budget(&status);

@@ -255,7 +255,8 @@ fn random_and_mutated_datagrams_are_counted_and_change_nothing_else() {
     assert!(base.status().notices.len() <= 50);
     let (log, uptime_s) = (base.log(), base.status().uptime_s);
     let logged = log.lines().filter(|line| line.contains("WARN")).count();
-    // Five lines of each of eight groups of strangers in 30 s, and a few of the peer and of sums.
+    // Per 30 s: five lines about each of eight groups of strangers, and a few about the peer and about
+    // sums.
     assert!(logged <= 60 * (1 + (uptime_s / 30.0) as usize), "{logged} lines in {uptime_s} s");
 }
 
@@ -442,7 +443,7 @@ fn the_log_reports_a_missing_master_once() {
     let daemon = place.start("robot", &lines);
     let missing = "the ROS master does not answer";
     wait_for("the warning", || daemon.log().contains(missing).then_some(()));
-    // Nothing shows the further attempts, of which there are several in this time.
+    // Further attempts, of which there are several in this time, must not appear in the log.
     std::thread::sleep(Duration::from_secs(3));
     let log = daemon.log();
     let warnings: Vec<&str> = log.lines().filter(|line| line.contains(missing)).collect();

@@ -179,7 +179,7 @@ fn another_implementation_exchanges_topics_with_a_daemon() {
 }
 
 #[test]
-fn another_implementation_answers_the_call_of_a_daemon() {
+fn another_implementation_answers_the_initiation_of_a_daemon() {
     let pair = Pair::new();
     let peer = Peer::start(&pair, &["--wait"]);
     let base = pair.start_base(&format!(", address: \"127.0.0.1:{}\"", pair.robot_port), "");
@@ -192,7 +192,7 @@ fn another_implementation_answers_the_call_of_a_daemon() {
 }
 
 #[test]
-fn another_implementation_calls_with_a_cookie_under_flood() {
+fn another_implementation_initiates_with_a_cookie_under_flood() {
     let pair = Pair::new();
     let base = pair.start_base("", "");
     let peer = Peer::start(&pair, &["--flood"]);

@@ -27,7 +27,7 @@ fn harmful(findings: &Json) -> BTreeSet<String> {
     harmful.map(|it| it["check"].as_str().unwrap().to_owned()).collect()
 }
 
-/// Programs that only root may use for what doctor advises.
+/// Programs in the advice of doctor that only root may use.
 const OF_ROOT: [&str; 23] = [
     "apt",
     "chmod",
@@ -140,7 +140,7 @@ fn a_robot_with_a_running_daemon_is_healthy_and_its_base_can_be_tested() {
     for words in ["robot1: ", "the daemon", "runs for", "ROS 1: master at", "checks passed"] {
         assert!(text.contains(words), "{words}: {text}");
     }
-    // The running daemon, not its unit, has a user, and a launcher starts it.
+    // A launcher started the daemon, so its user is that of the process, and not that of the unit.
     let command = format!("ExecStart=/usr/bin/tautline run {}", file.display());
     let unit = "/etc/systemd/system/tautline.service";
     scene.plant(unit, &format!("[Service]\nUser=nobody\n{command}\n"));
@@ -150,7 +150,7 @@ fn a_robot_with_a_running_daemon_is_healthy_and_its_base_can_be_tested() {
     let found: Json = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(texts_of(&found, "key-file"), [""; 0], "{found:#}");
     assert_eq!(texts_of(&found, "unit"), [""; 0], "{found:#}");
-    // Another file of the same port finds the daemon in its place.
+    // For another file with the same port, the daemon is another program that has the port.
     let other = scene.place.path("other.yaml");
     let lines = "name: other\nsecurity: none\nros1: false\n";
     std::fs::write(&other, format!("{lines}control: {}\n", other.with_extension("sock").display()))
@@ -159,7 +159,7 @@ fn a_robot_with_a_running_daemon_is_healthy_and_its_base_can_be_tested() {
     let found: Json = serde_json::from_slice(&output.stdout).unwrap();
     let texts = texts_of(&found, "port").join("");
     assert!(texts.contains("another daemon") && texts.contains("robot1.yaml"), "{found:#}");
-    // Without a name, it is the file of the daemon.
+    // Without a file on the command line, doctor reads the file of the daemon.
     if !std::path::Path::new("/etc/tautline/robot.yaml").exists() {
         let text = standard_output(&scene.command().output().unwrap());
         assert!(text.contains("robot1.yaml; the daemon"), "{text}");
@@ -187,7 +187,7 @@ fn a_robot_with_a_running_daemon_is_healthy_and_its_base_can_be_tested() {
     );
 }
 
-/// Real daemons of ROS 2: their own participants are no ROS of the robot.
+/// Real daemons of ROS 2: their own participants do not count as ROS of the robot.
 #[test]
 fn a_robot_with_ros2_is_healthy_once_a_node_runs() {
     let mut scene = Scene::new();
@@ -233,13 +233,13 @@ fn a_firewall_stops_only_peers_that_must_initiate() {
         let mut status = usual.clone().unwrap();
         status.peers[0].state = if is_up { "up" } else { "down" }.into();
         let stops = |it: bool| Some(if it { "stops" } else { "note" }.to_owned());
-        // It calls the base, and needs answers alone.
+        // The robot calls the base, and needs only its answers.
         scene.file = scene.usual_file(BASE);
         scene.status = Some(status);
         assert_eq!(harm(&scene, &[established]), stops(false));
         assert_eq!(harm(&scene, &[]), stops(!is_up));
         assert_eq!(harm(&scene, &[near]), None);
-        // The base calls it from an address that is not known.
+        // The base calls the robot, from an address that the robot does not know.
         scene.file = scene.file.replace(&format!("address: {BASE}, "), "");
         assert_eq!(harm(&scene, &[established]), stops(!is_up));
         assert_eq!(harm(&scene, &[established, near]), None);
@@ -351,7 +351,7 @@ fn the_test_of_a_peer_shows_the_plan_of_topics() {
 #[test]
 fn skipped_checks_are_listed_with_their_requirements() {
     let scene = Scene::new();
-    // This interface is no Wi-Fi, so that a real iw fails, and none is installed otherwise.
+    // The interface is no Wi-Fi. An installed iw fails for it; otherwise, no iw is found.
     std::fs::remove_file(scene.place.path("programs/iw")).unwrap();
     let found: Json = serde_json::from_slice(&scene.doctor(&["--json"]).stdout).unwrap();
     let not_made = found["not_made"].as_array().unwrap();
@@ -363,7 +363,7 @@ fn skipped_checks_are_listed_with_their_requirements() {
     let line = text.lines().find(|it| it.contains("firewall")).unwrap_or_else(|| panic!("{text}"));
     assert!(line.contains("sudo tautline doctor"), "{text}");
     assert!(text.contains("no file of this robot") || text.contains("robot.yaml"), "{text}");
-    // A file of others is not absent.
+    // A file that this user may not read does not count as absent.
     let file = scene.place.path("closed.yaml");
     std::fs::write(&file, &scene.file).unwrap();
     std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o600)).unwrap();
@@ -405,7 +405,8 @@ fn skipped_checks_are_listed_with_their_requirements() {
 fn the_master_of_the_shell_that_called_sudo_is_found() {
     let mut scene = Scene::new();
     scene.at_base = true;
-    // The process's name is what is looked for; a shell that clears the environment, as sudo does.
+    // doctor looks for a process with the name sudo. This one is a shell that clears the environment as
+    // sudo does.
     let sudo = scene.place.path("sudo");
     std::fs::copy("/bin/dash", &sudo).unwrap();
     let script = "env -i SUDO_UID=1000 PATH=/usr/bin:/bin \"$@\"; exit $?";
@@ -423,7 +424,8 @@ fn doctor_checks_the_limits_of_the_daemon_with_the_file() {
     let file = scene.place.path("robot1.yaml");
     let other = scene.place.path("other.yaml");
     std::fs::write(&other, "").unwrap();
-    // A number that precedes, and one that follows: the first is not meant.
+    // The other daemon has a lower process number, then a higher one. In both cases, it is not the daemon
+    // of the file.
     for (own, another) in [(200, 100), (100, 200)] {
         for (process, file, rights) in
             [(own, &file, "0000000000000000"), (another, &other, "ffffffffffffffff")]
@@ -498,7 +500,7 @@ fn a_report_contains_no_secret() {
     {
         assert!(text.contains(part), "{part}: {text}");
     }
-    // With sudo, it belongs to the user who called that.
+    // With sudo, the report belongs to the user who called sudo.
     let of_user = scene.place.path("report-of-user.txt");
     let mut command = scene.command();
     command.arg(scene.place.path("robot1.yaml")).arg("--report").arg(&of_user);
@@ -525,7 +527,7 @@ fn the_page_shows_what_doctor_prints() {
          add rule inet filter input iifname lo accept\n\
          add rule inet filter input ct state established,related accept",
     );
-    // The cable is a radio.
+    // With this file, the cable counts as a radio.
     scene.plant("/sys/class/net/wlan0/device/vendor", "0x8086");
     scene.report(|it| it.uptime_s = 3720.0);
     let first = normalized_output(&scene, &scene.doctor(&[]), "sudo tautline doctor");

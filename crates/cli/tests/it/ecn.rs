@@ -11,8 +11,9 @@ use tautline_testkit::running::node::Running;
 use tautline_testkit::running::wait_for;
 
 const IMAGE: &str = "/image";
-/// What the policers let pass: bytes per second, and at once.
+/// Bytes per second that the policers let pass.
 const RATE: f64 = 500_000.0;
+/// Bytes that the policers let pass at once.
 const BURST: f64 = 20_000.0;
 const OVER: &str = "limit rate over 500000 bytes/second burst 20000 bytes";
 
@@ -21,7 +22,7 @@ struct World {
     router: Enclosure,
     robot: Running,
     base: Running,
-    // Networks outlive their users.
+    // Fields are dropped in order, and the networks must outlive their users.
     _ends: [Enclosure; 2],
 }
 
@@ -88,7 +89,8 @@ impl World {
     }
 }
 
-/// Packets that did not arrive: on a busy machine, some acknowledgements are late.
+/// Returns the packets that did not arrive, without those whose acknowledgements were late on a busy
+/// machine.
 fn lost_packets(link: &LinkReport) -> u64 {
     link.lost_packets - link.late_packets
 }

@@ -17,7 +17,7 @@ const LISTEN: &str = "listen: \"[::]:18470\"\nbeacons: false";
 struct World {
     robot: Running,
     base: Running,
-    // Networks outlive their users.
+    // Fields are dropped in order, and the networks must outlive their users.
     _ends: [Enclosure; 2],
 }
 
@@ -140,7 +140,8 @@ fn delay_and_cost() {
     for (bytes, millis) in [(0, 100), (10_000, 13), (1_000_000, 100), (4_000_000, 250)] {
         publish_rarely(&world, bytes, Duration::from_millis(millis));
     }
-    // A base station accepts 5000 messages per second of a peer, fewer than fit with 64 KB.
+    // A base station accepts 5000 messages per second from a peer. With messages of 64 KB, the wire could
+    // carry more.
     saturate(&world, 128_000, 16);
     saturate(&world, 1_000_000, 4);
     println!("{:?}", world.link());

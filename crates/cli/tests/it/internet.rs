@@ -201,7 +201,7 @@ impl Drop for Tunnel<'_> {
 
 impl<'a> Tunnel<'a> {
     fn new(inside: &'a Enclosure, number: u8) -> Self {
-        // The sockets of all namespaces would have one name.
+        // Without this folder, the sockets of all namespaces would have the same path.
         inside.run("mkdir -p /run/wireguard");
         inside.run("mount -t tmpfs none /run/wireguard");
         let mut command = inside.command("wireguard-go");

@@ -14,8 +14,9 @@ use tautline_testkit::running::{Place, wait_for};
 
 const TEXT: &str = "std_msgs/String";
 const TEXT2: &str = "std_msgs/msg/String";
-/// Each with a publisher whose messages last a second, alone, and alongside one whose messages last
-/// for ever and are live or kept; with a rule of a second, a publisher whose messages last a minute.
+/// `/alone`: a publisher whose messages last a second. `/live` and `/kept`: also a publisher whose messages
+/// last for ever, and are live or kept. `/ruled`: a publisher whose messages last a minute, and a rule of a
+/// second.
 const TOPICS: [&str; 4] = ["/alone", "/live", "/kept", "/ruled"];
 
 fn ip(arguments: &str) {

@@ -11,7 +11,7 @@ use tautline_testkit::ros::ros2;
 use tautline_testkit::running::{Daemon, Place, wait_for};
 
 const STRING: &str = "std_msgs/msg/String";
-/// Seconds.
+/// Lease of the publishers' liveliness, in seconds.
 const LEASE: f64 = 0.5;
 /// Topics by how their publisher asserts its liveliness.
 const TOPICS: [&str; 3] = ["/automatic", "/manual", "/best_effort"];
@@ -53,14 +53,15 @@ fn publish(robot: &mut Agent) {
     TOPICS.iter().for_each(|topic| robot.publisher(topic, STRING, profile(topic)));
 }
 
-/// Whether the publisher of a topic was alive, after each change of that.
+/// For each change of the liveliness of a topic's publisher, whether the publisher was alive afterwards.
 fn changes(base: &Agent, topic: &str) -> Vec<bool> {
     let reports = base.reports();
     let of_topic = reports.iter().filter(|it| it["topic"] == topic);
     of_topic.filter_map(|it| Some(it["alive"].as_u64()? > 0)).collect()
 }
 
-/// Waits until the publisher of each topic is alive or not, while it shows life in its way.
+/// Waits until the subscriber sees that the publisher of each topic is alive or not. `publisher` asserts
+/// its liveliness meanwhile.
 fn wait_for_life(base: &Agent, expected: bool, what: &str, publisher: &mut Agent) {
     let begun = Instant::now();
     for topic in TOPICS {
@@ -108,7 +109,7 @@ fn a_subscriber_sees_the_liveliness_of_a_remote_publisher() {
     let is_lost = |topic: &&str| changes(&subscriber, topic).last() == Some(&false);
     wait_for("the loss of killed publishers", || TOPICS.iter().all(is_lost).then_some(()));
     let before = TOPICS.map(|topic| changes(&subscriber, topic).len());
-    // It is the only change, until the lease of their participant ends after some twenty seconds.
+    // The loss is the only change, until the lease of their participant ends after some twenty seconds.
     wait_for("the topics to be withdrawn", || {
         let topics = base.status().topics;
         (!topics.iter().any(|it| TOPICS.contains(&&*it.topic))).then_some(())

@@ -34,7 +34,7 @@ fn meet(port: u16, offers: &[Offer]) -> [Peer; 2] {
         let mut peer = hostile::meet(name, "base", port);
         for it in offers {
             peer.offer(it.channel, topic(it.name, it.type_name, it.type_hash));
-            // The types are installed at the base; a definition of nothing is not used.
+            // The types are installed at the base; an empty definition is not used.
             peer.control(&Control::Definition { channel: it.channel, text: "".into() });
         }
         let is_read =
@@ -82,7 +82,7 @@ fn ros1_string(text: &str) -> Vec<u8> {
     [&(text.len() as u32).to_le_bytes()[..], text.as_bytes()].concat()
 }
 
-/// `rosgraph_msgs/Log`; `topics` stands for the number of its topics.
+/// `rosgraph_msgs/Log` that claims to have this number of topics, and has none.
 fn log(topics: u32) -> Vec<u8> {
     let parts = ["/node", "text", "file", "function"].map(ros1_string).concat();
     [&[0; 12][..], &ros1_string("frame"), &[2], &parts, &[0; 4], &topics.to_le_bytes()].concat()
@@ -140,7 +140,7 @@ fn cdr_text(text: &str) -> Vec<u8> {
     [&(text.len() as u32 + 1).to_le_bytes()[..], text.as_bytes(), &[0]].concat()
 }
 
-/// `sensor_msgs/msg/LaserScan` in CDR; `ranges` stands for the number of its ranges, which is 0.
+/// `sensor_msgs/msg/LaserScan` in CDR that claims to have this number of ranges, and has none.
 fn scan(ranges: u32) -> Vec<u8> {
     // The text of four bytes ends at a multiple of four.
     let header = [&[0; 8][..], &cdr_text("abc")].concat();

@@ -54,10 +54,10 @@ enum Way {
     Nat(&'static str),
 }
 
-/// Both routers forward, count what arrives, and may drop their reports. What arrives is counted before
-/// connection tracking reassembles it.
+/// Lets both routers forward.
 const FORWARD: &str =
     "echo 1 > /proc/sys/net/ipv4/ip_forward; echo 1 > /proc/sys/net/ipv6/conf/all/forwarding";
+/// Counts what arrives at a router, before connection tracking reassembles it.
 const COUNT: &str = "add table inet road
 add counter inet road fragments
 add counter inet road passed
@@ -65,6 +65,7 @@ add chain inet road arrive { type filter hook prerouting priority -450; }
 add rule inet road arrive ip frag-off & 0x3fff != 0 counter name fragments
 add rule inet road arrive exthdr frag exists counter name fragments
 add rule inet road arrive udp dport 18470 counter name passed";
+/// Drops the reports of a router about packets that are too large.
 const NO_REPORTS: &str = "add chain inet road reports { type filter hook output priority 0; }
 add rule inet road reports icmp type destination-unreachable drop
 add rule inet road reports icmpv6 type packet-too-big drop";
@@ -78,7 +79,7 @@ struct Network {
 }
 
 impl Network {
-    /// All interfaces have the MTU `outer`, but those between the routers `middle`.
+    /// All interfaces have the MTU `outer`, except those between the routers, which have the MTU `middle`.
     fn new(outer: usize, middle: usize, way: Way) -> Self {
         let place = Place::new(PROGRAM);
         let hosts = place.hosts();
@@ -126,7 +127,7 @@ impl Network {
         }
     }
 
-    /// No router saw a fragment, except one of a long ping.
+    /// Checks that no router saw a fragment, and that fragments of a long ping are counted.
     fn check(&self) {
         for (router, name) in [(&self.near, "near"), (&self.far, "far")] {
             assert_eq!(counter_value(router, "fragments"), 0, "{name}");
@@ -148,7 +149,7 @@ impl Network {
 struct World {
     robot: Running,
     base: Running,
-    // Networks outlive their users.
+    // Fields are dropped in order, and the networks must outlive their users.
     network: Network,
 }
 
@@ -179,7 +180,7 @@ impl World {
         begun.elapsed()
     }
 
-    /// Publishes both ways until both links know their MTU in this way.
+    /// Publishes in both directions until both links have this MTU and know it by this source.
     fn until_known(&self, mtu: u64, known_by: &str) {
         self.until_known_at(&self.robot, mtu, known_by);
         self.until_known_at(&self.base, mtu, known_by);

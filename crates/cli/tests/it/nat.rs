@@ -18,7 +18,8 @@ const PERIOD: Duration = Duration::from_millis(50);
 const PATIENCE: Duration = Duration::from_secs(30);
 /// Time for which scans are watched.
 const WATCH: Duration = Duration::from_secs(5);
-/// Maximum time without scans after the direct path breaks: a link that hears nothing is silent earlier.
+/// Maximum time without scans after the direct path breaks. A link that hears nothing counts as silent
+/// earlier.
 const LONGEST_GAP: Duration = Duration::from_secs(3);
 
 /// Robot, base and relay. The robot sends scans to the base.
@@ -26,7 +27,7 @@ struct Team<'a> {
     world: &'a World,
     options: &'a str,
     relay: Option<Daemon>,
-    /// The last start of an end, or event.
+    /// Time of the last event, or of the last start of an end.
     since: Instant,
     direct_since: Option<Instant>,
     robot: Running,
@@ -170,7 +171,7 @@ impl<'a> Team<'a> {
         }
     }
 
-    /// The links of both ends, for messages.
+    /// Describes the links of both ends, for messages of failed tests.
     fn links(&self) -> String {
         let line = |name: &str, it: LinkReport| {
             let LinkReport { peer, remote, state, path, sent_packets, .. } = it;

@@ -249,7 +249,7 @@ fn a_second_robot_extends_the_file_of_the_base() {
     };
     for mut run in pair(&robot2, &[]) {
         assert!(run.end().success(), "{}", run.output());
-        // Both robots have one address here.
+        // Both robots have the same address here.
         assert!(run.name != "base" || run.output().contains("is that of peers.robot1 in the file"));
     }
     let text = world.base.robot_yaml();
@@ -354,7 +354,8 @@ fn the_base_shows_its_address_towards_other_machines() {
     base.code();
     let waiting = base.event("waiting");
     let shown = waiting["addresses"].as_array().unwrap();
-    // The others are lower numbers; the way to containers of this machine is none for a robot.
+    // The other addresses are lower numbers. The address towards containers of this machine is not shown:
+    // no robot reaches it.
     let v4: Vec<&Value> = shown.iter().filter(|it| it.as_str().unwrap().contains('.')).collect();
     assert_eq!(v4, ["10.77.0.1", "10.1.0.1"], "{waiting}");
 }

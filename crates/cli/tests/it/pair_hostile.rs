@@ -9,7 +9,8 @@ use std::net::TcpStream;
 
 const NO_ROS: &[&str] = &["--no-ros"];
 
-/// Neither end has a file. A base whose COMMIT may have arrived keeps its new key.
+/// Checks that neither end has a file. With `may_keep_key`, the base may have its new key: its COMMIT may
+/// have arrived.
 fn assert_as_before(world: &World, case: &str, may_keep_key: bool) {
     let files = world.base.files();
     let is_key = may_keep_key && files == ["base.key"];
@@ -52,7 +53,7 @@ fn a_relaying_attacker_learns_nothing_from_a_pairing() {
     assert!(!base.has_ended() && world.base.files() == files);
 }
 
-/// Flips a bit of the last byte of a frame, or of one of its share.
+/// Lets a frame arrive with a changed bit in the byte `at`.
 fn flip_bit(frame: &[u8], at: usize) -> FrameFate {
     let mut frame = frame.to_vec();
     frame[at] ^= 1;
@@ -91,7 +92,7 @@ fn changed_frames_end_the_pairing() {
     }
 }
 
-/// Pairs with a connection that is cut at a frame; kills the robot then if told so.
+/// Pairs over a connection that is cut at a frame. With `kills`, kills the robot then.
 fn pair_with_cut(world: &World, who: From, number: usize, kills: bool) -> [pairing::Run; 2] {
     let middle = Middle::new(&world.robot);
     let base = world.base.pair(NO_ROS);
@@ -175,7 +176,7 @@ fn silent_strangers_do_not_exclude_the_robot() {
             let mut stream = TcpStream::connect(("10.77.0.1", 18470)).unwrap();
             // Nothing; a part of a length; a long frame that does not come; no frame at all.
             let bytes: [&[u8]; 4] = [b"", b"\x40\0", b"\xff\0\0\0\x01", b"GET / HTTP/1.1\r\n\r\n"];
-            // A stranger whose connection was ended for a newer one.
+            // This fails for a stranger whose connection was ended for a newer one.
             let _ = stream.write_all(bytes[number % 4]);
             stream
         };

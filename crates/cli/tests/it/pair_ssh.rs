@@ -272,7 +272,8 @@ fn ros_2_is_found_without_a_flag() {
 #[test]
 fn the_variables_of_the_shell_that_called_sudo_are_found() {
     let world = World::new();
-    // The process's name is what is looked for; a shell that clears the environment, as sudo does.
+    // The program looks for a process with the name sudo. This one is a shell that clears the environment
+    // as sudo does.
     let sudo = world.place.path("sudo");
     std::fs::copy("/bin/dash", &sudo).unwrap();
     let script = "env -i SUDO_UID=1000 PATH=/usr/bin:/bin \"$@\"; exit $?";

@@ -118,8 +118,8 @@ impl World {
         counts.map(|it| it[1].parse::<u64>().unwrap()).sum()
     }
 
-    /// Publishes until scans arrive by another port than that of the dead entry. Before: the packets that
-    /// were dropped then, and the time.
+    /// Publishes until scans arrive by another port than that of the dead entry. `dropped` and `begun` are
+    /// the number of dropped packets and the time before the route moved.
     fn wait_for_return(&self, robot: &Running, (dropped, begun): (u64, Instant)) {
         wait_for_scans(robot);
         let took = begun.elapsed();

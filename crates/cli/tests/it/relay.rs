@@ -45,7 +45,7 @@ struct World {
 }
 
 impl World {
-    /// Members by their names, which need not differ.
+    /// Creates members with these names; several may have the same name.
     fn new(names: &[&'static str]) -> Self {
         let place = Place::new(PROGRAM);
         let internet = Enclosure::new(&place.hosts());
@@ -88,7 +88,7 @@ impl World {
         self.place.start_relay("relay", &self.file(teams), Some(&self.inside))
     }
 
-    /// Starts a member whose only other peer is another one, behind the relay.
+    /// Starts member `number`. Its peers are the relay and, behind the relay, the member `other`.
     fn start(&self, number: usize, other: usize) -> Running {
         let Member { name, inside, key_file, .. } = &self.members[number];
         let Member { name: other, public, .. } = &self.members[other];
@@ -164,7 +164,7 @@ fn two_teams_with_the_same_names_are_separate_at_one_relay() {
     let names: Vec<_> = status.peers.iter().map(|it| (&*it.name, &*it.state)).collect();
     let expected = ["blue/robot", "blue/base", "red/robot", "red/base"].map(|name| (name, "up"));
     assert_eq!(names, expected);
-    // What each end sees of the other names no address.
+    // The links of each member show only the relay's address, and not that of the other member.
     for node in &nodes {
         let links = node.status().links;
         assert!(links.iter().all(|it| it.remote.starts_with(RELAY) || it.remote == "via relay"));

@@ -118,7 +118,7 @@ fn nodes_of_a_robot_are_listed_at_the_base_with_their_topics() {
         (viewer.received("/robot1/image").len() > received).then_some(())
     });
 
-    // What a node leaves, it leaves there too.
+    // A node that ends at the robot ends at the base, too.
     quiet.leave();
     ros.wait_at_base("rosnode list", |output| !output.contains("quiet"));
     base.terminate();
@@ -298,7 +298,7 @@ fn two_pairs_of_daemons_create_no_copies_of_copies() {
     };
     wait_for_all("rosnode list", ["/camera", "/viewer"]);
     wait_for_all("rosparam list", ["/rate", "/zoom"]);
-    // These are in later lists, which would have copies of the copies before.
+    // Later lists contain these parameters, and would contain copies of the copies before.
     ros.tool(masters[0], "rosparam set /later 1");
     ros.tool(masters[1], "rosparam set /later 1");
     let _more = masters.map(|master| ros1::start(&master.uri, "/later"));
@@ -402,7 +402,8 @@ fn a_peer_that_toggles_its_interest_causes_no_polls() {
     let seconds = begun.elapsed().as_secs_f64();
     let (polls, gets) = (count("getSystemState") - polls, count("getParam"));
     assert!(gets > 0 && gets as f64 <= 1.0 + seconds / 2.0, "{gets} in {seconds} s");
-    // One each second, ten in the second after a node has started, and one for the first wish of each list.
+    // One poll each second, ten in the second after a node has started, and one for the first request of
+    // each list.
     assert!(polls as f64 <= 14.0 + seconds, "{polls} in {seconds} s");
 }
 
@@ -426,7 +427,7 @@ fn ros2_files(rights: &str) -> [String; 2] {
     [format!("{robot}\ntopics: [/image]"), file(1, "robot: { prefix: /robot1, accept: /image")]
 }
 
-/// A daemon of each.
+/// Starts a daemon with each file.
 fn start_ros2(place: &Place, [robot, base]: &[String; 2]) -> [Daemon; 2] {
     let robot = place.start("robot", robot);
     let base = place.start("base", base);

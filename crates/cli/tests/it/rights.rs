@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The two files of the tutorial, with real masters, rospy nodes and two daemons: which topics arrive
-//! without a line, which only with one, and how people learn about it.
+//! without a line in a file, which need a line, and how people learn about this line.
 
 use crate::PROGRAM;
 use serde_json::{Value, json};

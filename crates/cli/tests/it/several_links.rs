@@ -68,7 +68,7 @@ impl World {
         }
     }
 
-    /// Whether all packets to the robot by a cable are lost, and nothing shows it.
+    /// Starts or ends the loss of all packets to the robot by a cable. The cable stays up.
     fn deafen(&self, cable: &str, is_deaf: bool) {
         let act = if is_deaf { "-A" } else { "-D" };
         let mut filter = self.robot.command("iptables");

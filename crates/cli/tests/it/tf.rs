@@ -61,7 +61,7 @@ impl Pair {
     }
 }
 
-/// Returns a message's fields: `parent>child@x`, stamped 7 s.
+/// Returns the fields of a message with these transforms in the form `parent>child@x`, stamped 7 s.
 fn fields(transforms: &[&str]) -> Value {
     let each = transforms.iter().map(|transform| {
         let (names, x) = transform.split_once('@').unwrap();
@@ -167,7 +167,7 @@ fn a_busy_tf_is_merged_and_filtered_by_frame() {
     });
 }
 
-/// The base and two robots of one kind, by the lines that tell their ROS.
+/// Starts the base and two robots of one kind. `ros` are the lines of each file about its ROS.
 fn team(place: &Place, ros: [&str; 3]) -> [Daemon; 3] {
     let ports = [(); 3].map(|()| running::free_port());
     let robot = |number: usize| {

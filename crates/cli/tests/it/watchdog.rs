@@ -34,7 +34,7 @@ impl Team {
         Self::driving_alongside(message, "", "")
     }
 
-    /// Does the same, with more peers of the robot and lines of its file.
+    /// Starts such a robot, with more peers of the robot and lines of its file.
     fn driving_alongside(message: &str, peers: &str, lines: &str) -> Self {
         let place = Place::new(PROGRAM);
         let masters = [(); 2].map(|()| Master::start_alone(free_port()));

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::sleep;
 
-/// Connections to the slave API; a new one evicts the longest silent.
+/// Connections to the slave API; a new one evicts the one that has been silent for longest.
 const MAX_API_CONNECTIONS: usize = 128;
 /// Connections to the slave API from one address of another machine.
 const MAX_API_PER_ADDRESS: usize = 32;
@@ -45,7 +45,7 @@ pub(super) struct ScopedAddress {
 }
 
 impl ScopedAddress {
-    /// The address of a peer. The system reports the interface of link-local addresses alone.
+    /// The address of a peer. The system reports the interface only for link-local addresses.
     pub fn of_peer(peer: SocketAddr) -> Self {
         let scope = if let SocketAddr::V6(v6) = peer { v6.scope_id() } else { 0 };
         Self { address: peer.ip().to_canonical(), scope }
@@ -126,7 +126,7 @@ impl Admission {
         }
     }
 
-    /// A slot for a connection; `None`: it was logged, close it.
+    /// Returns a slot for a connection. `None`: the connection is refused, and the refusal was logged.
     pub fn admit(&self, kind: SlotKind, peer: SocketAddr) -> Option<Slot> {
         let from = ScopedAddress::of_peer(peer);
         // The addresses of this machine change, so the system is asked each time.

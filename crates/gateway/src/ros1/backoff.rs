@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The order of attempts: registrations at the master, probes and checks of nodes. Some fail
 //! forever, and a peer or a local program can cause that on purpose. Therefore attempts that failed
-//! wait with a growing pause, and have a few slots apart from those of new attempts.
+//! wait for a growing pause, and have a few slots of their own.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -10,16 +10,18 @@ use std::time::{Duration, Instant};
 pub(super) const MAX_NEW: usize = 32;
 /// Concurrent attempts of one kind after a failure.
 pub(super) const MAX_RETRIES: usize = 8;
-/// Concurrent attempts of one node, first ones or retries: a node that hangs holds few slots, whatever it registered.
+/// Concurrent attempts of one node, first ones or retries: a node that hangs holds few slots,
+/// whatever it registered.
 const MAX_PER_NODE: usize = 4;
 /// Pause after the first failure; each further one doubles it.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 /// Longest pause after a rejection by the master.
 const MAX_PAUSE: Duration = Duration::from_secs(8);
 
-/// Longest pause for a node whose process has ended, and the attempts for which it holds: about a
-/// minute. Such a node is often started again under its name, of which the master's lists say nothing.
+/// Longest pause for a node whose process has ended. Such a node is often started again under its
+/// name, which the master's lists do not show.
 const RESTART_PAUSE: Duration = Duration::from_secs(2);
+/// Attempts with at most [`RESTART_PAUSE`] between them: they take about a minute.
 const RESTART_ATTEMPTS: u32 = 30;
 
 /// The time of the next attempt and the failures so far.

@@ -43,7 +43,7 @@ pub(super) struct Description {
 pub(super) struct OpenConnection {
     pub stream: TcpStream,
     pub found: Description,
-    /// The address of its messages.
+    /// The address from which the publisher sends its messages.
     pub to: HostPort,
     /// Whether the node is one of roscpp, which may have several publishers on one connection.
     pub is_roscpp: bool,
@@ -108,14 +108,14 @@ impl Identity {
         self.open_as(&self.node_name, uri, topic).await
     }
 
-    /// The description of a topic by its publisher at `uri`. The probe has a name of its own, since
-    /// rospy closes a connection when another one of the same name is opened: the reader's.
+    /// The description of a topic by its publisher at `uri`. The probe has a name of its own: rospy
+    /// would close the reader's connection if another one of the same name were opened.
     pub async fn probe(&self, uri: &str, topic: &str) -> Result<Description, ConnectError> {
         Ok(self.open_as(&self.probe_name(), uri, topic).await?.found)
     }
 
-    /// Another connection to a publisher whose address is known: a late joiner's; and whether its
-    /// header says that the publisher latches.
+    /// Opens another connection to a publisher, as a late joiner. Returns also whether the header says
+    /// that the publisher latches.
     pub async fn join(
         &self,
         to: &HostPort,
@@ -182,7 +182,8 @@ impl Identity {
     }
 }
 
-/// Connects, sends our header and reads the other's. A refusal or a Tautline node's is an error.
+/// Connects, sends our header and reads the server's. It is an error if the server refuses us or is
+/// a Tautline node.
 async fn exchange(to: &HostPort, ours: &Header) -> Result<(TcpStream, Header), ConnectError> {
     let connect_error = |source| ConnectError::Connect(to.clone(), source);
     let mut stream = connect(&to.host, to.port).await.map_err(connect_error)?;

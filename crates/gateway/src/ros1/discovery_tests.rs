@@ -284,7 +284,7 @@ fn silent_publishers_do_not_delay_others() {
     bench.snapshot(&all);
     let probe = Query::Probe { topic: "/out/z".into(), node: "/n".into(), is_retry: false };
     assert!(bench.discovery.take_queries(bench.now).contains(&probe), "another node has a place");
-    // Each publisher a node of its own, and all of them failed before.
+    // Each publisher has a node of its own, and all probes have failed before.
     let mut bench = Bench::new();
     let mut all: Vec<(&str, &str)> =
         names.iter().map(|name| (name.as_str(), name.as_str())).collect();
@@ -316,7 +316,7 @@ fn hanging_nodes_do_not_delay_checks_of_others() {
             bench.discovery.on_probed(&topic, &node, publisher("T"), bench.now);
         }
     }
-    // The master does not list the hanging nodes; their checks never end, or without a response.
+    // The master does not list the hanging nodes; their checks never end, or end without a response.
     for _ in 0..100 {
         bench.snapshot(&[("/out/z", "/z")]);
         for node in bench.checks() {

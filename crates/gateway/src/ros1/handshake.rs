@@ -37,7 +37,7 @@ pub(super) async fn accept(
     }
 }
 
-/// A note about a connection whose header has arrived.
+/// Reads the header of a connection, and returns a note with both.
 async fn read_header(
     mut stream: TcpStream,
     peer: SocketAddr,

@@ -11,7 +11,7 @@ use tokio::io::{AsyncRead, AsyncReadExt};
 pub const MAX_HEADER_BYTES: usize = 512 * 1024;
 /// Bytes of a field that an error quotes.
 const MAX_QUOTED: usize = 40;
-/// Most fields accepted; ROS itself uses about ten.
+/// Largest number of fields accepted; ROS itself uses about ten.
 pub const MAX_FIELDS: usize = 64;
 
 /// The field that identifies Tautline nodes, so that none reads what another publishes.

@@ -8,16 +8,15 @@ use crate::types::{Dialect, Schema};
 use crate::{Kept, Origin, identity};
 use std::time::{Duration, Instant, SystemTime};
 
-/// Time in which a publisher sends its latched message after it was connected, also on a busy
-/// machine. A message that it publishes in this time is left out if it has the content of the one
-/// before.
+/// Time in which a publisher sends its latched message after we connect to it, even on a busy
+/// machine. A message within this time is left out if it has the content of the one before.
 const REPEATED_WITHIN: Duration = Duration::from_secs(1);
-/// Time in which it usually does so. A message that it publishes in this time reaches no volatile
-/// subscriber of ROS 2.
+/// Time in which a publisher usually sends its latched message. A message within this time reaches
+/// no volatile subscriber of ROS 2.
 const HISTORY_WITHIN: Duration = Duration::from_millis(100);
 /// Offset of a header's time: after the sequence number.
 const STAMP_AT: usize = 4;
-/// Stamps before it (2001) are not of the time of day, but of a simulation.
+/// Earlier stamps (before September 2001) are simulated time, not the time of day.
 const FIRST_WALL_STAMP: Duration = Duration::from_secs(1_000_000_000);
 
 /// The known state of a connected publisher.

@@ -26,7 +26,7 @@ const RESOLVE_PERIOD: Duration = Duration::from_secs(30);
 const RESOLVE_TIMEOUT: Duration = Duration::from_secs(5);
 /// Connections in the system's accept queue.
 const LISTEN_BACKLOG: i32 = 128;
-/// Addresses of one name that count.
+/// Addresses of one name that are used; further ones are ignored.
 const MAX_ADDRESSES: usize = 16;
 
 /// A port reserved for later use on any address.
@@ -214,7 +214,7 @@ impl Listeners {
     }
 }
 
-/// Keeps the addresses of this machine.
+/// Returns those addresses that belong to this machine.
 fn own_addresses(
     all: &BTreeSet<ScopedAddress>,
     machine: &[ScopedAddress],

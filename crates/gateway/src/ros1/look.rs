@@ -17,7 +17,7 @@ pub fn nodes_of(master: &str) -> Result<Nodes, String> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|error| error.to_string())?;
     let endpoint = Endpoint::parse(master).map_err(|error| error.to_string())?;
-    // Only calls that change nothing carry no more than this name.
+    // This name suffices: no call here changes anything.
     let name = "/tautline_doctor".to_owned();
     let own = OwnNode { name, uri: String::new(), service_uri: String::new() };
     let master = Master::new(endpoint, own);
@@ -33,7 +33,7 @@ pub fn nodes_of(master: &str) -> Result<Nodes, String> {
     })
 }
 
-/// The nodes of this master. Stand-ins for nodes of peers are none.
+/// The nodes of this master. Stand-ins for nodes of peers do not count.
 fn names(snapshot: &Snapshot) -> BTreeSet<&String> {
     let listed = Role::ALL.into_iter().flat_map(|role| snapshot.nodes(role).values()).flatten();
     listed.filter(|name| !is_stand_in(snapshot, name)).collect()

@@ -13,8 +13,8 @@ use std::time::{Duration, Instant};
 use tokio::sync::Mutex;
 use tokio::time::timeout;
 
-/// Pause before types are requested again after a failure: the master's list may exceed the limit,
-/// and costs the master time to write.
+/// Pause before types are requested again after a failure. The master's list may exceed the limit, and
+/// takes the master time to write.
 const TYPES_PAUSE: Duration = Duration::from_secs(30);
 
 /// Nodes by topic or service.
@@ -242,8 +242,8 @@ impl Master {
         self.call_over(&mut *self.connection.lock().await, caller, method, params).await
     }
 
-    /// The time limit includes the response's last byte, and not the parsing of a long response:
-    /// an abandoned one would still be parsed, in parallel with the next.
+    /// The time limit covers the response up to its last byte, but not its parsing: the parsing of an
+    /// abandoned response would run in parallel with that of the next.
     async fn call_over(
         &self,
         slot: &mut Option<Connection>,
@@ -266,7 +266,7 @@ impl Master {
         if let Some(mut open) = slot.take().filter(Connection::is_open) {
             let call = open.exchange(&self.endpoint, method, params.clone(), MAX_MASTER_BYTES);
             let response = timeout(CALL_TIMEOUT, call).await.map_err(timed_out)?;
-            // An old connection may have ended with its master; a new one shows that.
+            // The old connection may have ended with its master. A new one shows whether the master is back.
             if !matches!(response, Err(CallError::Http { .. })) {
                 *slot = Some(open);
                 return response;
@@ -297,7 +297,7 @@ mod tests {
         OwnNode { name, uri, service_uri }
     }
 
-    /// A master that gives the same answers always, and the methods called.
+    /// A master whose answers depend only on the method, and the methods called so far.
     fn master(answer: fn(&str) -> String) -> (Master, Arc<Mutex<Vec<String>>>) {
         let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
         let uri = format!("http://{}/", listener.local_addr().unwrap());
@@ -337,7 +337,7 @@ mod tests {
         success(list(vec![publishers, list(vec![]), list(vec![])]))
     }
 
-    /// Written without a library, which takes long for megabytes.
+    /// A list of types, written without a library because a library takes long for megabytes.
     fn types(length: usize) -> String {
         let short =
             Value::Array(vec![Value::Array(vec![string_value("/scan"), string_value("TYPE")])]);

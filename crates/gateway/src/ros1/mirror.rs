@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Parameters of peers at this master, each under its peer's prefix. A parameter that a local program
 //! has set there stays as it is. If a local program changes one that we have set, the peer is asked to
-//! set it; without its new value from there, it is put back.
+//! set it. If the peer does not show the new value in time, the old value is put back.
 //!
 //! A further parameter under the prefix, the mark [`MARK`], has the name and the address of the daemon
 //! that keeps the copies. It is written before them and deleted after them. No daemon offers what is
@@ -78,7 +78,8 @@ pub(super) struct Mirrored {
 }
 
 impl Mirrors {
-    /// A new list waits for the next comparison, so that no peer can keep the master busy.
+    /// Sets the parameters of a peer to show. The new list waits for the next comparison, so that no peer
+    /// can keep the master busy.
     pub fn set(&mut self, peer: u32, prefix: String, parameters: Option<Parameters>) {
         for mirror in self.0.iter_mut().filter(|(key, _)| key.0 == peer).map(|(_, it)| it) {
             mirror.is_removed = true;
@@ -106,8 +107,8 @@ impl Mirrors {
         jobs
     }
 
-    /// Ends a comparison. The next starts `period` after it started, or later: long lists keep the
-    /// master busy, which needs a rest of the same length.
+    /// Ends a comparison. The next one starts at least `period` after this one started. Long lists keep
+    /// the master busy, so the rest is at least as long as the comparison.
     pub fn finish(&mut self, peer: u32, done: Mirrored, period: Duration, now: Instant) {
         let Some(mirror) = self.0.get_mut(&(peer, done.prefix)) else { return };
         mirror.is_running = false;
@@ -165,7 +166,7 @@ impl Job {
         Mirrored { prefix: self.prefix, changed, trouble, error }
     }
 
-    /// Returns why there can be no copies, or nothing.
+    /// Returns why there can be no copies; empty if there can.
     async fn try_run(&self, master: &Master, news: &mut Parameters) -> Result<String, CallError> {
         let tree = master.parameters(&self.prefix).await?;
         let mut found = Found::new();
@@ -210,7 +211,7 @@ impl Job {
         format!("parameters of a peer are not shown under {}: {reason}", self.prefix)
     }
 
-    /// The prefix, or a namespace above it, if that has a value: the master would replace this.
+    /// Returns the prefix, or a namespace above it, if that has a value. The master would replace the value.
     async fn value_in_the_way(
         &self,
         master: &Master,
@@ -310,8 +311,8 @@ fn has_value(found: &Found, name: &str, value: &Json) -> bool {
     found.get(name).is_some_and(|it| it.as_ref() == Some(value))
 }
 
-/// Sets parameters of this robot that exist and are no namespaces: a peer's value does not replace
-/// one. Copies of other daemons are no parameters of this robot.
+/// Sets parameters of this robot that exist and are no namespaces: a peer's value does not replace a
+/// namespace. Copies that other daemons keep do not belong to this robot.
 pub(super) async fn set_existing(master: &Master, parameters: Parameters) -> Result<(), CallError> {
     for (name, value) in parameters {
         let is_there = matches!(master.parameters(&name).await?, Some(it) if !is_struct(&it));
@@ -379,8 +380,8 @@ fn is_in_the_way(found: &Found, name: &str) -> bool {
     above || next.is_some_and(|(other, _)| is_below(other, name))
 }
 
-/// The parameters of this robot in a response of `getParam` for `/`, without copies of those of peers,
-/// and without those whose type or name ROS 2 and JSON lack.
+/// The parameters of this robot in a response of `getParam` for `/`, without copies of peers'
+/// parameters, and without those whose type or name JSON or ROS 2 cannot express.
 pub(super) fn own_parameters(tree: Option<&Value>) -> Parameters {
     let mut found = Found::new();
     tree.iter().for_each(|it| collect(it, "", 0, &mut found));

@@ -145,7 +145,7 @@ fn a_namespace_of_local_parameters_is_not_replaced() {
     found.insert("/r/binary".into(), None);
     let wanted = parameters(&[("/r/a", 1), ("/r/c/d", 2), ("/r/ab", 3), ("/r/binary", 4)]);
     assert_eq!(changes(&found, &wanted, &mut Parameters::new()), [set("/r/ab", 3)]);
-    // Nor in place of what was ours.
+    // Nor is it replaced if the value there was ours.
     let mut ours = wanted.clone();
     ours.remove("/r/binary");
     assert_eq!(changes(&found, &wanted, &mut ours), [set("/r/ab", 3)]);

@@ -89,7 +89,7 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
 pub use options::{Ros1Options, StartError};
 
-/// Time limit for the end of the runtime; lookups of names may still hang.
+/// Time limit for the runtime to stop, since lookups of names may still hang.
 const RUNTIME_STOP: Duration = Duration::from_millis(200);
 /// The gateway to one ROS 1 master.
 pub struct Ros1 {

@@ -29,7 +29,7 @@ pub(super) enum Note {
         node: String,
         result: Checked,
     },
-    /// The call has ended; with the publishers, for a subscriber.
+    /// A call that registers has ended; for a subscriber, it returned the URIs of the publishers.
     Registered(Attempt, Result<Vec<String>, NotRegistered>),
     Reader {
         topic: String,

@@ -8,15 +8,18 @@ use std::time::{Duration, Instant};
 /// The topic that every node of rospy and roscpp publishes from its start.
 pub(super) const TOPIC_OF_ALL_NODES: &str = "/rosout";
 const PERIOD: Duration = Duration::from_secs(1);
-/// The period after a node has started, and the time in which nodes advertise their topics.
+/// The period for [`START_TIME`] after a node has started.
 const START_PERIOD: Duration = Duration::from_millis(100);
+/// Time in which a node advertises its topics after its start.
 const START_TIME: Duration = Duration::from_secs(1);
 
 pub(super) struct Polls {
     next: Instant,
-    /// When the last poll started, how long it took if it succeeded, and whether it still runs.
+    /// When the last poll started.
     started: Instant,
+    /// How long the last poll took, if it succeeded.
     took: Duration,
+    /// Whether the last poll still runs.
     is_running: bool,
     /// Another poll was requested during this one.
     again: bool,
@@ -54,14 +57,14 @@ impl Polls {
         self.next = if at_once { now } else { self.earliest(period) };
     }
 
-    /// The list of nodes has changed. Whoever causes that again and again causes few polls.
+    /// The list of nodes has changed. Even frequent changes cause few polls.
     pub fn on_nodes_changed(&mut self, now: Instant) {
         self.starting_until = now + START_TIME;
         self.next = self.next.min(self.earliest(START_PERIOD));
     }
 
-    /// The next poll with this period. Long lists cost a core each time: after a poll that took longer
-    /// than the period follows a rest of the same length.
+    /// The earliest time of the next poll with this period. A poll of long lists keeps a core busy: if it
+    /// took longer than the period, the rest after it is as long as the poll.
     fn earliest(&self, period: Duration) -> Instant {
         self.started + if self.took > period { 2 * self.took } else { period }
     }

@@ -76,7 +76,7 @@ impl Prober {
         Ok(LocatedPublisher { uri, description })
     }
 
-    /// Queries the node itself, where the master lists it or where it was last seen.
+    /// Queries the node itself, at the address that the master lists or where the node was last seen.
     pub async fn check(&self, node: &str, uri: String) -> Checked {
         let uri = self.master.lookup_node(node).await.unwrap_or(uri);
         match self.call(&uri, "getPublications", MAX_LIST_BYTES).await {
@@ -101,8 +101,8 @@ impl Prober {
         self.call(&uri, "getPid", MAX_REPLY_BYTES).await.is_ok().then_some(uri)
     }
 
-    /// Whether a live node of another process may have this name: only the master's answer, or a refused
-    /// connection, says that none has it.
+    /// Whether a live node of another process may have this name. `false` needs the master's answer, or a
+    /// refused connection.
     pub async fn may_be_taken(&self, name: &str) -> bool {
         match self.master.lookup_node(name).await {
             Ok(uri) if uri == self.own_uri => false,
@@ -124,7 +124,7 @@ impl Prober {
         xmlrpc::call(uri, method, vec![string_value(&self.identity.node_name)], max_bytes).await
     }
 
-    /// A use of `topic` with another type, for a person.
+    /// Describes a use of `topic` with another type, for a person.
     pub async fn conflict(&self, topic: &Topic, users: Vec<User>) -> Option<String> {
         let mut queries = JoinSet::new();
         for user in users {
@@ -134,7 +134,7 @@ impl Prober {
         queries.join_all().await.into_iter().filter_map(Result::ok).flatten().min()
     }
 
-    /// A node that does not respond is no conflict.
+    /// The conflict with one node. A node that does not respond is no conflict.
     async fn conflict_with(
         &self,
         topic: &Topic,

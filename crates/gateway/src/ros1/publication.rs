@@ -22,8 +22,8 @@ use tokio::task::JoinHandle;
 
 /// Subscribers of one topic; further ones replace a stalled one or are refused.
 const MAX_SUBSCRIBERS: usize = 256;
-/// Subscribers of one topic from one node: one address and name. Most nodes have one, and some a leftover of a
-/// crash.
+/// Subscribers of one topic from one node, that is, from one address and name. Most nodes have one;
+/// some have another left over from a crash.
 const MAX_SUBSCRIBERS_OF_NODE: usize = 16;
 /// A subscriber that has read nothing of its queue for this time can be replaced by a new one.
 const STALLED: Duration = Duration::from_secs(30);
@@ -32,7 +32,7 @@ const STALLED: Duration = Duration::from_secs(30);
 pub(super) struct Publication {
     pub topic: Topic,
     pub conflict: Option<String>,
-    /// Whether it was free of conflicts once: then later ones do not matter.
+    /// Whether the topic was once free of conflicts. Then later conflicts do not matter.
     pub cleared: bool,
     drops: Arc<AtomicU64>,
     pub subscribers: BTreeMap<u64, Subscriber>,
@@ -152,7 +152,7 @@ impl Publication {
         self.latched.retain(|(kept, _)| source.is_some_and(|source| *kept != source));
     }
 
-    /// A subscriber has left: it gets the latched messages again if it comes again.
+    /// Forgets which messages a subscriber has that has left. If it returns, it gets them again.
     pub fn forget_deliveries(&self, subscriber: &Subscriber) {
         if let Some(identity) = subscriber.identity {
             self.deliveries.forget(&self.topic.name, identity);
@@ -176,7 +176,7 @@ impl Publication {
         self.topic = topic;
     }
 
-    /// Whether to report a refusal: each once, since refused nodes retry, and a limited number.
+    /// Whether to report a refusal. Refused nodes retry, so each refusal is reported once, up to a limit.
     pub fn should_report(&mut self, refusal: &str) -> bool {
         self.reported.len() < MAX_SUBSCRIBERS && self.reported.insert(refusal.into())
     }
@@ -280,7 +280,7 @@ mod tests {
     use tokio::net::{TcpListener, TcpStream};
     use tokio::time::timeout;
 
-    /// One end in `publication`; of the other nothing is read. Buffers are small.
+    /// Adds a subscriber with small buffers. Returns its end of the connection, from which nothing is read.
     async fn add_silent_subscriber(
         publication: &mut Publication,
         pool: &Arc<SlotPool>,
@@ -326,7 +326,7 @@ mod tests {
                 publication.admit_subscriber(peer, "/new", Instant::now()).is_err(),
                 "not for long"
             );
-            // The first that reads again has it all, so that nothing waits for it.
+            // The first subscriber reads again until no message waits for it.
             far[0].read_exact(&mut vec![0; 1 << 20]).await.unwrap();
             let mut rest = [0; 4096];
             while publication.subscribers[&0].queue.unread_since().is_some() {

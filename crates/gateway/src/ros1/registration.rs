@@ -8,7 +8,7 @@ use super::xmlrpc::CallError;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-/// Interval between probes of a node that serves what peers serve as well.
+/// Interval between probes of a local node that serves a service which peers serve as well.
 const RIVAL_PERIOD: Duration = Duration::from_millis(900);
 
 #[derive(Debug)]
@@ -39,7 +39,7 @@ pub(super) struct Attempt {
     pub serial: u64,
 }
 
-/// Why a call does not register.
+/// Why a call has not registered a topic or service.
 #[derive(Debug)]
 pub(super) enum NotRegistered {
     /// A local node uses the topic with another type; the text is for a person.
@@ -63,7 +63,7 @@ impl Registration {
         !self.registered && !self.pending && !self.waits
     }
 
-    /// Whether it is neither registered nor has an attempt failed.
+    /// Whether it is not registered, and no attempt has failed.
     pub fn is_undecided(&self) -> bool {
         !self.registered && !self.backoff.has_failed()
     }
@@ -78,7 +78,7 @@ impl Registration {
         self.registered || self.pending
     }
 
-    /// Registers it under this name, again if it has another one.
+    /// Chooses the name under which it is registered. A change starts new attempts.
     pub fn register_as(&mut self, caller: &str) {
         if self.chosen.as_deref() != Some(caller) {
             self.chosen = Some(caller.to_owned());
@@ -87,7 +87,7 @@ impl Registration {
         self.registered &= self.caller.as_deref() == Some(caller);
     }
 
-    /// The server that the master lists, if it is another node. A change of it is acted on at once.
+    /// Records the server that the master lists, if that is another node. A change has an effect at once.
     pub fn set_rival(&mut self, rival: Option<&String>) {
         if self.rival.as_ref() != rival {
             self.rival = rival.cloned();

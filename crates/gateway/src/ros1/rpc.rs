@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! One service call, as client and as server (<https://wiki.ros.org/ROS/TCPROS>). After the headers
-//! follow a request, a byte that announces a response or an error, and that text. A length
-//! precedes each of the three.
+//! One service call, as client and as server (<https://wiki.ros.org/ROS/TCPROS>). After the headers,
+//! the client sends a request. The server sends a byte that announces success or failure, then the
+//! response or the text of an error. A length precedes the request, the response and the text.
 
 use super::byte_budget::{ByteBudget, FREE_BYTES, Reservation};
 use super::connection::{
@@ -24,7 +24,7 @@ use tokio::time::{Instant, sleep, timeout, timeout_at};
 
 /// Longest text of an error that is read or sent, in bytes.
 const MAX_ERROR_BYTES: usize = 16 * 1024;
-/// Time limit of a client to read its header's reply or a response, or to finish a request.
+/// Time limit of a client to read our header or a response, or to finish a request.
 const TRANSFER_TIMEOUT: Duration = Duration::from_secs(10);
 /// Pause before a server is looked up again.
 const RETRY: Duration = Duration::from_millis(200);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! ServiceDiscovery of this robot, and their types. A state machine without I/O, as `discovery.rs`.
+//! Services of this robot, and their types. A state machine without I/O, as `discovery.rs`.
 //!
 //! A service is offered while the master lists it and its server answers probes: no client can find
 //! a service that the master does not list. Services of Tautline nodes are never offered.
@@ -12,7 +12,7 @@ use crate::{Named, Selector};
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-/// ServiceDiscovery tracked; further ones are not offered.
+/// Services tracked; further ones are not offered.
 const MAX_SERVICES: usize = 4096;
 /// Longest pause between two probes of a server that does not answer.
 const MAX_PAUSE: Duration = Duration::from_secs(30);
@@ -90,7 +90,7 @@ impl ServiceDiscovery {
             let fits = self.all.len() < MAX_SERVICES;
             match self.all.get_mut(service) {
                 Some(known) if known.node == node => {}
-                // Another process, possibly with another type.
+                // The server is now another process, possibly with another type.
                 Some(known) => {
                     known.node = node;
                     known.is_tautline = false;
@@ -124,14 +124,14 @@ impl ServiceDiscovery {
         }
     }
 
-    /// Whether a probe of `service` is a retry. One of an offered service counts as well: a lost
-    /// packet must not end pending calls.
+    /// Whether a probe of `service` is a retry. A probe of an offered service always counts as one: a
+    /// lost packet must not end pending calls.
     pub fn is_retry(&self, service: &str) -> bool {
         let found = self.all.get(service);
         found.is_some_and(|found| found.backoff.has_failed() || found.offered.is_some())
     }
 
-    /// ServiceDiscovery to probe now; their results are inputs of `on_probed`.
+    /// Services to probe now; the results are inputs of `on_probed`.
     pub fn take_probes(&mut self, now: Instant) -> Vec<String> {
         let is_waiting = |it: &Tracked| !it.probing && !it.is_tautline && it.suspect;
         let waiting = self.all.iter().filter(|(_, found)| is_waiting(found));
@@ -291,7 +291,7 @@ mod tests {
         services.on_snapshot(&listing(&all), now);
         assert!(services.take_probes(now).contains(&"/z".into()), "another node has a slot");
         services.on_probed("/z", server("1"), now);
-        // Each server of its own, and all of them failed before.
+        // Each service has a server of its own, and all probes have failed before.
         let mut all: Vec<(&str, &str)> =
             names.iter().map(|name| (name.as_str(), name.as_str())).collect();
         services.on_snapshot(&listing(&all), now);

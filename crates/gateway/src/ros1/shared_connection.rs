@@ -19,39 +19,40 @@ use tokio::time::{sleep, timeout};
 
 /// Latched publishers of a node that are distinguished; further ones share the last place.
 const MAX_KEPT: u32 = 16;
-/// Bytes of messages of a node that wait for a check of what it keeps; of older ones it is not found.
+/// Bytes of a node's messages that wait for a check of whether the node keeps them, the newest ones.
 const MAX_DOUBTFUL_BYTES: usize = 256 << 10;
-/// Probes of all nodes at a time for which messages wait, and as many for which none waits; without
-/// one, a message is judged as the one before.
+/// Concurrent probes of all nodes for which messages wait, and as many for which none waits. Without a
+/// free probe, a message is attributed to the publisher of the one before.
 const MAX_PROBES: usize = 8;
 /// Time limit of a probe. Messages of the node wait for it.
 const PROBE_TIME: Duration = Duration::from_millis(200);
-/// A node sends its latched messages at once. A pause ends them, which is longer on a slow machine:
-/// a multiple of the time that it took to connect, in these bounds.
+/// Shortest pause that ends a node's latched messages, which it sends to a new connection at once.
 const SHORTEST_PAUSE: Duration = Duration::from_millis(5);
+/// Longest such pause.
 const LONGEST_PAUSE: Duration = Duration::from_millis(50);
+/// Within these bounds, the pause is this multiple of the time that it took to connect.
 const CONNECT_TIMES: u32 = 4;
 /// The pause of a probe for which no message waits.
 const IDLE_PAUSE: Duration = Duration::from_secs(1);
-/// Time in which a message on the probe is also received on the connection.
+/// Time within which a message that arrives on the probe also arrives on the connection.
 const BOTH_RECEIVED: Duration = Duration::from_millis(2);
 /// Time between checks of a node with several publishers that sends nothing.
 const IDLE_PERIOD: Duration = Duration::from_secs(5);
-/// Pause of a node after which messages that were not judged are checked.
+/// Pause of a node after which its messages with an uncertain publisher are checked.
 const QUIET: Duration = Duration::from_millis(200);
-/// Time without another message after a check, so that a message that a publisher sent meanwhile is
-/// not taken for one that it keeps.
+/// Time without another message after a check. A message sent meanwhile would seem to be a kept one.
 const STILL_QUIET: Duration = Duration::from_millis(50);
-/// Limits of probes: their number in succession, and the time after which there is one more.
-const WHILE_KEEPING: (u32, Duration) = (8, Duration::from_secs(1));
-/// A node that is not known to latch is judged seldom: its messages wait.
-const UNLATCHED: (u32, Duration) = (2, Duration::from_secs(60));
+/// Limit of probes if a node is known to latch: their number in succession, and the time until one more.
+const PROBES: (u32, Duration) = (8, Duration::from_secs(1));
+/// The same limit for other nodes. It is low, since messages wait for a probe.
+const UNLATCHED_PROBES: (u32, Duration) = (2, Duration::from_secs(60));
+/// The same limit for the checks of a node that is known to latch.
 const CHECKS: (u32, Duration) = (8, Duration::from_secs(10));
-const CHECKS_OF_UNLATCHED: (u32, Duration) = (4, Duration::from_secs(60));
-/// A check that a message interrupts makes the pause before the next one this many times longer: the
-/// node may send a message because a subscriber comes, and must not send it again and again.
+/// The same limit for the checks of a node that is not known to latch.
+const UNLATCHED_CHECKS: (u32, Duration) = (4, Duration::from_secs(60));
+/// An interrupted check makes the next pause this many times longer, since checks may cause messages.
 const LONGER_AFTER_INTERRUPTION: u32 = 8;
-/// After this number of checks in a row, a node that is not known to latch is not checked.
+/// After this number of interrupted checks in a row, a node that is not known to latch is not checked.
 const MAX_INTERRUPTIONS: u32 = 3;
 
 /// The publisher of a message.
@@ -69,7 +70,7 @@ pub(super) struct NodePublishers<L> {
     places: BTreeMap<u32, KeptPlace<L>>,
     last: Place,
     has_volatile: bool,
-    /// Whether a check may find that the node keeps something else than is known.
+    /// Whether the node may keep other messages than those known, so that a check is needed.
     is_uncertain: bool,
     /// Messages since the last check that were attributed without certainty, the newest last.
     doubtful: VecDeque<Bytes>,
@@ -100,7 +101,7 @@ impl<L> NodePublishers<L> {
         }
     }
 
-    /// The node was connected again. The messages that it keeps may have changed.
+    /// We have connected to the node again. The messages that it keeps may have changed.
     pub fn reconnected(&mut self, latching: bool, is_roscpp: bool, forget: impl FnMut(&L)) {
         self.is_uncertain = true;
         self.interruptions = 0;
@@ -117,14 +118,14 @@ impl<L> NodePublishers<L> {
         self.has_kept() || self.last != Place::Volatile
     }
 
-    /// The pause of the node after which to check what it keeps, if at all.
+    /// The pause of the node after which to check what it keeps; `None` if it is not to be checked.
     pub fn check_after(&mut self, now: Instant) -> Option<Duration> {
         if self.interruptions >= MAX_INTERRUPTIONS && !self.latches() {
             return None;
         }
         let longer = LONGER_AFTER_INTERRUPTION.pow(self.interruptions.min(MAX_INTERRUPTIONS));
         if self.is_uncertain {
-            let limit = if self.latches() { CHECKS } else { CHECKS_OF_UNLATCHED };
+            let limit = if self.latches() { CHECKS } else { UNLATCHED_CHECKS };
             return Some(self.checks.wait(limit, now).max(QUIET * longer));
         }
         self.are_several().then_some(IDLE_PERIOD.max(QUIET * longer))
@@ -137,7 +138,7 @@ impl<L> NodePublishers<L> {
         &self.places.get(&number).unwrap_or(&self.places[&0]).lease
     }
 
-    /// Whether a message is kept.
+    /// Whether the node is known to keep a message.
     fn has_kept(&self) -> bool {
         self.contents().next().is_some()
     }
@@ -182,8 +183,8 @@ impl<L> NodePublishers<L> {
         }
     }
 
-    /// Judges a new message by what a late joiner got after it, perhaps not yet all. A check, which
-    /// waits longer, forgets the missing messages.
+    /// Finds the publisher of a new message by what a late joiner got after it. The joiner may not have
+    /// got all messages yet; a check, which waits longer, forgets those that are missing there.
     fn judge(&mut self, identity: u64, joiner: &BTreeSet<u64>, take: impl FnOnce() -> L) -> Place {
         let is_gone = |it: &KeptPlace<L>| it.content.is_some_and(|it| !joiner.contains(&it));
         let gone: Vec<u32> =
@@ -193,7 +194,7 @@ impl<L> NodePublishers<L> {
         let place = if joiner.contains(&identity) {
             Place::Kept(gone.first().copied().unwrap_or_else(|| self.add(take)))
         } else if !gone.is_empty() && has_others {
-            // A newer message has taken its place already, and is judged next.
+            // A newer message has already replaced this one, and is judged next.
             self.last
         } else {
             self.has_volatile = true;
@@ -238,7 +239,7 @@ struct Allowance {
 }
 
 impl Allowance {
-    /// The time until a probe is free.
+    /// The time until one more probe is allowed.
     fn wait(&mut self, (most, period): (u32, Duration), now: Instant) -> Duration {
         let elapsed = now.saturating_duration_since(self.since);
         if self.used == 0 || elapsed >= period {
@@ -266,7 +267,7 @@ pub(super) struct SharedConnection<'a> {
 struct Joiner {
     /// Identifies its messages.
     found: BTreeSet<u64>,
-    /// What the header says of the node.
+    /// Whether the header says that the node latches.
     latching: bool,
 }
 
@@ -280,14 +281,14 @@ impl SharedConnection<'_> {
         take: impl FnOnce() -> L,
     ) -> Place {
         if !self.is_roscpp {
-            // What latches in rospy, latches until it is connected again.
+            // A rospy node that latches does so until we connect to it again.
             if node.last == Place::Volatile {
                 node.note_uncertain(payload);
             }
             return node.last;
         }
         let latches = node.latches();
-        let limit = if latches { WHILE_KEEPING } else { UNLATCHED };
+        let limit = if latches { PROBES } else { UNLATCHED_PROBES };
         let may_probe = node.probes.wait(limit, Instant::now()).is_zero();
         if !latches && !may_probe {
             return node.publisher_without_probe(payload);
@@ -319,8 +320,8 @@ impl SharedConnection<'_> {
     }
 
     /// Checks what the node keeps while it sends nothing. Forgets the messages of publishers that
-    /// have left. Returns messages that it keeps and that were taken for volatile. (What it sends to
-    /// each new subscriber alone is not kept.)
+    /// have left. Returns messages that it keeps and that were taken for volatile. (A message that the
+    /// node sends only to each new subscriber is not kept.)
     pub async fn check<L>(
         &self,
         node: &mut NodePublishers<L>,
@@ -344,7 +345,7 @@ impl SharedConnection<'_> {
         };
         let joiner = tokio::select! {
             biased;
-            // It is judged first.
+            // The new message is judged first.
             _ = reader.fill_buf() => {
                 node.interruptions += 1;
                 return Vec::new();
@@ -382,8 +383,8 @@ impl SharedConnection<'_> {
         is_enough: impl Fn(&BTreeSet<u64>) -> bool,
         pause: Option<Duration>,
     ) -> Option<Joiner> {
-        static PROBES: [Semaphore; 2] = [const { Semaphore::const_new(MAX_PROBES) }; 2];
-        let _permit = PROBES[usize::from(pause.is_some())].try_acquire().ok()?;
+        static SLOTS: [Semaphore; 2] = [const { Semaphore::const_new(MAX_PROBES) }; 2];
+        let _permit = SLOTS[usize::from(pause.is_some())].try_acquire().ok()?;
         let limit = PROBE_TIME + pause.unwrap_or_default();
         timeout(limit, self.join(is_enough, pause)).await.ok()?.ok()
     }
@@ -521,7 +522,7 @@ mod tests {
             Place::Volatile
         );
         assert_eq!(node.publishers.check_after(now), Some(QUIET));
-        let (most, period) = CHECKS_OF_UNLATCHED;
+        let (most, period) = UNLATCHED_CHECKS;
         node.publishers.checks.used = most;
         assert_eq!(node.publishers.check_after(now), Some(period));
         assert_eq!(node.publishers.check_after(now + period), Some(QUIET));
@@ -583,7 +584,7 @@ mod tests {
 
     #[test]
     fn a_stream_is_probed_at_a_low_rate() {
-        for (limit, most) in [(WHILE_KEEPING, 8 + 60), (UNLATCHED, 2 + 1), (CHECKS, 8 + 6)] {
+        for (limit, most) in [(PROBES, 8 + 60), (UNLATCHED_PROBES, 2 + 1), (CHECKS, 8 + 6)] {
             let start = Instant::now();
             let mut allowance = Allowance { used: 0, since: start };
             let mut probes = 0;

@@ -24,7 +24,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::timeout;
 
-/// Longest request. The longest of ROS lists a topic's publishers, of which a thousand have about
+/// Longest request. The longest one in ROS lists a topic's publishers: a thousand of them take about
 /// 70 bytes each.
 const MAX_REQUEST_BYTES: usize = 128 * 1024;
 /// Time limit of a client for the head, or the body, of a request.

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Nodes of peers that are shown at this master. A stand-in is a further name of ours: the topics
-//! and services of the peer's node are registered under it, at our own address. A topic has one
-//! registration only, since a subscriber would connect to each.
+//! and services of the peer's node are registered under it, at our own address. A topic is registered
+//! under one stand-in only, since a subscriber would connect to each registration.
 //!
 //! The master ends the older of two nodes with one name. A stand-in therefore never takes the name
 //! of a live local node, and gives way when such a node starts.
 //!
-//! Each stand-in has one service more, its mark. It is registered before all else of the stand-in, and
-//! ends after it. No daemon takes a node with a mark for a local one, and the master lists a
-//! stand-in that has nothing else.
+//! Each stand-in has one more service, its mark. The mark is registered before everything else of the
+//! stand-in, and unregistered last. By the mark, other daemons do not take the stand-in for a local
+//! node, and the master lists it even if it has nothing else.
 
 use super::master::{NodesByName, Role, Snapshot};
 use super::shown::for_logs;
@@ -93,7 +93,7 @@ impl StandIns {
         self.marks.contains(service)
     }
 
-    /// Whether a local node has the name of a stand-in.
+    /// Records whether a local node has the name of a stand-in.
     pub fn set_taken(&mut self, node: &str, is_taken: bool) {
         match is_taken {
             true => self.taken.insert(node.to_owned()),
@@ -110,7 +110,7 @@ impl StandIns {
         )
     }
 
-    /// Something is registered under this name.
+    /// Records that something is registered under a name.
     pub fn hold(&mut self, caller: &str) {
         self.held.insert(caller.to_owned());
     }

@@ -31,8 +31,8 @@ pub(super) const MAX_READERS: usize = 4096;
 const MAX_URI_BYTES: usize = 512;
 /// Read buffer of one connection, so that a small message costs one read.
 const READ_BUFFER_BYTES: usize = 16 * 1024;
-/// Bytes of incomplete messages of all local publishers, besides a few free ones for each. The
-/// connection to a publisher beyond that is reopened: twenty cameras together need less.
+/// Bytes of incomplete messages of all local publishers, apart from a few free bytes for each. A
+/// connection that would exceed this is reopened. Twenty cameras together need less.
 pub(super) const INCOMPLETE_BYTES: usize = 128 << 20;
 const FIRST_RETRY: Duration = Duration::from_millis(100);
 const MAX_RETRY: Duration = Duration::from_secs(10);
@@ -64,7 +64,7 @@ impl Drop for Reader {
 }
 
 impl Reader {
-    /// A publisher that is no longer listed is read while its connection lasts.
+    /// Sets whether the publisher is listed. One that is not is read only while its connection lasts.
     pub fn set_listed(&self, listed: bool) {
         self.listed.store(listed, Ordering::Relaxed);
     }
@@ -297,8 +297,8 @@ impl ReaderTask {
         self.context.events.emit(Event::Message { topic, source, payload, origin, received });
     }
 
-    /// Emits an event for the 1st, 2nd, 4th, 8th ... message, so that a stream of large messages
-    /// is no stream of events.
+    /// Emits an event for the 1st, 2nd, 4th, 8th ... message, so that a stream of large messages causes
+    /// few events.
     fn refuse_oversized(&self, bytes: usize, count: u64) {
         if count.is_power_of_two() {
             let reason = format!(
@@ -332,7 +332,7 @@ pub(super) async fn read_message(
         }
         return Ok(Incoming::Oversized(length));
     }
-    // Its pages cost nothing until bytes arrive in them.
+    // The memory costs nothing until bytes arrive in it.
     let mut payload = BytesMut::with_capacity(length);
     let mut rest = reader.take(length as u64);
     while payload.len() < length {

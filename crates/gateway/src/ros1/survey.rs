@@ -8,7 +8,7 @@ use crate::survey::{Graph, TopicUse};
 use std::time::Duration;
 use tokio::time::timeout;
 
-/// Time limit, also of the lookup of the master's name.
+/// Time limit of the survey, including the lookup of the master's name.
 const PATIENCE: Duration = Duration::from_secs(8);
 /// Services that every node has for its loggers.
 const OF_LOGGERS: [&str; 2] = ["/get_loggers", "/set_logger_level"];

@@ -144,7 +144,7 @@ impl Drop for Connection {
 
 impl Connection {
     pub async fn open_master(to: &Endpoint) -> Result<Self, CallError> {
-        // Not by the resolver: the master's name waits for no other lookup.
+        // Without the resolver, so that the master's name waits for no other lookup.
         let stream = TcpStream::connect((to.host.as_str(), to.port)).await;
         Self::over_stream(stream.and_then(|stream| tune(&stream).map(|()| stream)), to).await
     }
@@ -442,7 +442,7 @@ mod tests {
             let (mut stream, _) = listener.accept().unwrap();
             // No answer comes before its question.
             let _ = stream.read(&mut [0; 4096]).unwrap();
-            // Without a length, as long as the connection lasts.
+            // Without a length, the answer lasts as long as the connection.
             let head = "HTTP/1.1 200 OK\r\n\r\n";
             let mut written = stream.write_all(head.as_bytes()).map(|()| 0);
             while let Ok(bytes @ ..MAX_MASTER_BYTES) = written {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Local clients that wait for a response of a peer's service. They outlive our endpoints for it,
-//! which go while its server is away. A file keeps those that wait for a response about a goal over
-//! a restart of this node, since DDS does not give their requests to a new reader.
+//! Local clients that wait for a response of a peer's service. They outlive our endpoints for the
+//! service, which are deleted while its server is away. A file keeps the clients that wait for a
+//! response about a goal over a restart of this node: DDS does not give their requests to a new reader.
 
 use super::pairing::Caller;
 use crate::CallId;
@@ -79,7 +79,7 @@ impl Waiting {
         true
     }
 
-    /// The caller of a pending call whose outcome is known, once for each call.
+    /// Returns the caller of a pending call whose outcome is known, once for each call.
     pub fn answer(&mut self, service: &str, call: CallId) -> Option<AnsweredCaller> {
         let call = self.services.get_mut(service)?.get_mut(&call)?;
         let is_first = !std::mem::replace(&mut call.is_answered, true);
@@ -135,7 +135,7 @@ impl Waiting {
 impl state_file::State for Waiting {
     const THREAD: &str = "goals";
     const WITHOUT_FILE: &str = "clients that waited for a response about a goal get none";
-    /// A goal whose client has its response must not be refused after a restart.
+    /// At once: a goal whose client has its response must not be refused after a restart.
     const SAVE_AFTER: Duration = Duration::ZERO;
 
     /// A line for each call, with the service, the caller, and the request in hexadecimal digits.

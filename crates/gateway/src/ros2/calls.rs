@@ -24,7 +24,7 @@ pub const MAX_CALLS: usize = 1024;
 /// Requests on their way to a service's servers. Servers of ROS 2 queue ten (rmw's default depth);
 /// further requests would replace those.
 const WINDOW: usize = 10;
-/// After this time the server has taken an unanswered request, and is still working on it.
+/// Age from which an unanswered request no longer counts as queued: its server is working on it.
 const TAKEN_AFTER: Duration = Duration::from_secs(1);
 
 #[derive(Default)]
@@ -33,7 +33,7 @@ pub struct Calls {
     clients: BTreeMap<String, Client>,
 }
 
-/// A call to send. Its bytes count in the backlog until then.
+/// A call to send. Its bytes count in the backlog until it is sent.
 #[derive(Clone)]
 pub struct Call {
     pub service: String,
@@ -59,7 +59,7 @@ struct SentCall {
     patience: Duration,
     deadline: Instant,
     at: Instant,
-    /// Readers of the servers that got it.
+    /// Readers of the servers that got the request.
     servers: Vec<Guid>,
 }
 
@@ -137,7 +137,7 @@ impl Calls {
         }
         let Some(client) = self.clients.get(service) else { return is_new };
         let mut free = client.free_window(Instant::now());
-        // The lookup of matches costs more.
+        // The window comes first, since the lookup of matches costs more.
         let matched = if free > 0 { client.matched_servers(&offer.servers) } else { Vec::new() };
         let Some(first) = matched.first() else { return is_new };
         let fits = |call: &mut Call| {
@@ -203,7 +203,7 @@ fn report(events: &dyn Events, service: &str, call: CallId, outcome: Outcome) {
 
 impl Client {
     fn new(service: &str, offer: &Offer, context: &EndpointContext) -> Result<Self, DdsError> {
-        // Offers have valid types alone.
+        // Offers have only valid types.
         let types = names::dds_service_types(&offer.type_name).unwrap_or_default();
         let policies = qos(&offer.hash, &context.tautline_name);
         let topic = DdsTopic::requests(service, &types);
@@ -250,7 +250,8 @@ impl Client {
         WINDOW.saturating_sub(self.lock_sent().values().filter(is_on_its_way).count())
     }
 
-    /// The reply may arrive at once: the call is entered first. Only one thread writes requests.
+    /// Sends a request. The call is entered first, since the reply may arrive at once. Only one thread
+    /// writes requests.
     fn send(&self, call: &Call, first: &Server, servers: &[Server]) -> Result<(), DdsError> {
         let Call { call, request, patience, deadline, .. } = call.clone();
         let seq = self.requests.next();

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Readers and writers of the domain, by the topic or service that they belong to. Pure.
 //!
-//! Endpoints of types with a key are known only to be named in a trouble.
+//! Endpoints of types with a key are tracked only to report them.
 //!
 //! Endpoints of Tautline, ours and those of other nodes on this machine, have a mark in their user
 //! data and are ignored: what Tautline publishes, Tautline does not carry.

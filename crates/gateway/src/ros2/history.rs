@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant, SystemTime};
 use tautline_dds::{DdsError, Guid, Participant, Qos as Dds, RawReader, SampleInfo};
 
-/// Time in which a new publisher sends its first messages.
+/// Time that a new publisher has to send its first messages before they are counted.
 const START: Duration = Duration::from_millis(500);
 /// Time limit for kept messages, which take tens of milliseconds on one machine.
 const ARRIVAL: Duration = Duration::from_millis(500);
@@ -87,7 +87,7 @@ impl Histories {
         due.map(|(topic, _)| topic.clone()).collect()
     }
 
-    /// The scheduled counts that no present one holds up.
+    /// The scheduled counts that need not wait for a running one.
     fn next_counts(&self) -> impl Iterator<Item = (&String, Instant)> {
         let free = self.waiting.iter().filter(|(topic, _)| !self.counting.contains_key(*topic));
         free.map(|(topic, due)| (topic, *due))

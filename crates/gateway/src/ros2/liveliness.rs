@@ -5,7 +5,7 @@ use crate::{Class, MIN_LEASE};
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-/// Assertions within one lease: one that is late or lost does not end it.
+/// Assertions within one lease, so that a late or lost one does not end the lease.
 const PER_LEASE: u32 = 3;
 /// Longest time between assertions: a new subscriber may miss the first.
 const MAX_INTERVAL: Duration = Duration::from_secs(1);
@@ -15,7 +15,7 @@ const TICK: Duration = Duration::from_millis(15);
 /// Whether the publishers of a topic are alive, as its readers see them.
 #[derive(Debug, Default)]
 pub struct ObservedLiveliness {
-    /// Publishers that each reader sees: those that are alive, and the others.
+    /// The numbers of publishers that the reader of each class sees: alive, and not alive.
     seen: BTreeMap<Class, (u32, u32)>,
     /// When the last one ceased to be alive.
     lost_since: Option<Instant>,
@@ -56,8 +56,8 @@ impl ObservedLiveliness {
         self.seen.values().map(|(alive, _)| *alive).max().unwrap_or(0)
     }
 
-    /// The state of publishers with this lease. One below [`MIN_LEASE`] counts as that: a publisher
-    /// that misses it with each message would otherwise change its state as often.
+    /// The state of publishers with this lease. A shorter lease than [`MIN_LEASE`] counts as
+    /// [`MIN_LEASE`]: a publisher that misses a short one would change its state with each message.
     pub fn state(&self, lease: Duration) -> State {
         match self.lost_since {
             Some(since) => State::LostFrom(since + MIN_LEASE.saturating_sub(lease)),
@@ -83,8 +83,8 @@ struct Assertion {
 }
 
 impl Timers {
-    /// Follows a publication with this lease of its publishers, which may have a new subscriber or be
-    /// lost: its liveliness is due again after half of [`MIN_LEASE`]. Not at once: rclpy's subscriber exists
+    /// Follows a publication whose publishers have this lease. It may have a new subscriber or be lost, so
+    /// its liveliness is due again, after half of [`MIN_LEASE`]. Not at once: rclpy's subscriber exists
     /// some milliseconds before it listens for changes of liveliness, and misses earlier ones.
     pub fn follow(&mut self, topic: &str, lease: Option<Duration>, now: Instant) {
         let Some(lease) = lease else {

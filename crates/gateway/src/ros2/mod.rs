@@ -99,7 +99,7 @@ impl Outbound {
     }
 }
 
-/// Messages queued before the next one is written.
+/// Most messages that are queued in a row before the next one is written.
 const QUEUED_AT_ONCE: usize = 1024;
 
 impl Ros2 {

@@ -16,14 +16,17 @@ pub enum Meaning {
 
 /// The prefix of topics.
 const TOPIC: &str = "rt/";
+/// The prefix and the end of the DDS topic of a service's requests.
 const REQUEST: (&str, &str) = ("rq/", "Request");
+/// The prefix and the end of the DDS topic of a service's replies.
 const REPLY: (&str, &str) = ("rr/", "Reply");
-/// Before a type's own name, and after it.
+/// The innermost namespace of a type in DDS.
 const NAMESPACE: &str = "dds_";
-/// At the ends of a service's two types.
+/// The end of the type of a service's requests.
 const REQUEST_TYPE: &str = "_Request";
+/// The end of the type of a service's responses.
 const RESPONSE_TYPE: &str = "_Response";
-/// A type hash among an endpoint's user data (REP 2016).
+/// The key of the type hash in an endpoint's user data (REP 2016).
 const HASH_KEY: &str = "typehash=";
 /// The key in user data that marks an endpoint as a Tautline node's.
 const MARK_KEY: &str = "tautline=";

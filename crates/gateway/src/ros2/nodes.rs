@@ -11,18 +11,18 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 use tautline_dds::{Discovery, Guid};
 
-/// Participants whose nodes are kept; those of further ones are not shown to peers. In a domain,
-/// 120 have ports.
+/// Participants whose nodes are kept; those of further ones are not shown to peers. A domain has ports
+/// for 120.
 const MAX_PARTICIPANTS: usize = 1024;
-/// Time after the start in which nodes are discovered. A report before its end would lack some that
-/// a peer has shown since before a restart.
+/// Time after the start in which nodes are discovered. A report before its end would lack nodes that
+/// a peer has shown since before our restart.
 const DISCOVERY: Duration = Duration::from_secs(3);
 /// Least time between two reports of the nodes of this domain.
 const PERIOD: Duration = Duration::from_millis(500);
 
-/// The nodes of this domain, as their participants announce them. A participant is that of the
-/// writer that announces it, whatever its messages say. Participants of Tautline are not among
-/// them: of two that show one node, each would leave it to the other.
+/// The nodes of this domain, as their participants announce them. The writer of a message identifies
+/// its participant, whatever the message says. Participants of Tautline are ignored: if two of them
+/// showed one node, each would leave it to the other.
 #[derive(Debug, Default)]
 pub struct Announced {
     participants: BTreeMap<Prefix, Announcer>,
@@ -87,8 +87,9 @@ impl Announced {
         self.notified = false;
     }
 
-    /// The nodes with endpoints that exist. A participant has endpoints of its own alone. One with many
-    /// nodes does not displace those of others: each gives its first node, then each its second one.
+    /// The nodes with those of their endpoints that exist. A participant has only endpoints of its own.
+    /// One with many nodes does not displace others: every participant's first node comes before any
+    /// second one.
     fn nodes(&self, topics: &Endpoints, services: &Endpoints) -> Nodes {
         let mut all = Nodes::new();
         let mut left: Vec<_> =
@@ -138,7 +139,7 @@ pub struct Reports {
 }
 
 impl Reports {
-    /// A peer wants reports from now on, or none does, in a gateway that started then.
+    /// A peer wants reports from now on, or none does. `started` is the start of the gateway.
     pub fn want(&mut self, wanted: bool, started: Instant) {
         if wanted != self.wanted {
             let due = wanted.then(|| Instant::now().max(started + DISCOVERY));

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 /// Messages queued for one peer, which can send five thousand in a second.
 pub const MAX_QUEUED: usize = 8192;
-/// Bytes of these messages, unless a single one is larger: a fourth of the limit for all peers.
+/// Bytes of these messages, unless a single one is larger: a quarter of the limit for all peers.
 pub const MAX_BYTES: usize = crate::backlog::MAX_BYTES / 4;
 
 #[derive(Debug)]

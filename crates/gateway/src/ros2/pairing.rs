@@ -24,7 +24,7 @@ const CYCLONE_DDS: [u8; 2] = [0x01, 0x10];
 const HEADER_BYTES: usize = 16;
 /// The part of a GUID that identifies the participant (RTPS 2.5, 9.3.1.1).
 const PARTICIPANT_BYTES: usize = 12;
-/// The number in the related identity of a Fast DDS request, which names the client's reader.
+/// The number in the related identity of a Fast DDS request. That identity names the client's reader.
 const NO_NUMBER: i64 = -1 << 32;
 
 /// Whether the program with this endpoint uses the header of rmw_cyclonedds.
@@ -59,7 +59,7 @@ pub struct Caller {
     request: Request,
 }
 
-/// The reference of a reply to its request.
+/// How a reply refers to its request.
 #[derive(Debug, Clone, Copy)]
 enum Request {
     Identity(SampleId),

@@ -32,8 +32,8 @@ const MAX_SOURCE_WRITERS: usize = 2 * MAX_SOURCES as usize;
 ///
 /// All volatile publishers of a class share a writer. A transient local publisher has its own, since
 /// a writer keeps the last messages: with a common writer, those of one publisher would replace those
-/// of another, and would remain when their publisher leaves. Volatile subscribers get its messages
-/// from a volatile writer, since they must not get what is kept.
+/// of another, and would remain when their publisher leaves. Volatile subscribers get the messages of
+/// transient local publishers from a volatile writer, since they must not get what is kept.
 pub struct Publication {
     pub topic: Topic,
     context: EndpointContext,
@@ -49,7 +49,7 @@ struct Writers {
     classes: Classes,
     /// Publishers that keep messages.
     keeping: usize,
-    /// Whether no publisher is alive: there are no writers that would be alive as long as they exist.
+    /// Whether no publisher is alive. Then writers that count as alive while they exist are deleted.
     hidden: bool,
     /// Whether a volatile subscriber was found.
     has_volatile_reader: bool,
@@ -83,8 +83,8 @@ impl Writers {
         all.map(|class| Class { transient_local: false, ..class }).collect()
     }
 
-    /// Removes publishers beyond the limit of writers, but not this one: late joiners lose their
-    /// messages.
+    /// Removes publishers beyond the limit of writers, except `but`. Late joiners do not get the kept
+    /// messages of a removed publisher.
     fn evict(&mut self, but: Source) -> Vec<SourceWriters<Arc<RawWriter>>> {
         let mut count: usize = self.of_source.values().map(SourceWriters::len).sum();
         let surplus = |source: &Source, of: &mut SourceWriters<_>| {
@@ -95,13 +95,13 @@ impl Writers {
         self.of_source.extract_if(.., surplus).map(|(_, of)| of).collect()
     }
 
-    /// The transient local classes, each once for a publisher of it that has no message so far.
+    /// The transient local classes, each as often as it has publishers without a message so far.
     fn classes_waiting(&self) -> Vec<Class> {
         let kept = self.classes_with_writers().filter(|class| class.transient_local);
         let mut missing = Vec::new();
         for class in kept {
             let known = self.of_source.values().filter(|of| of.has(class)).count();
-            // The number of publishers is that of all classes; one of a weaker class is enough.
+            // `keeping` counts the publishers of all classes; one writer of a weaker class is enough.
             let expected = if class.reliable { self.keeping.max(1) } else { 1 };
             missing.extend(std::iter::repeat_n(class, expected.saturating_sub(known)));
         }
@@ -159,7 +159,7 @@ impl Publication {
         changed.map(|outdated| self.report(outdated))
     }
 
-    /// Shows subscribers that a publisher is alive; unless it has some, only by its writers' existence.
+    /// Shows that a publisher is alive: its writers exist, and assert it if there are subscribers.
     pub fn assert_liveliness(&self, has_subscribers: bool) -> Result<(), DdsError> {
         let mut writers = lock(&self.writers);
         self.end_hiding(&mut writers)?;
@@ -181,8 +181,8 @@ impl Publication {
         Ok(())
     }
 
-    /// Lets the liveliness of publishers end that are not alive. That of writers by topic ends with
-    /// its lease, also after a late message. The others leave.
+    /// Ends the liveliness of publishers that are not alive. Writers that assert theirs by topic lose it
+    /// with the lease, also after a late message. The other writers are deleted.
     pub fn hide_lost(&self) -> Result<(), DdsError> {
         if self.topic.qos.liveliness.manual {
             return Ok(());
@@ -191,7 +191,7 @@ impl Publication {
         if std::mem::replace(&mut writers.hidden, true) {
             return Ok(());
         }
-        // By best effort, late joiners get nothing of what is kept.
+        // Best-effort writers give late joiners no kept messages.
         let of_best_effort = |_: &Source, it: &mut SourceWriters<_>| {
             it.with_classes().all(|(class, _)| !class.reliable)
         };
@@ -314,7 +314,7 @@ impl Publication {
             present.extend(known.filter(|reader| !readers.contains_key(reader)));
         }
         if kept.is_for_later_ones && kept.depth > 1 {
-            // The newest of them is late for nobody; older ones are for those that have a newer one.
+            // Subscribers that have any message may have a newer one. (With depth 1, none is newer.)
             let had_some = deliveries.all_subscribers(topic);
             let had_some =
                 present.iter().filter(|it| had_some.contains(&u128::from_be_bytes(**it)));
@@ -323,7 +323,7 @@ impl Publication {
         let now_have_it = present.iter().map(|reader| u128::from_be_bytes(*reader));
         deliveries.add(topic, kept.identity, now_have_it);
         let class = origin.class();
-        // To those that have it, nothing is new; to a volatile subscriber, no history is.
+        // Volatile subscribers get neither history nor a message that others already have.
         let is_new = have_it.is_empty() && !kept.is_history && !kept.is_for_later_ones;
         if is_new && readers.values().any(|joins_late| !joins_late) {
             self.write_volatile(Class { transient_local: false, ..class }, payload.clone())?;
@@ -334,7 +334,7 @@ impl Publication {
         } else if have_it.is_empty() {
             default_policies(&self.topic, class)
         } else {
-            // Later ones get nothing by best effort.
+            // By best effort, later subscribers get no kept messages.
             return Ok(());
         };
         let Kept { identity, is_repeatable, .. } = kept;
@@ -447,7 +447,7 @@ impl Publication {
     }
 }
 
-/// What a writer is like if its publisher is as the description of the topic.
+/// The policies of a writer whose publisher has the policies in the description of the topic.
 fn default_policies(topic: &Topic, class: Class) -> Policies {
     let Qos { depth, lifespan, .. } = topic.qos;
     Policies { class, depth: depth.clamp(1, MAX_DEPTH), lifespan }

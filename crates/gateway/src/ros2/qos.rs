@@ -35,7 +35,7 @@ pub fn offered_qos(dds: &Dds) -> Qos {
     }
 }
 
-/// The policies of a reader for publishers of a class. It also matches those of stronger classes.
+/// The policies of a reader for publishers of a class. The reader also matches stronger classes.
 pub fn to_read(class: Class) -> Dds {
     Dds {
         reliable: class.reliable,
@@ -47,10 +47,10 @@ pub fn to_read(class: Class) -> Dds {
     }
 }
 
-/// Whether a writer on behalf of publishers of a peer asserts its liveliness by topic. Others are alive
-/// as long as they exist: Fast DDS takes a sign of any of them as one of all. A writer that keeps
-/// messages must exist; subscribers that request automatic liveliness accept both kinds. Cyclone DDS
-/// cannot assert that of a best-effort writer.
+/// Whether a writer on behalf of publishers of a peer asserts its liveliness by topic. Other writers are
+/// alive as long as they exist: Fast DDS takes a sign of life of any of them as one of all. A writer that
+/// keeps messages must stay, so it asserts by topic, which subscribers that request automatic
+/// liveliness accept. Cyclone DDS cannot assert the liveliness of a best-effort writer.
 pub fn asserts_by_topic(qos: &Qos) -> bool {
     let kept = qos.transient_local && qos.reliable;
     qos.liveliness.manual || (kept && qos.liveliness.lease.is_some())
@@ -95,8 +95,8 @@ pub fn is_of_class(id: u32) -> bool {
     matches!(id, DURABILITY | RELIABILITY)
 }
 
-/// The name of a policy by which endpoints did not match, as Cyclone DDS numbers them
-/// (`dds_qos_policy_id`). ROS 2 has the default of all policies that are not its own.
+/// The name of a policy by which endpoints did not match, by its number in Cyclone DDS
+/// (`dds_qos_policy_id`). ROS 2 leaves all policies at their defaults that it does not have itself.
 pub fn policy(id: u32) -> &'static str {
     match id {
         DURABILITY => "durability",

@@ -98,7 +98,7 @@ impl Receiver {
         };
         let call = self.context.calls.fetch_add(1, Ordering::Relaxed);
         let kept = kept_request(&self.service, &request);
-        // The client of a goal learns that the goal is refused.
+        // A goal that is too large is reported without its content, so that its client gets a refusal.
         let (request, is_sent) = match (is_too_large, &kept) {
             (false, _) => (request, true),
             (true, Some(goal)) => (goal.clone(), false),

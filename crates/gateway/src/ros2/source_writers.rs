@@ -14,10 +14,10 @@ use std::collections::{BTreeSet, VecDeque};
 use std::time::Duration;
 use tautline_dds::{Audience, Guid};
 
-/// A writer for present readers keeps at least this many messages: it may be created by the first,
-/// and matches the readers only after further ones.
+/// A writer for present readers keeps at least this many messages: it is created for one message, but
+/// may match the readers only after further messages.
 const MIN_PRESENT_DEPTH: u32 = 10;
-/// Writers of a publisher of each of both kinds; of further ones, the oldest ends.
+/// Writers of one publisher of each of the two kinds; a further one ends the oldest.
 const MAX_OF_KIND: usize = 4;
 
 /// What distinguishes writers of a topic.
@@ -31,7 +31,7 @@ pub struct Policies {
 /// A message to be written.
 pub struct Message<'a> {
     pub identity: u64,
-    /// Whether the identity is that of a copy if it was written before.
+    /// Whether an earlier message with this identity was the same message.
     pub is_repeatable: bool,
     pub policies: &'a Policies,
     /// Readers that have it, or do not get it.
@@ -97,8 +97,8 @@ impl<W: Clone> SourceWriters<W> {
         late.flat_map(|it| it.kept.iter().copied())
     }
 
-    /// A reader has left. It may come again under the same GUID, and must not match a writer for
-    /// present readers, which keeps more messages than the publisher. Returns those that ended.
+    /// A reader has left. It may return under the same GUID, and then must not match a writer for present
+    /// readers, which keeps more messages than the publisher. Returns the writers that ended.
     pub fn reader_gone(&mut self, reader: &Guid) -> Vec<W> {
         for it in &mut self.present {
             it.readers.remove(reader);
@@ -107,9 +107,9 @@ impl<W: Clone> SourceWriters<W> {
         ended.map(|it| it.writer).collect()
     }
 
-    /// Selects the writers for a message. `ready` returns a writer for everyone with the policies of
-    /// the message that has written nothing, if there is one; others are created. Readers that are
-    /// present when one is created are not matched yet, and are served by a writer for them.
+    /// Selects the writers for a message. `ready` returns a writer for all readers that has the policies
+    /// of the message and has written nothing, if there is one; `create` makes others. Present readers
+    /// do not match a new writer yet, so another writer serves them.
     ///
     /// # Errors
     /// That of `create`; the message is not to be written.
@@ -141,8 +141,8 @@ impl<W: Clone> SourceWriters<W> {
         Ok(SelectedWriters { writers: late.into_iter().chain(present).collect(), outdated })
     }
 
-    /// Notes the message at the newest late writer. Returns the oldest ones if all keep more messages
-    /// than the publisher, or are too many.
+    /// Notes the message at the newest late writer. Removes and returns the oldest late writers if
+    /// together they keep more messages than the publisher, or are too many.
     fn keep(&mut self, message: &Message<'_>) -> Vec<W> {
         let depth = message.policies.depth as usize;
         let Some(newest) = self.late.last_mut() else { return Vec::new() };
@@ -160,8 +160,8 @@ impl<W: Clone> SourceWriters<W> {
     }
 
     /// The writer for the present readers that need a message and that the late writer excludes. It is
-    /// created before they need one, since readers by best effort get nothing of what was written
-    /// before they match. Returns also one that is no longer needed.
+    /// created before they need one, since best-effort readers get nothing that was written before they
+    /// match. Also returns a writer that is no longer needed.
     fn present_writer<E>(
         &mut self,
         message: &Message<'_>,
@@ -228,7 +228,7 @@ mod tests {
     const B: Guid = [2; 16];
     const LATER: Guid = [9; 16];
 
-    /// The writers of DDS, named by their places.
+    /// The DDS writers, identified by their places in `writers`.
     struct World {
         writers: Vec<(Policies, Audience, Vec<u64>)>,
         of_source: SourceWriters<usize>,
@@ -264,7 +264,7 @@ mod tests {
             selected.outdated
         }
 
-        /// What a reader gets that matches only now.
+        /// The messages that a reader gets if it matches only now.
         fn joins(&self, reader: Guid) -> Vec<u64> {
             let there: Vec<usize> = self.of_source.with_classes().map(|(_, at)| *at).collect();
             let all = self.writers.iter().enumerate();

@@ -22,6 +22,7 @@ use tautline_dds::{DdsError, Guid, Qos as Dds, RawReader, SampleInfo};
 
 /// Depths up to this one are counted exactly if the messages have at most [`MAX_EXACT_BYTES`].
 const MAX_EXACT_DEPTH: u32 = 16;
+/// Bytes of all messages of a publisher so far, up to which its depth is counted exactly.
 const MAX_EXACT_BYTES: usize = 64 << 10;
 /// Time in which a known publisher sends the rest of a burst.
 const BURST: Duration = Duration::from_millis(100);
@@ -53,11 +54,11 @@ struct Publisher {
     /// Messages read so far.
     messages: u32,
     bytes: usize,
-    /// Sequence number of the last one. A new reader gets earlier ones again.
+    /// Sequence number of the last message. A new reader gets earlier messages again.
     last: i64,
     /// Messages read when the last count began.
     counted: u32,
-    /// The publisher had published more messages than a count has found.
+    /// Whether the depth is known: a count found fewer messages than had been published.
     is_depth_known: bool,
 }
 
@@ -104,7 +105,7 @@ impl Publishers {
 }
 
 impl Subscription {
-    /// The hash is empty if no publisher announces it.
+    /// A subscription without readers. `type_hash` is empty if no publisher announces it.
     pub fn new(type_name: &str, type_hash: &str) -> Self {
         Self {
             type_name: type_name.into(),
@@ -196,7 +197,7 @@ impl Subscription {
         publishers.numbers.release(source).then_some(source)
     }
 
-    /// The messages that its publishers keep are now counted.
+    /// Records that a count of the messages that its publishers keep begins now.
     pub fn begin_count(&self) {
         for publisher in lock(&self.publishers).known.values_mut() {
             publisher.counted = publisher.messages;

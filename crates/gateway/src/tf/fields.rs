@@ -32,6 +32,7 @@ const TIME: &str = "builtin_interfaces/Time";
 /// Limit of a changed message: this multiple of its size, plus [`SMALL_BYTES`]. A header of at least
 /// 16 bytes grows by at most [`super::MAX_PREFIX`], and by padding.
 const MAX_GROWTH: usize = 8;
+/// Bytes by which a message of any size may grow.
 const SMALL_BYTES: usize = 1 << 12;
 /// Bytes of the number in front of a text or sequence.
 const LENGTH_BYTES: usize = 4;
@@ -51,14 +52,14 @@ enum SoughtFields {
     Stamps,
 }
 
-/// What becomes of them.
+/// The change to the sought fields.
 #[derive(Debug, Clone, Copy)]
 enum Change<'a> {
-    /// To the names for peers.
+    /// Change frames to their names for peers.
     Rename(&'a Rules),
-    /// To the names on this robot.
+    /// Change frames back to their names on this robot.
     Restore(&'a Rules),
-    /// The nanoseconds that are added to each stamp.
+    /// Add these nanoseconds to each stamp.
     Move(i64),
 }
 
@@ -74,15 +75,15 @@ struct Fields {
 #[derive(Debug, Default)]
 struct Part {
     steps: Vec<Step>,
-    /// The number of steps up to the last one with a field that is sought; 0: none has one.
+    /// The number of steps up to the last one with a sought field; 0 if there is none.
     sought_end: usize,
     extent: Extent,
 }
 
-/// The bytes of a value.
+/// The size and the alignment of a value.
 #[derive(Debug, Clone, Copy, Default)]
 struct Extent {
-    /// `None`: their number depends on the message.
+    /// `None`: the size depends on the message.
     span: Option<Span>,
     /// The largest alignment in it.
     alignment: usize,
@@ -119,8 +120,8 @@ impl FrameFields {
         Fields::new(schema, SoughtFields::Frames).map(Self)
     }
 
-    /// For a topic of this robot, by its definition. The error says for people why that cannot be
-    /// used.
+    /// Finds the frames of a topic of this robot by its definition. The error says why the definition
+    /// cannot be used, for a person.
     pub fn of_topic(topic: &Topic) -> Result<Option<Self>, String> {
         let name = &topic.type_name;
         let Some(schema) = peers_schema(topic)? else {
@@ -287,7 +288,7 @@ impl Fields {
     }
 }
 
-/// One message on its way.
+/// A message that is being changed.
 struct Walk<'a> {
     parts: &'a [Part],
     change: Change<'a>,
@@ -298,7 +299,7 @@ struct Walk<'a> {
     is_changed: bool,
     /// The greatest number of seconds in a stamp.
     latest_second: u32,
-    /// The last name and its new name.
+    /// The last frame's name and its new name.
     last: Option<(&'a [u8], Vec<u8>)>,
 }
 
@@ -490,7 +491,7 @@ impl Compiler<'_> {
         extent
     }
 
-    /// An element of a field.
+    /// The kind and the extent of one element of a field.
     fn element(&mut self, owner: &Struct, field: &Field) -> (Kind, Extent) {
         let alignment = self.alignment(LENGTH_BYTES);
         let text = Extent { span: None, alignment, is_sought: false };

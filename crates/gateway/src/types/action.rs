@@ -5,7 +5,7 @@
 //! status (`FooActionGoal`). ROS 2 wraps them into two services and a message with the goal's UUID
 //! (`Foo_SendGoal`, `Foo_GetResult`, `Foo_FeedbackMessage`; design.ros2.org, "Actions").
 
-use super::definition::{BETWEEN, Base, separator};
+use super::definition::{Base, DIVIDER, separator};
 use super::derive;
 use super::hash::{service_type_hash, type_hash};
 use super::installed::{Installed, Missing};
@@ -13,9 +13,9 @@ use super::service_parts::request_and_response;
 use super::{Dialect, Schema, Transcoder};
 use crate::{Qos, Service, Topic};
 
-/// Bytes of a goal's number in ROS 2.
+/// Bytes of a goal's id in ROS 2.
 pub const UUID_BYTES: usize = 16;
-/// A goal's number in ROS 2.
+/// A goal's id in ROS 2.
 pub type Uuid = [u8; UUID_BYTES];
 
 /// ROS 2's own types around those of an action.
@@ -73,7 +73,7 @@ impl Part {
         ["Goal", "Result", "Feedback"][self as usize]
     }
 
-    /// The ends of the names of ROS 2's types around it.
+    /// The end of the name of ROS 2's type that wraps it.
     fn wrapper(self) -> &'static str {
         ["_SendGoal", "_GetResult", "_FeedbackMessage"][self as usize]
     }
@@ -188,10 +188,10 @@ fn wrapped_definition(part: Part, schema: &Schema) -> String {
     let name = &schema.root().name;
     let head = match part {
         Part::Goal => {
-            format!("{} goal_id\n{name} goal\n{BETWEEN}\nbool accepted\n{} stamp\n", UUID.0, TIME.0)
+            format!("{} goal_id\n{name} goal\n{DIVIDER}\nbool accepted\n{} stamp\n", UUID.0, TIME.0)
         }
         Part::Result => {
-            format!("{} goal_id\n{BETWEEN}\nint8 status\n{name} result\n", UUID.0)
+            format!("{} goal_id\n{DIVIDER}\nint8 status\n{name} result\n", UUID.0)
         }
         Part::Feedback => format!("{} goal_id\n{name} feedback\n", UUID.0),
     };
@@ -208,15 +208,15 @@ pub struct ActionType {
     ros1: [Schema; 3],
     /// The definitions of ROS 2's types around them.
     ros2: [String; 3],
-    /// For the part with the goal's UUID, for the result with its status.
+    /// Transcoders of goal, result and feedback: the result with its status, the others with the UUID.
     transcoders: [Transcoder; 3],
     /// A result of zeros and empty values, in ROS 1's serialization.
     no_result: Vec<u8>,
 }
 
 impl ActionType {
-    /// From the known parts of both; a part that only one side has is derived. The error is for a
-    /// person.
+    /// Combines the known parts of both ROS; a part that only one of them has is derived. The error is
+    /// for a person.
     pub fn new(name: &str, ros1: Parts, ros2: Parts) -> Result<Self, String> {
         let mut pairs = ros1.0.into_iter().zip(ros2.0).zip(Part::ALL);
         let mut next = || pairs.next().ok_or_else(String::new);
@@ -303,7 +303,8 @@ impl ActionType {
         format!("{package}/action/{own}{}", part.wrapper())
     }
 
-    /// A request with a goal, or a feedback message: the goal's UUID, and the part for ROS 1.
+    /// Converts a ROS 2 request with a goal, or a feedback message. Returns the goal's UUID and the
+    /// part for ROS 1.
     pub fn to_ros1(&self, part: Part, message: &[u8]) -> Result<(Uuid, Vec<u8>), String> {
         let whole = self.transcoders[part as usize].to_ros1(message);
         let mut whole = whole.map_err(|error| error.to_string())?;
@@ -318,7 +319,7 @@ impl ActionType {
         self.transcoders[part as usize].to_ros2(&whole).map_err(|error| error.to_string())
     }
 
-    /// A response with a result: its status of ROS 2, and the result for ROS 1.
+    /// Converts a ROS 2 response with a result. Returns its ROS 2 status and the result for ROS 1.
     pub fn result_to_ros1(&self, response: &[u8]) -> Result<(u8, Vec<u8>), String> {
         let whole = self.transcoders[Part::Result as usize].to_ros1(response);
         let whole = whole.map_err(|error| error.to_string())?;
@@ -326,7 +327,7 @@ impl ActionType {
         Ok((*status, result.to_vec()))
     }
 
-    /// A response with a status of ROS 2 and a result of ROS 1.
+    /// Converts a result of ROS 1 to a ROS 2 response with this ROS 2 status.
     pub fn result_to_ros2(&self, status: u8, result: &[u8]) -> Result<Vec<u8>, String> {
         let whole = [&[status][..], result].concat();
         let response = self.transcoders[Part::Result as usize].to_ros2(&whole);

@@ -26,8 +26,8 @@ use crate::{Service, Topic};
 use spans::Span;
 use std::sync::Arc;
 
-/// Bytes of a unit of wide text: Fast DDS 2 and Cyclone DDS write `wchar_t`, others UTF-16, and the
-/// length may count bytes.
+/// Possible sizes of a unit of wide text, in bytes: Fast DDS 2 and Cyclone DDS write `wchar_t` (4),
+/// others UTF-16 (2). The length may also count bytes (1).
 pub(crate) const UNIT_BYTES: [usize; 3] = [4, 2, 1];
 
 /// Checks messages of one type.
@@ -265,7 +265,7 @@ pub enum Check<T> {
     /// By the peer's own definition. Local nodes may read by another one of the same hash, or of the
     /// same name.
     ByTheirs(Arc<T>),
-    /// No translation: no definition of this version is known.
+    /// Neither check nor translation: no definition of this version is known.
     Impossible,
     /// Messages are translated, which checks them.
     InTranslation,
@@ -294,8 +294,8 @@ fn part_of_action(type_name: &str, installed: &Installed) -> Option<String> {
 
 /// How to check messages of a topic that is published here. Its definition must be trusted.
 ///
-/// Local nodes read by the installed version if the topic has its hash, or none. Nodes of another
-/// version refuse the connection in ROS 1; in ROS 2 they do not.
+/// Local nodes read by the installed version if the topic has the same hash, or no hash. Nodes of
+/// another version refuse the connection in ROS 1; in ROS 2 they do not.
 pub fn check_of_topic(topic: &Topic, installed: &Installed) -> Check<Checker> {
     let name = &topic.type_name;
     let dialect = dialect_of(name);

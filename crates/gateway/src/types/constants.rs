@@ -9,7 +9,7 @@
 
 use super::definition::Dialect;
 
-/// Numbers of a byte, signed in ROS 1.
+/// The number of values of a byte, which is signed in ROS 1.
 const BYTE_VALUES: i128 = 1 << 8;
 
 /// A constant (`uint8 DEBUG=1`) of the other ROS in the notation of `to`; `None` if that ROS cannot
@@ -28,7 +28,7 @@ pub(super) fn converted_constant(constant: &str, to: Dialect) -> Option<String> 
     Some(format!("{written} {name}={value}"))
 }
 
-/// ROS 1 strips the value, and has no quotes.
+/// The text of a value without quotes, for ROS 1, which strips it.
 fn unquoted_text(value: &str) -> Option<String> {
     let text = ['"', '\''].into_iter().find_map(|quote| {
         let inner = value.strip_prefix(quote)?.strip_suffix(quote)?;
@@ -38,7 +38,7 @@ fn unquoted_text(value: &str) -> Option<String> {
     (text.trim() == text).then_some(text)
 }
 
-/// ROS 2 knows no `#` in a text.
+/// The text of a value in quotes, for ROS 2, which allows no `#` in a text.
 fn quoted_text(value: &str) -> Option<String> {
     (!value.contains('#')).then(|| format!("\"{}\"", value.replace('"', "\\\"")))
 }

@@ -10,7 +10,7 @@ use std::collections::{HashMap, HashSet};
 
 /// Longest text of a definition.
 pub const MAX_TEXT_BYTES: usize = 1 << 20;
-/// Lines in it.
+/// Most lines in the text of a definition.
 pub const MAX_LINES: usize = 65_536;
 /// Types in one definition.
 pub const MAX_TYPES: usize = 512;
@@ -20,14 +20,14 @@ pub const MAX_DECLARED: usize = 8192;
 pub const MAX_NAME_BYTES: usize = 255;
 /// Deepest nesting of types.
 pub const MAX_DEPTH: usize = 32;
-/// `=` in a line that separates two types.
+/// Fewest `=` in a line that separates two types.
 const SEPARATOR_BYTES: usize = 40;
 /// The line between a service's request and response.
-pub const BETWEEN: &str = "---";
+pub const DIVIDER: &str = "---";
 /// The field that ROS 2 adds to an empty message, since IDL has no empty struct.
 pub const DUMMY_FIELD: &str = "structure_needs_at_least_one_member";
 
-/// The rules of a text.
+/// The ROS whose rules a definition follows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Dialect {
     /// ROS 1: `Header`, `time`, `duration`; nothing is bounded.
@@ -79,7 +79,7 @@ pub enum Primitive {
     Char,
     /// ROS 1: two 32-bit numbers, seconds and nanoseconds, unsigned.
     Time,
-    /// ROS 1: the same, signed.
+    /// ROS 1: two 32-bit numbers, seconds and nanoseconds, signed.
     Duration,
 }
 
@@ -280,7 +280,7 @@ impl Schema {
     }
 }
 
-/// The numbers of the first type and of all types in it, each once, the first one first.
+/// The numbers of the first type and of all types in it, each once, beginning with the first type.
 pub(super) fn contained_types(structs: &[Struct]) -> Vec<usize> {
     let (mut found, mut is_found) = (vec![0], vec![false; structs.len()]);
     is_found[0] = true;
@@ -348,10 +348,10 @@ pub fn separates(line: &str) -> bool {
     bar.len() >= SEPARATOR_BYTES && bar.bytes().all(|byte| byte == b'=')
 }
 
-/// Whether a line separates a service's request and response: it begins with [`BETWEEN`], as in
-/// genmsg. In ROS 2, it is [`BETWEEN`].
-pub fn is_between(line: &str) -> bool {
-    line.starts_with(BETWEEN)
+/// Whether a line separates a service's request and response: it begins with [`DIVIDER`], as in
+/// genmsg. (In ROS 2, the whole line is [`DIVIDER`].)
+pub fn is_divider(line: &str) -> bool {
+    line.starts_with(DIVIDER)
 }
 
 /// The definition of one type.

@@ -14,7 +14,8 @@ const HEADER: &str = "std_msgs/Header";
 const TIME: &str = "builtin_interfaces/Time";
 const DURATION: &str = "builtin_interfaces/Duration";
 
-/// Fields in capitals in ROS 1, which its md5 contains. Types that both ROS ship have no others.
+/// Fields that ROS 1 writes in capitals, which its md5 covers. Other types that both ROS ship have
+/// no such fields.
 const IN_CAPITALS: &[(&str, &[&str])] =
     &[("sensor_msgs/CameraInfo", &["d", "k", "r", "p"]), ("stereo_msgs/DisparityImage", &["t"])];
 
@@ -28,8 +29,8 @@ pub struct NoCounterpart {
     pub problem: String,
 }
 
-/// A ROS 1 definition by ROS 2's rules: no `seq`, no `time`, names in lower case. Refused if two
-/// fields then have one name.
+/// Converts a ROS 1 definition to ROS 2's rules: no `seq`, no `time`, names in lower case. It is an
+/// error if two fields then have the same name.
 pub fn to_ros2(ros1: &Schema) -> Result<Schema, NoCounterpart> {
     let mut structs = ros1.structs.clone();
     let (time, duration) = (structs.len(), structs.len() + 1);
@@ -65,7 +66,7 @@ pub fn to_ros2(ros1: &Schema) -> Result<Schema, NoCounterpart> {
     Ok(Schema { dialect: Dialect::Ros2, structs: needed_types(&structs) })
 }
 
-/// A ROS 2 definition by ROS 1's rules: `seq`, `time` and `duration`, no bounds.
+/// Converts a ROS 2 definition to ROS 1's rules: `seq`, `time` and `duration`, no bounds.
 pub fn to_ros1(ros2: &Schema) -> Result<Schema, NoCounterpart> {
     let mut structs = ros2.structs.clone();
     for part in &mut structs {

@@ -3,7 +3,7 @@
 //! from Python modules, since Debian installs these without their sources.
 
 use super::definition::{
-    Dialect, MAX_TEXT_BYTES, MAX_TYPES, is_between, needed_by, separator, short_name,
+    Dialect, MAX_TEXT_BYTES, MAX_TYPES, is_divider, needed_by, separator, short_name,
 };
 use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
@@ -12,12 +12,14 @@ use std::sync::Arc;
 /// Types in a [`Cache`].
 const MAX_CACHED: usize = 1024;
 
-/// Kinds of files, by folder and extension.
+/// Folder and extension of messages.
 const MESSAGE: &str = "msg";
+/// Folder and extension of services.
 const SERVICE: &str = "srv";
+/// Folder and extension of actions.
 const ACTION: &str = "action";
 
-/// The locations of these files: `ROOT/share/PACKAGE/msg/TYPE.msg`, and so for `srv` and `action`.
+/// Where definitions are searched: `ROOT/share/PACKAGE/msg/TYPE.msg`, likewise for `srv` and `action`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Installed {
     roots: Vec<PathBuf>,
@@ -106,7 +108,7 @@ impl Installed {
         let name = short_name(type_name);
         let (text, file) = self.read(&name, ACTION)?;
         let lines: Vec<&str> = text.lines().collect();
-        let parts: Vec<_> = lines.split(|line| is_between(line)).map(|it| it.join("\n")).collect();
+        let parts: Vec<_> = lines.split(|line| is_divider(line)).map(|it| it.join("\n")).collect();
         let [goal, result, feedback] = <[String; 3]>::try_from(parts).map_err(|parts| {
             let problem = format!("{} parts between lines '---'; allowed: 3", parts.len());
             Missing::Unusable { file: file.clone(), problem }
@@ -178,7 +180,7 @@ impl Cache {
         Self { installed, known: HashMap::new() }
     }
 
-    /// A definition, by `read` if it is not known; empty, and reported once, if it is missing.
+    /// Returns a definition, by `read` if it is not cached. A missing one is empty, and reported once.
     pub fn get(
         &mut self,
         type_name: &str,
@@ -200,7 +202,7 @@ impl Cache {
     }
 }
 
-/// A file's text as ROS's tools read it, which take any line end. Bytes that are not UTF-8 occur in
+/// A file's text as ROS's tools read it: they accept any line end. Bytes that are not UTF-8 occur in
 /// comments (Latin-1); [`Schema::parse`](super::Schema::parse) refuses them in constants.
 fn text_of(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).replace("\r\n", "\n").replace('\r', "\n")
@@ -219,7 +221,7 @@ fn is_plain(part: &str) -> bool {
 fn needs(name: &str, text: &str, dialect: Dialect, file: &Path) -> Result<Vec<String>, Missing> {
     let mut all = Vec::new();
     let lines: Vec<&str> = text.lines().collect();
-    for part in lines.split(|line| is_between(line)) {
+    for part in lines.split(|line| is_divider(line)) {
         let needed = needed_by(name, &part.join("\n"), dialect);
         let unusable = |problem| Missing::Unusable { file: file.into(), problem };
         all.extend(needed.map_err(unusable)?);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Request and response of a service in its definition.
 
-use super::definition::{BETWEEN, Dialect, Schema, check_size, is_between, separates, short_name};
+use super::definition::{DIVIDER, Dialect, Schema, check_size, is_divider, separates, short_name};
 
 /// The schemas of request and response. The types after the response are for both.
 pub(super) fn request_and_response(
@@ -12,14 +12,14 @@ pub(super) fn request_and_response(
     let name = short_name(type_name);
     check_size(definition).map_err(|error| format!("{name}: {error}"))?;
     let lines: Vec<&str> = definition.lines().collect();
-    let bar = lines.iter().position(|line| is_between(line));
-    let missing = || format!("{name}: no line '{BETWEEN}' between request and response");
+    let bar = lines.iter().position(|line| is_divider(line));
+    let missing = || format!("{name}: no line '{DIVIDER}' between request and response");
     let bar = bar.ok_or_else(missing)?;
     let (request, rest) = (&lines[..bar], &lines[bar + 1..]);
     let first = rest.iter().position(|line| separates(line));
     let (response, shared) = rest.split_at(first.unwrap_or(rest.len()));
     // genmsg ignores further such lines.
-    let response = response.iter().filter(|line| !is_between(line)).copied();
+    let response = response.iter().filter(|line| !is_divider(line)).copied();
     let response: Vec<&str> = response.chain(shared.iter().copied()).collect();
     let request = [request, shared].concat().join("\n");
     let parse = |part: &str, text: &str| {

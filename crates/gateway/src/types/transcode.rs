@@ -26,13 +26,15 @@ pub use plan::Mismatch;
 /// Limit of a converted message: this multiple of its size, plus [`SMALL_BYTES`]. Alignment and
 /// final NULs at most double the size; fields that only one side has add some more.
 const MAX_GROWTH: usize = 8;
+/// Bytes by which a message of any size may grow.
 const SMALL_BYTES: usize = 1 << 16;
-/// CDR's encapsulation: big-endian, little-endian.
+/// The encoding in CDR's encapsulation: big-endian.
 pub(crate) const CDR_BE: [u8; 2] = [0, 0];
+/// The encoding in CDR's encapsulation: little-endian.
 pub(crate) const CDR_LE: [u8; 2] = [0, 1];
 /// Bytes of the encapsulation and its options.
 pub(crate) const ENCAPSULATION_BYTES: usize = 4;
-/// A payload may be padded to a multiple of four.
+/// Most bytes of padding behind a payload, whose size may be padded to a multiple of four.
 pub(crate) const MAX_PADDING: usize = 3;
 
 /// Converts messages of one type both ways.
@@ -72,7 +74,7 @@ impl Transcoder {
         Ok(to.finish())
     }
 
-    /// Converts one struct; `side` is the input.
+    /// Converts one struct; `side` is the ROS of the input.
     fn walk(
         &self,
         side: Side,

@@ -2,7 +2,7 @@
 //! Topics and services of one ROS in the other: their types there, and the conversion of messages.
 
 use super::check::{Check, Checker, ServiceChecker, check_of_service, check_of_topic};
-use super::definition::{BETWEEN, short_name};
+use super::definition::{DIVIDER, short_name};
 use super::hash::{ros2_name, service_md5, type_hash};
 use super::installed::{Installed, Missing};
 use super::service_parts::request_and_response;
@@ -84,8 +84,8 @@ impl ServiceTranslator {
 /// A peer's topic in the local ROS.
 #[derive(Debug)]
 pub struct LocalForm {
-    /// With a trusted definition. It is empty if there is none, or if one for ROS 2 would be
-    /// derived from a text whose md5 does not determine the layout.
+    /// The topic with a trusted definition. The definition is empty if there is none, or if one for
+    /// ROS 2 would be derived from a text whose md5 does not determine the layout.
     pub topic: Topic,
     /// `Some` if the peer has the other ROS.
     pub translator: Option<Translator>,
@@ -128,7 +128,7 @@ pub fn localize(
 /// A peer's service in the local ROS.
 #[derive(Debug)]
 pub struct LocalService {
-    /// The service here. Without a definition if the peer has the same ROS, where nodes need none.
+    /// The service here. It has no definition if the peer has the same ROS, where nodes need none.
     pub service: Service,
     /// `Some` if the peer has the other ROS.
     pub translator: Option<ServiceTranslator>,
@@ -231,7 +231,7 @@ pub fn translate_service(
         Dialect::Ros1 => (name.clone(), service_md5(&local[0], &local[1])),
         Dialect::Ros2 => (format!("{package}/srv/{own_name}"), String::new()),
     };
-    let definition = format!("{}{BETWEEN}\n{}", local[0].to_text(), local[1].to_text()).into();
+    let definition = format!("{}{DIVIDER}\n{}", local[0].to_text(), local[1].to_text()).into();
     let service = Service { name: service.name.clone(), type_name, type_hash, definition };
     Ok(TranslatedService { service, translator })
 }

@@ -83,7 +83,7 @@ fn payloads_that_ros_accepts_are_accepted() {
         "",
         "an empty text without NUL"
     );
-    // Some writers fill up to a multiple of four.
+    // Some writers pad to a multiple of four.
     assert_eq!(check_error("uint8 x", Ros2, &cdr(&[1, 0, 0, 0])), "");
     assert_eq!(check_error("uint8 x", Ros2, &cdr(&[1; 5])), "4 bytes are left over at the end");
     // Nothing is aligned if there is nothing to align.
@@ -194,7 +194,7 @@ fn messages_are_checked_by_the_definition_of_local_nodes() {
     assert!(matches!(check, Check::By(_)) && !is_accepted(&check, &[0; 2]));
     assert!(matches!(check_of_topic(&topic("a/A", "", ""), &none), Check::Impossible));
     assert!(matches!(check_of_topic(&topic("a/A", "", ""), &installed), Check::By(_)));
-    // A peer may have another version. Its messages are those of its own.
+    // A peer may have another version. Its messages follow that version.
     let newer = format!("{text}uint8 y\n{part}");
     let check = check_of_topic(&topic("a/A", &hash(&newer, "a/A"), &newer), &installed);
     assert!(matches!(check, Check::ByTheirs(_)) && is_accepted(&check, &[1, 2]));

@@ -41,7 +41,7 @@ fn a_composed_twist_has_its_numbers_in_place() {
     assert_eq!(there, [&[0, 1, 0, 0], &*expected].concat());
 }
 
-/// Something of every kind that both ROS have, in either's order.
+/// A field of every kind that both ROS have.
 const ALL: &str = "bool on\nint8 a\nuint8 b\nint16 c\nuint16 d\nint32 e\nuint32 f\nint64 g\n\
                    uint64 h\nfloat32 i\nfloat64 j\nstring k\nint16[3] l\nstring[] m\nA1[] n\nA1 o\n";
 
@@ -53,7 +53,7 @@ fn schema_of_every_kind(dialect: Dialect) -> Schema {
 fn every_kind_of_field_has_its_bytes_in_either_ros() {
     let part = |x: &str| Written::Map(fields([("x", one(x))]));
     let written = fields([
-        // The order is the definition's.
+        // The message has the order of the definition, not this one.
         ("o", part("9")),
         ("n", Written::List(vec![part("7"), part("8")])),
         ("m", list(&["hi", ""])),
@@ -86,7 +86,7 @@ fn every_kind_of_field_has_its_bytes_in_either_ros() {
     .concat();
     let here = compose(&schema_of_every_kind(Dialect::Ros1), &written, LIMIT).unwrap();
     assert_eq!(here, expected);
-    // The way between the two is held against rosbags elsewhere.
+    // Another test compares the conversion between the two with rosbags.
     let between =
         Transcoder::new(&schema_of_every_kind(Dialect::Ros1), &schema_of_every_kind(Dialect::Ros2))
             .unwrap();

@@ -11,7 +11,7 @@ use tautline_gateway::types::{Dialect, Schema, Transcoder};
 const BAR: &str =
     "================================================================================";
 
-/// One transform, as the test means it.
+/// One transform, in the terms of the test.
 #[derive(Debug, Clone, PartialEq)]
 struct Pose {
     parent: String,
@@ -291,7 +291,7 @@ fn transforms_beyond_the_limit_are_counted_and_known_ones_still_updated() {
     }
 }
 
-/// What happens to a topic.
+/// A message of a publisher, its end, or the sending of the merged transforms.
 #[derive(Debug, Clone)]
 enum Happening {
     Message(u32, Vec<Pose>),

@@ -98,7 +98,7 @@ fn an_md5_does_not_make_a_layout_certain_where_types_are_nested() {
     assert!(error.contains("geometry_msgs/Twist") && error.contains("arrays"), "{error}");
     let schema = certain_schema(&arrays, &installed).unwrap();
     assert_eq!(schema.root().fields[0].written, "Vector3", "the installed one");
-    // Nor is one derived from it for ROS 2; one whose own hash covers all is.
+    // A layout derived from it for ROS 2 is not certain either. One whose own hash covers all is.
     let there = localize(&arrays, Some(Dialect::Ros2), &none).unwrap();
     certain_schema(&there.topic, &none).unwrap_err();
     let text = twist("geometry_msgs/Vector3");
@@ -120,7 +120,7 @@ fn a_type_of_which_only_the_python_module_is_installed_is_installed() {
     let arrays = topic("geometry_msgs/Twist", TWIST_MD5, &twist("geometry_msgs/Vector3[]"));
     assert_eq!(&*trusted_definition(&arrays, &installed).unwrap(), text);
     certain_schema(&arrays, &installed).unwrap();
-    // Debian's, which this project's tests of ROS 1 use.
+    // Debian's packages, which this project's tests of ROS 1 use.
     let debian = Installed::of_ros1("", "");
     certain_schema(&arrays, &debian).unwrap();
 }
@@ -196,7 +196,7 @@ fn a_hostile_definition_is_refused_cheaply_by_a_named_limit() {
     const { assert!(MAX_LINES >= 8 * MAX_DECLARED, "comments have room") };
 }
 
-/// Prints what the dearest texts cost; judged by people, since a test has no time limit.
+/// Prints the cost of the most expensive texts, for a person to judge: a test has no time limit.
 #[test]
 fn the_most_expensive_definitions_within_the_limits_are_hashed() {
     let fields = |n: usize| format!("uint8 field_of_a_type_that_is_long_{n}\n");

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Message types and the conversion between ROS 1's and ROS 2's bytes, compared with what others make of
-//! them (`types/oracle.py`, in the Python environment that `make ros2` installs).
+//! Message types and the conversion between ROS 1's and ROS 2's bytes, compared with other
+//! implementations (`types/oracle.py`, in the Python environment that `make ros2` installs).
 
 use serde_json::Value;
 use std::io::Write;
@@ -18,11 +18,11 @@ use tautline_gateway::types::installed::Installed;
 use tautline_gateway::types::trust::service_hash;
 use tautline_gateway::types::{Dialect, Transcoder, action, derive, trust};
 
-/// Messages of each type that go there and back.
+/// Messages of each type that are converted there and back.
 const MESSAGES: u64 = 1000;
 /// Of these, the number decoded by rosbags in Python.
 const DECODED: u64 = 20;
-/// Of these, the number that is also cut at every length.
+/// Of these, the number that are also truncated to every length.
 const CUT: u64 = 2;
 /// The most elements of an unbounded sequence.
 const ELEMENTS: u64 = 3;
@@ -48,7 +48,7 @@ fn answer(program: &mut Command, input: &[u8]) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// A type as both define it, where they do.
+/// A type as each ROS defines it, if it does.
 struct Type {
     name: String,
     ros1: Option<Schema>,
@@ -71,7 +71,7 @@ fn types() -> Vec<Type> {
     lines.lines().map(read).collect()
 }
 
-/// The installed hash, else the one of rosbags, which takes `char` for something else than ROS 2 does.
+/// The installed hash, else the one of rosbags, which reads `char` differently than ROS 2 does.
 fn rihs01_of(line: &Value) -> &str {
     line["installed"].as_str().or(line["rihs01"].as_str()).unwrap()
 }
@@ -243,7 +243,7 @@ fn installed_files_are_parsed_like_the_ros_1_tools_do() {
     let latin = installed.definition("a/Latin", Dialect::Ros1).unwrap();
     assert_eq!(hash("a/Latin", &latin), hash("a/Latin", &plain));
     assert_eq!(installed.definition("a/Empty", Dialect::Ros1).unwrap(), "\n");
-    // A hash over other bytes than the file's would be of another version.
+    // A hash over other bytes than the file's would belong to another version.
     let error = installed.definition("a/Mark", Dialect::Ros1).unwrap_err().to_string();
     assert!(error.contains("line 1: the value of 'DEGREES' is not UTF-8"), "{error}");
 
@@ -343,7 +343,7 @@ fn random_messages_survive_translation_and_match_other_readers() {
         let ros1 = match ros1.map_or_else(|| derive::to_ros1(&ros2), Ok) {
             Ok(ros1) => ros1,
             Err(error) => {
-                // Wide text: the only thing ROS 1 cannot say.
+                // Wide text: the only thing that ROS 1 cannot express.
                 assert!(error.to_string().contains("wstring"), "{error}");
                 continue;
             }
@@ -493,7 +493,7 @@ impl Random {
         let part = &schema.structs[number];
         for field in &part.fields {
             if part.name == "std_msgs/Header" && field.name == "seq" {
-                // ROS 2 has none, so it cannot come back.
+                // ROS 2 has no sequence number, so only 0 returns.
                 bytes.extend_from_slice(&[0; 4]);
                 continue;
             }
@@ -521,7 +521,7 @@ impl Random {
     fn value(&mut self, schema: &Schema, base: Base, bytes: &mut Vec<u8>) {
         match base {
             Base::Primitive(Primitive::Bool) => bytes.push((self.next() & 1) as u8),
-            // Any bits would include numbers that are none, which equal nothing.
+            // Arbitrary bits would include NaN, which equals nothing.
             Base::Primitive(Primitive::Float32) => {
                 bytes.extend_from_slice(&(self.next() as i32 as f32).to_le_bytes());
             }

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A hostile peer with a valid key, for the threat model."""
 
-from parts.words import between, figure
+from parts.words import figure, value_range
 
 PAGE = "docs/explanation/threat-model.md"
 RIGHTS = {"default": "default rights", "generous": "all rights"}
@@ -65,7 +65,7 @@ def laser(attack):
     )
     late = [phase["machine_late_ms"]["p99"] for phase, in_time in missed if not in_time]
     if late:
-        words += f" In the other phases that missed it, the machine was late by {between(late, 0)} ms."
+        words += f" In the other phases that missed it, the machine was late by {value_range(late, 0)} ms."
     return words
 
 
@@ -83,7 +83,7 @@ def commands(attack):
     if len(judged) > 1:
         worst = missed[judged[-1][1]][0]
         words += (
-            f" In the other phases in which the machine was in time, it was {between([p99 for p99, _ in judged[:-1]])} ms, "
+            f" In the other phases in which the machine was in time, it was {value_range([p99 for p99, _ in judged[:-1]])} ms, "
             f"and {judged[-1][0]:.1f} ms (median {worst['flows']['command']['delay_ms']['p50']:.1f} ms) in the phase "
             f"`{worst['kind']}` with {RIGHTS[worst['rights']]}."
         )
@@ -124,7 +124,7 @@ def report(store, pages):
 
 
 def parities(store, pages):
-    """A kind that was added later; a new measurement of all kinds has phase, too."""
+    """The kind `parities`, which was added later; a new measurement of all kinds includes it."""
     if store.file_of("attack-parities") is None:
         return "In the kind `parities`, each packet completes a block with random parity symbols."
     found = Attack(store.read("attack-parities"))

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Relays, several links and lossy links."""
 
-from parts.words import between, bold, figure, table, targets
+from parts.words import bold, figure, table, targets, value_range
 
 PAGE = "docs/explanation/measurements.md"
 LINKS_GUIDE = "docs/how-to/links.md"
@@ -108,7 +108,7 @@ def rcom(store, _):
 
 def rcom_slower(store, _):
     found = [system["images_per_s"] for system in store.read("links-virtual")["rcom"] if system["offered_hz"] == 50]
-    return f"At 50 Hz, each system carries {between(found)} images per second."
+    return f"At 50 Hz, each system carries {value_range(found)} images per second."
 
 
 def pairs(store, _):

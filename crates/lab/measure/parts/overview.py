@@ -26,7 +26,7 @@ def figures(store, pages):
 
 
 def machine(facts):
-    """Older reports do not name the processor and the memory."""
+    """Words for a machine. Older reports do not name the processor and the memory."""
     known = [
         facts["processor"],
         facts["cores"] and f"{facts['cores']} processors",

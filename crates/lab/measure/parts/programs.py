@@ -3,7 +3,7 @@
 
 import statistics
 
-from parts.words import between, figure, number, table, targets, verdict
+from parts.words import figure, number, table, targets, value_range, verdict
 
 PAGE = "docs/explanation/measurements.md"
 # Words of each interruption, its report, and its rows there; in the table, the slower direction counts.
@@ -61,7 +61,7 @@ def reload_targets(store, _):
 
 
 def crypto_us(store):
-    """Times in the order of the bench: the words of a row may change between two measurements."""
+    """Median times in the order of the bench, since the words of a row may change between measurements."""
     return [row["median_us"] for row in store.read("crypto")["rows"]]
 
 
@@ -84,13 +84,13 @@ def cost(store, _):
     ]
     rows = [
         ["overhead of a 1 KB message, with reports, heartbeats and encryption", header(store, None)],
-        ["encrypting or decrypting a packet of 1400 bytes", between([sealing, opening], 1, " us")],
-        ["handshake, at either end", between([initiator / 1000, responder / 1000], 2, " ms")],
-        ["refusing a forged handshake", between([forged], 1, " us")],
-        ["daemon under the 6 Mbps load", between(loaded, 0, " % of a core")],
+        ["encrypting or decrypting a packet of 1400 bytes", value_range([sealing, opening], 1, " us")],
+        ["handshake, at either end", value_range([initiator / 1000, responder / 1000], 2, " ms")],
+        ["refusing a forged handshake", value_range([forged], 1, " us")],
+        ["daemon under the 6 Mbps load", value_range(loaded, 0, " % of a core")],
         ["idle daemon", f"{idle_cpu:.1f} % of a core, {idle_mb:.0f} MB of memory"],
         ["ROS 2 gateway for a 1 KB message", f"{read:.2f} ms to read it, {written:.2f} ms to write it (median)"],
-        ["ROS 2 gateway with 100 topics", between(topics, 1, " % of a core")],
+        ["ROS 2 gateway with 100 topics", value_range(topics, 1, " % of a core")],
     ]
     return table(["operation", "cost"], rows)
 
@@ -140,7 +140,7 @@ def flood(store, _):
         return " / ".join(f"{meetings[f'{who} restarts, {attack}']:.2f}" for who in ("robot", "base")) + " s"
 
     def share(found, daemons):
-        return between([phase["cpu_percent"][daemon] for phase in found for daemon in daemons], 1)
+        return value_range([phase["cpu_percent"][daemon] for phase in found for daemon in daemons], 1)
 
     p99 = statistics.median_low(phase["laser"]["delay_ms"]["p99"] for phase in quiet)
     rows = [["none", f"1 ({p99:.1f} ms)", share(quiet, (0, 1)), "–", sessions("quiet")]]
@@ -158,7 +158,7 @@ def flood(store, _):
             [
                 words,
                 times,
-                between(attacked, 0),
+                value_range(attacked, 0),
                 f"{per_s:.0f} / {bytes_percent:.{0 if bytes_percent < 0.05 else 1}f} %",
                 sessions(f"{kind} to base"),
             ]
@@ -195,9 +195,9 @@ def air(store, _):
 def air_lateness(store, _):
     report = store.read("air")
     counted, discarded = report["emulator"], report["discarded"]
-    p50, p99 = (between([run[key] for run in counted], 0) for key in ("late_p50_us", "late_p99_us"))
-    cpu = between([run["cpu_percent"] for run in counted], 1)
-    late = f" ({between([run['late_p99_us'] / 1000 for run in discarded], 1)} ms)" if discarded else ""
+    p50, p99 = (value_range([run[key] for run in counted], 0) for key in ("late_p50_us", "late_p99_us"))
+    cpu = value_range([run["cpu_percent"] for run in counted], 1)
+    late = f" ({value_range([run['late_p99_us'] / 1000 for run in discarded], 1)} ms)" if discarded else ""
     return (
         f"In the {len(counted)} runs that counted, the median lateness of frames was {p50} us, and the p99 was "
         f"{p99} us. The emulator used {cpu} % of a core. Discarded runs: {len(discarded)}{late}."
@@ -240,9 +240,9 @@ def tcp(store, _):
     """What Tautline gets alongside a download, for the limits of the README."""
     report = store.read("tcp")
     by = {cc: [pair for pair in report["beside"] if pair["congestion"] == cc] for cc in ("cubic", "bbr")}
-    share = {cc: between([pair["tautline_percent"] for pair in found], 0) for cc, found in by.items()}
-    p99 = {cc: between([pair["laser_p99_ms"] for pair in found], 0) for cc, found in by.items()}
-    lost = between([100 * pair["laser_lost"] / (TCP_SCANS * report["runs"]) for pair in by["cubic"]], 0)
+    share = {cc: value_range([pair["tautline_percent"] for pair in found], 0) for cc, found in by.items()}
+    p99 = {cc: value_range([pair["laser_p99_ms"] for pair in found], 0) for cc, found in by.items()}
+    lost = value_range([100 * pair["laser_lost"] / (TCP_SCANS * report["runs"]) for pair in by["cubic"]], 0)
     runs = "one run" if report["runs"] == 1 else f"the median of {report['runs']} runs"
     return (
         f"gets {share['cubic']} % of the link if TCP uses Cubic, and {share['bbr']} % if it uses BBR. (Each figure is from "

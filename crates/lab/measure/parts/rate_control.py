@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What rate control reaches at single points, for the pages that explain it."""
 
-from parts.words import between, figure
+from parts.words import figure, value_range
 
 PAGE = "docs/explanation/rate-control.md"
 OVERVIEW = "docs/explanation/how-it-works.md"
@@ -36,8 +36,8 @@ def fast_link(store, _):
         if (row["sender"], row["mbps"]) == ("tautline", 54)
     }
     lossless = real.pop(0)
-    losses = between([row["goodput_percent"] for row in real.values()], 0, " %")
-    virtual = between([cell["goodput_percent"] for cell in cells(store, "auto", 54).values()], 0, " %")
+    losses = value_range([row["goodput_percent"] for row in real.values()], 0, " %")
+    virtual = value_range([cell["goodput_percent"] for cell in cells(store, "auto", 54).values()], 0, " %")
     return (
         f"{lossless['goodput_percent']:.0f} % of a far link of 54 Mbps is used, and a laser's p99 is "
         f"{figure(lossless['laser_p99_ms'])} ms; with losses of single packets, {losses} is used. In virtual time, "

@@ -24,7 +24,7 @@ CARRIED = "image bytes carried of the rate left"
 
 
 def delay(flow, which):
-    """Delays are null if nothing arrived."""
+    """A figure of the delays, or None if nothing arrived."""
     return flow["delay_ms"] and flow["delay_ms"][which]
 
 

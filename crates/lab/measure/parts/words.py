@@ -29,8 +29,8 @@ def listed(words):
     return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
 
 
-def between(values, digits=1, unit=""):
-    """The range of values, or the one value if all look alike."""
+def value_range(values, digits=1, unit=""):
+    """The range of values as `1 to 2`, or a single value if both ends look alike."""
     least, most = (f"{end(values):.{digits}f}" for end in (min, max))
     return f"{least}{unit}" if least == most else f"{least} to {most}{unit}"
 

@@ -66,7 +66,7 @@ def message_of(cls, publisher, number, size):
 
 
 def leaves_of(value):
-    """Leaves of a message in the order of its fields, without what only ROS 1 has."""
+    """Leaves of a message in the order of its fields, without fields that only ROS 1 has."""
     if isinstance(value, genpy.rostime.TVal):
         return [value.secs, value.nsecs]
     if hasattr(value, "_slot_types"):
@@ -92,7 +92,7 @@ def publish(id, count=1, gap_ms=0, size=0):
         number = numbers[id] = numbers.get(id, 0) + 1
         message = message_of(publishers[id].data_class, id, number, size)
         if getattr(message, "_has_header", False):
-            # Tautline takes the age of a latched message from it.
+            # Tautline computes the age of a latched message from this stamp.
             message.header.stamp = rospy.Time.from_sec(time.time())
         leash.report("sent", publisher=id, n=number, sum=leash.checksum(leaves_of(message)))
         publishers[id].publish(message)

@@ -118,8 +118,8 @@ def unadvertise(id):
 
 
 def subscribe(id, topic, type, latched=False, reliable=True, depth=10, classes=None):
-    """With `classes`, several subscriptions, each of which counts for its class of publishers: a
-    subscriber that takes each publisher as it is, as one of ROS 1 does."""
+    """Subscribes. With `classes`, makes one subscription for each class of publishers: together they
+    accept every publisher as it is, as a ROS 1 subscriber does."""
     cls = interface(type, "msg")
 
     def receiver(ending):
@@ -211,7 +211,7 @@ def serve_action(id, action):
 
 
 def goal(id, action, order, cancel_after=None):
-    """Sends a goal; cancels it after so many feedbacks."""
+    """Sends a goal; cancels it after `cancel_after` feedbacks."""
     cls = interface("test_msgs/Fibonacci", "action")
     if action not in clients:
         clients[action] = ActionClient(node, cls, action, callback_group=ReentrantCallbackGroup())
@@ -250,8 +250,8 @@ def goal(id, action, order, cancel_after=None):
 
 
 def spin():
-    # If another thread creates or destroys an endpoint meanwhile, rclpy may raise (also an
-    # AttributeError, of an action client half made) or wait for ever.
+    # If another thread creates or destroys an endpoint meanwhile, rclpy may raise an
+    # exception (AttributeError for an action client that is half created) or wait for ever.
     while rclpy.ok() and not leaving.is_set():
         try:
             executor.spin_once(timeout_sec=0.2)
@@ -260,7 +260,7 @@ def spin():
 
 
 def leave():
-    # While it spins, the node is not taken down, and nobody would learn of its end.
+    # A node is not destroyed while it spins, and others would not learn of its end.
     leaving.set()
     Executor.shutdown(executor, timeout_sec=1)
     spinning.join(timeout=1)

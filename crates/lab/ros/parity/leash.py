@@ -2,7 +2,7 @@
 """What the agents of both ROS share: orders as JSON lines, events as JSON lines, and messages of any
 type that carry their publisher and number in every text field.
 
-An agent ends when its input does, so that none outlives the program that started it.
+An agent ends when its standard input ends, so that it does not outlive the program that started it.
 """
 
 import json
@@ -17,7 +17,7 @@ LIST_LENGTH = 2
 BYTE_LIST_LENGTH = 32
 
 _lock = threading.Lock()
-# The events have standard output alone: the log of rospy goes where errors go.
+# Standard output is for events only: the log of rospy goes to standard error.
 _events = os.fdopen(os.dup(1), "w")
 os.dup2(2, 1)
 
@@ -42,7 +42,7 @@ def obey(orders):
         except Exception as error:  # noqa: BLE001 - the player decides what a refusal means
             report("trouble", order=kind, error="%s: %s" % (type(error).__name__, error))
         report("done")
-    # As a crash would.
+    # Exits without cleaning up, as in a crash.
     os._exit(0)
 
 

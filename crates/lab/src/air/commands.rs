@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// Time between SIGTERM and SIGKILL, and for a program's last lines.
+/// Time between SIGTERM and SIGKILL, and longest wait for a program's last lines.
 const PATIENCE: Duration = Duration::from_secs(3);
 /// Longest piece of a program's line that is printed in one line.
 const MAX_LINE_BYTES: u64 = 4096;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The emulator's threads, each on its own processor. The thread that is awake when work is due does
-//! it.
+//! The emulator's threads, each on its own processor. The thread that is awake when work is due does the
+//! work.
 
 use super::emulator::Emulator;
 use crate::rig::clock::{cpu_of_this_thread, monotonic_ns};
@@ -30,7 +30,7 @@ struct Bridge {
     stop: AtomicBool,
 }
 
-/// State that one thread at a time owns.
+/// State that only one thread at a time may use.
 struct Helm {
     emulator: Emulator,
     /// Latest wake-up time of each thread.

@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tautline_medium::{Frame, Medium, Nanos, NetworkId, Output, RadioId, RadioStats};
 
-/// The ECN field, and its value of a marked packet (RFC 3168).
+/// Value of the ECN field of a marked packet, and at the same time the mask of the field (RFC 3168).
 const CE: u8 = 3;
 /// EtherType of IPv4.
 const IPV4: [u8; 2] = [8, 0];
@@ -128,10 +128,11 @@ pub struct Emulator {
     counted_since: Nanos,
     cpu: Duration,
     scenario: Scenario,
-    /// Start of the scenario and its end; no end if the user's programs determine the length.
+    /// Start of the scenario.
     start: Nanos,
+    /// End of the scenario; `None` if the user's programs determine the length.
     end: Option<Nanos>,
-    /// Usage at these two times.
+    /// Usage at `start` and at `end`.
     used: [Option<Usage>; 2],
 }
 
@@ -170,7 +171,7 @@ impl Emulator {
             cpu: Duration::ZERO,
             scenario: scenario.clone(),
             start: offset,
-            // Without flows the run is about the user's programs, which may take longer.
+            // Without flows, the user's programs determine the length of the run.
             end: (!scenario.flows.is_empty()).then_some(offset + scenario.duration),
             used: [None, None],
         }

@@ -75,7 +75,7 @@ impl Nodes {
         self.each_maker(|node| node.go(seconds))
     }
 
-    /// Waits for the end of the load, which has `remaining` left, and ends the nodes. Returns
+    /// Waits for the end of the load, after the time `remaining`, and ends the nodes. Returns
     /// samples by the number of the flow, in the emulator's time.
     pub fn finish(
         mut self,

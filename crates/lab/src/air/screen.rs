@@ -14,7 +14,7 @@ const BAR: usize = 20;
 /// Maximum number of radios in the view; more do not fit on a screen.
 const MAX_RADIOS: usize = 30;
 
-/// The output of lines. On a terminal the newest view stays below them.
+/// Prints lines. On a terminal, the newest view stays below them.
 #[derive(Default)]
 pub struct Screen {
     view: Mutex<String>,

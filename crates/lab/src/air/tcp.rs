@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A scenario's TCP flows: one connection of the kernel each, which always has more to send.
+//! A scenario's TCP flows. Each is one connection of the kernel that always has more to send.
 //!
 //! TCP keeps bytes in order and loses none, so their content is irrelevant: message n has arrived
 //! when n times its size has arrived.

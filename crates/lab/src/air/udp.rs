@@ -120,7 +120,7 @@ pub struct Running {
 pub struct Finished {
     /// Samples, by the emulator's clock.
     pub samples: Samples,
-    /// Messages that were due while the socket still blocked on earlier ones.
+    /// Messages that were due while the socket was still blocked by earlier messages.
     pub refused: u64,
 }
 

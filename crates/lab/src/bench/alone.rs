@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Cases about the daemons alone: their cost when idle, and the bytes that they add to a message.
+//! Cases that measure only the daemons: their cost when idle, and the bytes that they add to a message.
 
 use crate::rig::output::Output;
 use crate::rig::processes::Process;

@@ -55,17 +55,19 @@ const FLOWS: [Flow; 2] = [Flow::Laser, Flow::Image];
 const PAYLOAD_BYTES: f64 = 1425.0;
 /// Queue of a recorded link, in full packets.
 const TRACE_QUEUE: u32 = 100;
-/// Counted messages before this time do not count: the capacity is not known yet.
+/// Messages before this time do not count: the capacity is not known yet.
 const SETTLING: Duration = Duration::from_secs(4);
 /// Masters, daemons and programs start in this time.
 const START_TIME: Duration = Duration::from_secs(12);
 
+/// Images that arrive, percent of those that fit.
 const IMAGES: Bound = Bound::AtLeast(95.0);
+/// Packets that the robot's daemon counts as lost, percent.
 const LOSS: Bound = Bound::AtMost(3.0);
-/// Beyond the serialization of one packet.
+/// Limit of the laser's p99, in addition to the serialization time of one packet.
 const LASER_P99_MS: f64 = 8.0;
 
-/// The programs of a cell.
+/// What the case runs.
 pub struct Plan<'a> {
     /// Setup of the daemons.
     pub setup: &'a DaemonSetup,
@@ -83,7 +85,7 @@ pub struct Plan<'a> {
     pub docs: Option<&'a Path>,
 }
 
-/// A bottleneck.
+/// A bottleneck: a policer or a recorded link.
 struct Cell {
     name: String,
     place: Place,
@@ -94,7 +96,7 @@ enum Place {
     Trace(Box<Scenario>),
 }
 
-/// Figures of a run, of the time after [`SETTLING`].
+/// Figures of a run, without the messages of the time [`SETTLING`].
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 struct Figures {
     /// Images that arrived, percent of those that fit.
@@ -108,19 +110,19 @@ struct Figures {
     dropped_percent: Option<f64>,
     /// Packets that the robot's daemon counts as lost (LOSS); `None` without a daemon.
     loss_percent: Option<f64>,
-    /// The same since its start.
+    /// Like `loss_percent`, since the daemon's start.
     loss_since_start_percent: Option<f64>,
-    /// `CAN SEND` at the end.
+    /// The daemon's figure `CAN SEND` at the end of the run.
     can_send_mbps: Option<f64>,
-    /// Lateness of the laser's publisher (p99), and the time that all cores were busy: a busy machine
-    /// makes the other figures unreliable.
+    /// Lateness of the laser's publisher (p99).
     publisher_late_ms: Option<f64>,
+    /// Percent of all cores that were busy. A busy machine makes the other figures unreliable.
     machine_busy_percent: f64,
-    /// Lateness of the emulator of a recorded link (p99); it should be below 400.
+    /// Lateness of the emulator of a recorded link (p99, microseconds); it should be below 400.
     emulator_late_us: Option<u64>,
 }
 
-/// Runs by transport, by the name of the cell.
+/// The runs of each cell, by its name, over each transport.
 type Measured = BTreeMap<String, BTreeMap<Transport, Vec<Figures>>>;
 
 /// Runs the case. A run that fails is named, and counts as not measured.
@@ -290,7 +292,7 @@ struct Counts {
 
 impl Counts {
     fn now(daemons: &[Daemon], pair: &Pair) -> Result<Self> {
-        let router = pair.routed_bytes()?;
+        let router = pair.routed_packets()?;
         let Some(robot) = daemons.get(ROBOT) else {
             return Ok(Self { router, link: None, can_send_mbps: None });
         };
@@ -335,8 +337,8 @@ impl Cell {
         Ok(Self { name: name.into(), place: Place::Trace(Box::new(scenario)) })
     }
 
-    /// Returns the bits of images that fit in addition to the laser, for `time` ns since `start` (recorded
-    /// links: of the recording). `offered` are the bits per second of laser and images.
+    /// Returns the bits of images that fit in addition to the laser in `time` ns from `start` on (on a
+    /// recorded link, a time of the recording). `laser` and `images` are the offered bits per second.
     fn fitting_bits(&self, start: u64, time: u64, [laser, images]: [f64; 2]) -> f64 {
         let seconds = time as f64 / 1e9;
         let packets = match &self.place {

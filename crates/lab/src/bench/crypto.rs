@@ -29,13 +29,14 @@ const PACKET_US: Bound = Bound::AtMost(1.5);
 /// Processor time of a handshake, per side.
 const HANDSHAKE_US: Bound = Bound::AtMost(1000.0);
 
-/// UDP payload in bytes.
+/// UDP payload of a full packet, in bytes.
 const FULL: usize = 1400;
+/// UDP payload of a small packet, in bytes.
 const SMALL: usize = 100;
-/// Batches are short enough that most are not interrupted; the median of many is quoted.
+/// Number of batches. Most are too short to be interrupted; their median is reported.
 const BATCHES: usize = 2000;
 const PACKETS_PER_BATCH: usize = 50;
-const CALLS_PER_BATCH: usize = 30;
+const INITIATIONS_PER_BATCH: usize = 30;
 const HANDSHAKES: usize = 1000;
 const CPU_TIME: Duration = Duration::from_secs(2);
 const MESSAGES_TIME: Duration = Duration::from_secs(17);
@@ -51,8 +52,9 @@ const NOISE_BYTES: usize = 114;
 #[derive(Debug, Serialize)]
 struct Row {
     what: &'static str,
-    /// Minimum and median of the batches.
+    /// Minimum of the batches.
     min_us: f64,
+    /// Median of the batches.
     median_us: f64,
     batches: usize,
     per_batch: usize,
@@ -108,7 +110,7 @@ fn rows() -> Result<Vec<Row>> {
         (Forged::Asked, "a forged initiation, MAC1 right: a cookie reply"),
         (Forged::Silent, "the same, no more cookie replies"),
     ] {
-        rows.push(Row::new(what, CALLS_PER_BATCH, calls(forged)?, None));
+        rows.push(Row::new(what, INITIATIONS_PER_BATCH, initiations(forged)?, None));
     }
     Ok(rows)
 }
@@ -198,7 +200,7 @@ enum Forged {
     Stranger,
     /// The attacker knows our public key, and is asked for a cookie.
     Asked,
-    /// The same, after the gate has asked too many.
+    /// Like `Asked`, after the gate has sent its limit of cookie replies.
     Silent,
 }
 
@@ -213,7 +215,7 @@ impl Forged {
 }
 
 /// Measures the admission of initiations under flood, from parsing to the decision.
-fn calls(forged: Forged) -> Result<Batches> {
+fn initiations(forged: Forged) -> Result<Batches> {
     let secret = SecretKey::insecure("base");
     let mut packet = start_initiation(7, &[1; NOISE_BYTES]);
     let mac1 = MacKey::for_receiver(&secret.public()).mac(&packet);
@@ -233,7 +235,7 @@ fn calls(forged: Forged) -> Result<Batches> {
             fill.next().context("the gate admits every initiation")?;
         }
         let start = Clock::now();
-        for _ in 0..CALLS_PER_BATCH {
+        for _ in 0..INITIATIONS_PER_BATCH {
             let admission = judge(&mut gate, &packet)?;
             ensure!(forged.matches(&admission), "{forged:?} came to {admission:?}");
         }

@@ -27,20 +27,22 @@ const LIMITS: LinkLimits = LinkLimits { rate_bps: Some(6_000_000), loss: 0.0 };
 /// Publishing before the failure, during it, and after it.
 const PHASES: [Duration; 3] =
     [Duration::from_secs(8), Duration::from_secs(8), Duration::from_secs(6)];
-/// The first messages meet links whose rate is not known yet.
+/// Messages before this time do not count: the rate of the links is not known yet.
 const SETTLING: Duration = Duration::from_secs(2);
 const START_TIME: Duration = Duration::from_secs(12);
-/// One and a half periods of a command.
+/// Longest gap between two commands: one and a half periods.
 const COMMAND_GAP_MS: Bound = Bound::AtMost(30.0);
-/// Everything is on the other link by then.
+/// Longest delay of a message: by then, everything is on the other link.
 const LATEST_MS: Bound = Bound::AtMost(200.0);
-/// The image that is being sent.
+/// Only the image that is being sent may be lost.
 const IMAGES_LOST: Bound = Bound::AtMost(1.0);
+/// Messages of the other flows that may be lost.
 const NONE_LOST: Bound = Bound::AtMost(0.0);
+/// Longest time from the return of the link until both links carry images again.
 const BACK_S: Bound = Bound::AtMost(1.0);
-/// A message is delayed if it arrives later than the p99 over one link and this.
+/// A message counts as delayed if its delay exceeds the p99 over one link by more than this.
 const ADDED_MS: f64 = 1.0;
-/// The driver of a blocked link holds one message.
+/// Number of messages that may be delayed: the driver of a blocked link holds one.
 const DELAYED: Bound = Bound::AtMost(1.0);
 
 /// How the first link fails.

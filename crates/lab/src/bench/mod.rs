@@ -198,8 +198,7 @@ impl Demo {
     }
 }
 
-/// Cases other than two computers with the load of [`setup::flows::Flow`]: with ROS 1 or no ROS here,
-/// with ROS 2 below.
+/// Cases with ROS 1 or without ROS, other than those of `comparison`.
 const OF_ROS_1: &[&str] = &[
     alone::IDLE,
     alone::HEADER,
@@ -214,6 +213,7 @@ const OF_ROS_1: &[&str] = &[
 ];
 /// Counted seconds of a transport in [`Case`], unless the user states them.
 const SECONDS: u64 = 60;
+/// Cases with ROS 2, other than those of `comparison`.
 const OF_ROS_2: &[&str] = &[gateway::NAME];
 
 impl Bench {

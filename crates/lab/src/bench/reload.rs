@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Fifty topics flow between two daemons while their files are changed and reloaded. Topics that
-//! no change names lose no message and have no late one. The same load without reloads runs first.
+//! no change names must lose no message and have no late message. The same load without reloads runs first.
 //!
 //! Both nodes have real-time priority, and their data planes a higher one, as a robot's daemon may
 //! have (`realtime: priority`). A late message is then due to the nodes, not to other programs.
@@ -29,13 +29,16 @@ const PERIOD_US: u64 = 50_000;
 const LOAD_TIME: Duration = Duration::from_secs(30);
 const START_TIME: Duration = Duration::from_secs(2);
 const PATIENCE: Duration = Duration::from_secs(20);
-/// Reloads of the case. Each change is made by one and reverted by the next.
+/// Number of reloads. One reload makes a change, and the next one reverts it.
 const RELOADS: usize = 24;
 const BETWEEN: Duration = Duration::from_secs(1);
 /// SCHED_FIFO priority of all threads except the data plane.
 const PRIORITY: &str = "10";
+/// SCHED_FIFO priority of the data plane.
 const DATA_PLANE: u8 = 50;
+/// Messages of the steady topics that may be lost.
 const LOST: Bound = Bound::AtMost(0.0);
+/// Largest delay of the steady topics.
 const LATEST_MS: Bound = Bound::AtMost(20.0);
 
 /// A change to one node's file.
@@ -213,7 +216,7 @@ pub fn run(output: &Output) -> Result<Conclusion> {
     report(output, &figures, &reloads)
 }
 
-/// Measures the steady topics: in each, the messages with numbers `from` up to `to`.
+/// Measures the steady topics. In each, messages with numbers in `from..to` count.
 fn measure(phase: &'static str, received: &[Received], from: &[u64], to: &[u64]) -> Figures {
     let mut delays = Vec::new();
     let mut sent = 0;

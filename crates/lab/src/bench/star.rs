@@ -131,7 +131,7 @@ pub fn run(output: &Output) -> Result<Conclusion> {
     output.conclude(AllFigures { figures: &figures }, verdicts, &words)
 }
 
-/// Measures a peer. In each topic, the messages with numbers `from` up to `to` count.
+/// Measures a peer. In each topic, messages with numbers in `from..to` count.
 fn measure(
     phase: &'static str,
     peer: &str,

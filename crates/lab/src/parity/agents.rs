@@ -37,7 +37,7 @@ impl Agent {
         self.process.send_line(&order.to_string())
     }
 
-    /// Reads what it has said, all its orders done at the end if `until_done`.
+    /// Reads what the agent has said; with `until_done`, waits until all its orders are done.
     fn read(&mut self, step: usize, until_done: bool, reader: &mut Reader<'_>) -> Result<()> {
         let deadline = Instant::now() + ORDER_PATIENCE.max(START_PATIENCE);
         loop {
@@ -63,7 +63,7 @@ impl Agent {
     }
 }
 
-/// Where the events of agents go.
+/// Destination of the events of agents.
 struct Reader<'a> {
     run: &'a mut Run,
     counts: BTreeMap<String, u32>,
@@ -87,7 +87,7 @@ const NEAR: usize = 0;
 const FAR: usize = 1;
 
 impl Agents {
-    /// Returns no agents yet; near and far computer may be one.
+    /// Creates an empty set of agents. The near and the far computer may be the same.
     pub fn new(places: [(Arc<Computer>, Ros); 2], folder: &Path) -> Self {
         Self {
             places,
@@ -99,7 +99,7 @@ impl Agents {
         }
     }
 
-    /// Starts all of them, without waiting until they obey.
+    /// Starts all agents, without waiting until they are ready.
     pub fn start(&mut self) -> Result<()> {
         for _ in 0..NODES {
             for end in [NEAR, FAR] {

@@ -27,9 +27,9 @@ const KINDS: &[&str] = &[
     "std_msgs/UInt8MultiArray",
     "std_msgs/Header",
 ];
-/// Types of ROS 1 alone, one of which no package has.
+/// Types that only ROS 1 has. No package has the second one.
 const KINDS_OF_ROS_1: &[&str] = &[TRANSFORMS, "parity_msgs/Own"];
-/// Types of ROS 2 alone.
+/// Types that only ROS 2 has.
 const KINDS_OF_ROS_2: &[&str] = &[
     "test_msgs/Strings",
     "test_msgs/UnboundedSequences",
@@ -41,10 +41,11 @@ const KINDS_OF_ROS_2: &[&str] = &[
 const LARGE: u32 = 300_000;
 /// Time between two messages of a burst.
 const GAP_MS: u32 = 30;
-/// Messages and gap of a stream on a topic with a rate, and of a volatile burst elsewhere.
+/// Number of messages of a stream on a topic with a rate, and the gap between them in ms.
 const STREAM: (u32, u32) = (20, 50);
+/// Largest number of messages of a burst on other topics.
 const BURST: u32 = 6;
-/// Wait beyond the lifespan of topics with one.
+/// A wait that is longer than every lifespan.
 const BEYOND_LIFESPAN_MS: u32 = 2200;
 
 /// Draws the situation of a seed. Every 25th has a cut of 12 to 15 s.
@@ -86,7 +87,7 @@ struct Draw {
     /// The publishers that are present now.
     publishers: Vec<Publisher>,
     subscribers: Vec<Subscriber>,
-    /// Service, and id and node of its server.
+    /// Each service, with the id and the node of its server while it has one.
     services: Vec<(String, Option<(String, usize)>)>,
     actions: Vec<String>,
     next: u32,
@@ -163,7 +164,7 @@ impl Draw {
 
     fn advertise(&mut self, topic: usize) {
         let with_qos = self.situation.team.near == Ros::Two;
-        // Latched transforms are merged, and come in other messages.
+        // Tautline merges latched transforms, so they arrive in other messages.
         let latched = self.chance(60) && self.situation.topics[topic].kind != TRANSFORMS;
         let reliable = !with_qos || self.situation.topics[topic].size > 0 || self.chance(80);
         let depth = if latched && with_qos { self.rng.u32(1..=5) } else { 10 };
@@ -268,7 +269,7 @@ impl Draw {
         }
     }
 
-    /// A trouble with changes and messages during it, and messages after it.
+    /// Adds a trouble, with changes and messages during it and messages after it.
     fn phase(&mut self, trouble: Trouble) {
         match trouble {
             Trouble::None => {}
@@ -295,7 +296,7 @@ impl Draw {
         }
     }
 
-    /// Someone joins, leaves or restarts.
+    /// Adds a step in which someone joins, leaves or restarts.
     fn change(&mut self) {
         let topic = self.rng.usize(..self.situation.topics.len());
         match self.rng.u8(..100) {
@@ -323,7 +324,7 @@ impl Draw {
         }
     }
 
-    /// The subscribers of the process appear again in its successor.
+    /// Replaces a far node. The subscribers of the process appear again in its successor.
     fn replace_far_node(&mut self) {
         let node = self.rng.usize(..NODES);
         self.push(Step::ReplaceFarNode(node));
@@ -337,7 +338,7 @@ impl Draw {
         }
     }
 
-    /// The publishers of the process do not appear again; its servers do.
+    /// Replaces a near node. The servers of the process appear again in its successor; its publishers do not.
     fn replace_near_node(&mut self) {
         if !self.actions.is_empty() {
             return;
@@ -361,7 +362,8 @@ impl Draw {
         }
     }
 
-    /// Subscribers that appear when nothing more is published, on topics with a lifespan after it.
+    /// Adds subscribers that appear when nothing more is published; on topics with a lifespan, after it has
+    /// passed.
     fn late_joiners(&mut self) {
         if self.situation.topics.iter().any(|topic| topic.rule == Rule::Lifespan) {
             self.push(Step::Wait { ms: BEYOND_LIFESPAN_MS });

@@ -10,11 +10,12 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// Lifespan of the topics with one, and of publishers with one, seconds.
 const LIFESPAN_S: f64 = 1.0;
-/// Time in which a message that arrived in time may be read by a busy subscriber, seconds.
+/// Time that a busy subscriber may take to read a message that arrived in time, seconds.
 const READING_S: f64 = 0.8;
-/// Messages of a topic with `rate: 2Hz` that pass in a stream of a second, with one at each end.
+/// Number of messages of a stream of one second that a topic may carry with `rate: 2Hz`, including one
+/// at each end.
 const RATE_COUNT: usize = 4;
-/// Messages of a best-effort burst of which one has to arrive.
+/// Of a best-effort burst of at least this many messages, one has to arrive.
 const BEST_EFFORT_BURST: usize = 3;
 /// Time that a call may take longer than within one ROS graph, seconds.
 const CALL_SLACK_S: f64 = 2.0;
@@ -94,7 +95,7 @@ impl Pair<'_> {
     }
 
     /// Whether the far computer may hold a kept message: its publisher keeps it, or the subscriber
-    /// joined before the far computer could know that it does not.
+    /// joined before the far computer could know that the publisher no longer keeps it.
     fn may_be_kept(&self, n: u32) -> bool {
         let end =
             self.step_of_overwriting(n).min(self.situation().end_of_publisher(self.publisher));
@@ -107,8 +108,9 @@ impl Pair<'_> {
         self.publisher.reliable && self.subscriber.reliable
     }
 
-    /// What the subscriber may get: what it got in one ROS graph. There, a ROS 1 subscriber stands in
-    /// for one of ROS 2, which gets kept messages only if it asks for them.
+    /// Returns the messages that the subscriber may get, with their steps: those that it got in one ROS
+    /// graph. There, a ROS 1 subscriber may stand in for a ROS 2 subscriber, which gets kept messages only
+    /// if it asks for them.
     fn allowed(&self) -> Vec<(usize, Message)> {
         let got = self.record.plain.received_messages(&self.subscriber.id, &self.publisher.id);
         let sent = self.record.plain.sent_messages(&self.publisher.id);
@@ -178,7 +180,7 @@ impl Pair<'_> {
         self.situation().team.near == Ros::Two || !KINDS_WITHOUT_HEADER.contains(&kind)
     }
 
-    /// Messages of a stream, if more than its topic's rate arrived.
+    /// Returns the messages of a stream of which more arrived than the rate of the topic allows.
     fn beyond_rate(&self, sent: &[(usize, Message)], seen: &BTreeSet<u32>) -> Vec<u32> {
         if self.rule() != Rule::Rate {
             return Vec::new();
@@ -190,7 +192,7 @@ impl Pair<'_> {
         by_step.into_values().find(|stream| stream.len() > RATE_COUNT).unwrap_or_default()
     }
 
-    /// Messages that have to arrive and have not.
+    /// Returns the messages that have to arrive and have not.
     fn missing_messages(&self) -> Vec<u32> {
         let got = self.record.tautline.received_messages(&self.subscriber.id, &self.publisher.id);
         let seen: BTreeSet<u32> = got.iter().map(|it| it.n).collect();
@@ -234,8 +236,8 @@ impl Pair<'_> {
         }
     }
 
-    /// Whether a late joiner gets more than the last message: what is too large is not sent again
-    /// when Tautline learns the depth.
+    /// Whether a late joiner gets more than the last message: when Tautline learns the depth, it does not
+    /// send large messages again.
     fn has_whole_history(&self) -> bool {
         self.situation().topics[self.publisher.topic].size == 0
     }
@@ -262,7 +264,7 @@ impl Pair<'_> {
         self.record.calm.iter().any(|calm| (begin..end).contains(calm))
     }
 
-    /// Step at which a kept message is overwritten.
+    /// Returns the step at which a kept message is overwritten.
     fn step_of_overwriting(&self, n: u32) -> usize {
         let sharing = self.situation().publishers().filter(|(_, it)| self.shares_latch(it));
         let mut all: Vec<(usize, f64, bool)> = sharing
@@ -281,7 +283,7 @@ impl Pair<'_> {
     }
 }
 
-/// Numbers without repetitions.
+/// Returns the numbers without repetitions.
 fn first_times(numbers: &[u32]) -> Vec<u32> {
     let mut seen = BTreeSet::new();
     numbers.iter().copied().filter(|n| seen.insert(*n)).collect()
@@ -405,7 +407,7 @@ fn goals(record: &Record) -> Vec<Fault> {
             fault("no result", String::new());
             continue;
         };
-        // When a cancellation takes effect is not determined, that it does is.
+        // A cancellation must take effect, but when it does is not determined.
         let length_differs = cancel_after.is_none() && ending.1 != expected.1;
         if ending.0 != expected.0 || length_differs {
             fault("other result", format!("{ending:?} instead of {expected:?}"));

@@ -133,7 +133,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
 }
 
 /// Plays the situations with a fault once more, each alone and with new programs. On a busy machine a
-/// quiet period may have ended too early; what the daemons do wrong, they do again.
+/// quiet period may have ended too early; a fault of the daemons occurs again.
 fn play_again(verdicts: Vec<Verdict>, program: &Path, output: &Path) -> Result<Vec<Verdict>> {
     let mut settled = Vec::new();
     for first in verdicts {

@@ -17,18 +17,18 @@ const MATCH_PATIENCE: Duration = Duration::from_secs(15);
 const ARRIVAL_PATIENCE: Duration = Duration::from_secs(6);
 /// Longest wait for the agents' own time-outs of calls and goals.
 const ANSWER_PATIENCE: Duration = Duration::from_secs(25);
-/// Time without events after which nothing more is expected; longer after somebody left, which a far
-/// computer learns later.
+/// Time without events after which nothing more is expected.
 const QUIET: Duration = Duration::from_millis(300);
+/// Like [`QUIET`], after somebody has left: a far computer learns of that later.
 const QUIET_AFTER_LEAVING: Duration = Duration::from_millis(1000);
-/// The pause after messages of a transient local publisher, whose depth Tautline has to count, and
-/// after messages under `rate: 2Hz`, of which the last one waits for its turn.
+/// Pause after messages of a transient local publisher, whose depth Tautline has to count.
 const QUIET_AFTER_HISTORY: Duration = Duration::from_millis(1300);
+/// Pause after messages under `rate: 2Hz`, of which the last one waits for its turn.
 const QUIET_AFTER_STREAM: Duration = Duration::from_millis(800);
 /// Interval between two looks.
 const LOOK_PERIOD: Duration = Duration::from_millis(60);
 
-/// Plays a situation; an error is one of the machine or of plain ROS.
+/// Plays a situation. An error is a failure of the machine or of plain ROS, not of Tautline.
 pub fn play(world: &mut World, situation: Situation) -> Result<Record> {
     let mut player = Player {
         world,
@@ -61,9 +61,9 @@ struct Player<'a> {
     is_down: bool,
     /// Whether somebody has left since everything settled.
     has_left: bool,
-    /// Time in which what was published since everything settled becomes known.
+    /// Time after which the fate of everything published since the last settling is known.
     quiet: Duration,
-    /// Messages that are not waited for any longer.
+    /// Number of messages for which the player no longer waits.
     given_up: usize,
 }
 
@@ -225,7 +225,7 @@ impl Player<'_> {
         }
     }
 
-    /// Topics with both ends that the far side has not asked for.
+    /// Returns topics with a publisher and a subscriber for which the far side has not asked.
     fn unwanted_topics(&self) -> Result<Vec<String>> {
         let mut unwanted = Vec::new();
         let (publishers, subscribers) = present_at_step(&self.record.situation, self.at);
@@ -321,7 +321,7 @@ fn unmatched(
 ) -> Vec<String> {
     let (publishers, subscribers) = present_at_step(situation, at);
     let connects = |one: &Publisher, other: &Subscriber| situation.connects(one, other);
-    // In ROS 1, publishers of one topic in one node are one.
+    // In ROS 1, publishers of the same topic in the same node count as one.
     let is_ros1 = situation.team.near == Ros::One;
     let of_subscriber = |subscriber: &Subscriber| {
         let mut nodes: Vec<(usize, &str)> = publishers

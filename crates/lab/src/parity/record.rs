@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::collections::BTreeMap;
 
-/// One line of an agent (`ros/parity/leash.py`), apart from those that answer an order.
+/// One line that an agent prints (`ros/parity/leash.py`).
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "event", rename_all = "snake_case")]
 pub enum Event {
@@ -53,7 +53,7 @@ pub struct Run {
 }
 
 impl Run {
-    /// Messages of a publisher with the step of each.
+    /// Returns the messages of a publisher with the step of each.
     pub fn sent_messages(&self, publisher: &str) -> Vec<(usize, Message)> {
         let message = |(step, event): &(usize, Event)| match event {
             Event::Sent { publisher: by, n, sum, t } if by == publisher => {
@@ -64,7 +64,7 @@ impl Run {
         self.events.iter().filter_map(message).collect()
     }
 
-    /// Messages of a publisher that a subscriber got, in order.
+    /// Returns the messages of a publisher that a subscriber got, in order.
     pub fn received_messages(&self, subscriber: &str, publisher: &str) -> Vec<Message> {
         let message = |(_, event): &(usize, Event)| match event {
             Event::Got { subscriber: by, publisher: of, n, sum, t }
@@ -77,7 +77,7 @@ impl Run {
         self.events.iter().filter_map(message).collect()
     }
 
-    /// Publishers of which a subscriber got something.
+    /// Returns the publishers of which a subscriber got something.
     pub fn sources(&self, subscriber: &str) -> Vec<&str> {
         let mut all: Vec<&str> = Vec::new();
         for (_, event) in &self.events {
@@ -111,7 +111,7 @@ pub struct Record {
 }
 
 impl Record {
-    /// An empty record.
+    /// Creates an empty record.
     pub fn new(situation: Situation) -> Self {
         let (plain, tautline, calm, failed, daemons) = Default::default();
         Self { situation, plain, tautline, calm, failed, daemons }

@@ -118,7 +118,7 @@ impl World {
             return self.daemons[slot].as_ref().context("no daemon to reload")?.reload();
         }
         let mut daemon = self.daemons[slot].take().context("no daemon to end")?;
-        // Dropped, it is killed.
+        // Dropping the daemon kills it.
         if how == How::Terminate { daemon.end() } else { Ok(()) }
     }
 

@@ -56,8 +56,9 @@ pub fn replace(text: &str, name: &str, part: &str) -> Result<String> {
     Ok(format!("{before}{begin}\n{part}\n{end}{after}"))
 }
 
-/// Keeps a report as the page's data, `measured/DATA`, with a line per key. The data's parts that
-/// the report does not have stay; `measured` says when each part was, and with which revision.
+/// Keeps a report as the page's data, `measured/DATA`, with a line per key. Parts of the
+/// data that the report does not have stay; `measured` says when each part was measured, and at which
+/// revision.
 pub fn keep(docs: &Path, data: &str, report: &Path, parts: &[&str]) -> Result<()> {
     let data = docs.join("measured").join(data);
     let new = serde_json::from_str(&std::fs::read_to_string(report)?)?;

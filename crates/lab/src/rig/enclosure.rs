@@ -29,7 +29,7 @@ impl Inner {
     pub fn start(environment: &[(&str, &str)]) -> Result<Self> {
         let program = std::env::current_exe().context("cannot find this program's own file")?;
         let mut command = Command::new(program);
-        // Comes first because the arguments may end with the user's own after a "--".
+        // This option comes first: the arguments may end with a command of the user after "--".
         command.arg("--inside").args(std::env::args_os().skip(1));
         Self::start_command(&command, environment)
     }

@@ -105,7 +105,7 @@ pub struct RadioFigures {
     pub airtime_percent: f64,
     /// Transmission attempts, see [`RadioStats`](tautline_medium::RadioStats).
     pub attempts: u64,
-    /// Attempts that repeated an earlier one.
+    /// Attempts that repeated an earlier attempt.
     pub retries: u64,
     /// Attempts that were not acknowledged; on a pipe, lost frames.
     pub failed_attempts: u64,

@@ -54,7 +54,7 @@ impl About {
     }
 }
 
-/// Returns the name of a variant as reports have it.
+/// Returns the name of a variant in reports.
 pub fn name_in_reports(variant: impl Serialize) -> String {
     let value = serde_json::to_value(variant).unwrap_or_default();
     value.as_str().unwrap_or_default().to_owned()

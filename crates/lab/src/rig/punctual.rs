@@ -3,8 +3,8 @@
 //!
 //! The host of a virtual machine preempts its processors for milliseconds, mostly one at a time. On
 //! such a machine 5 % of timers on one processor were more than 400 us late; of timers on two
-//! processors, 0.9 % were late on both (measured once). Time-critical work therefore has two threads ([`HANDS`]), each on a
-//! separate processor. The thread that is awake does the work that is due.
+//! processors, 0.9 % were late on both (measured once). Time-critical work therefore has two threads
+//! ([`HANDS`]), each on a separate processor. The thread that is awake does the work that is due.
 
 use crate::rig::processes::run;
 use anyhow::{Context, Result};

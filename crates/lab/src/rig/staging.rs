@@ -71,7 +71,7 @@ pub fn routes(scenario: &Scenario) -> Vec<Route> {
             }
         }
     }
-    // Chains may share a section; a check has ensured that they agree on it.
+    // Chains may share a section; a check has ensured that their routes agree there.
     routes.sort();
     routes.dedup();
     routes
@@ -151,8 +151,8 @@ pub fn changes(scenario: &Scenario, offset: Nanos) -> Vec<(Nanos, Change)> {
     without_inner_outages(changes)
 }
 
-/// Merges equal outages that overlap: the first begins the outage, and the end of the last one ends
-/// it.
+/// Merges equal outages that overlap: the merged outage begins with the first and ends with the last of
+/// them.
 fn without_inner_outages(mut changes: Vec<(Nanos, Change)>) -> Vec<(Nanos, Change)> {
     let mut open: BTreeMap<Outage, u32> = BTreeMap::new();
     changes.retain(|(_, change)| {

@@ -33,8 +33,8 @@ impl Stamp {
     }
 }
 
-/// Messages of which not all parts have arrived, by a key: the number of parts so far. The oldest
-/// is dropped for a new one.
+/// Messages of which not all parts have arrived: the number of parts so far, by the key of the message. If
+/// there are too many, a new message replaces the oldest.
 #[derive(Debug)]
 pub struct Incomplete<K>(BTreeMap<K, u32>);
 

@@ -181,7 +181,7 @@ pub fn middle(values: &[f64]) -> f64 {
     median(values.iter().copied()).unwrap_or(f64::NAN)
 }
 
-/// Returns the middle value, of an even number the higher one of the two.
+/// Returns the middle value; of an even number of values, the higher one of the two in the middle.
 pub fn upper_median<T: Copy>(sorted: &[T]) -> Option<T> {
     sorted.get(sorted.len() / 2).copied()
 }
@@ -244,7 +244,7 @@ fn nearest_rank(sorted: &[f64], share: f64) -> f64 {
     sorted[rank.clamp(1, sorted.len()) - 1]
 }
 
-/// Returns the jitters, in milliseconds, of a program that was active at these times.
+/// Returns the jitters, in milliseconds, of a periodic program that woke at these times.
 pub fn jitters(woke_ns: &[u64], period_ms: u64) -> Vec<f64> {
     let jitter = |pair: &[u64]| (ms(pair[1].saturating_sub(pair[0])) - period_ms as f64).abs();
     woke_ns.windows(2).map(jitter).collect()

@@ -8,17 +8,19 @@ use tautline_proto::{Duration, Instant};
 
 /// δ of the default mode; its inverse is the target queue in packets.
 const DELTA: f64 = 0.5;
-/// Windows in packets.
+/// Initial window, in packets.
 const FIRST_WINDOW: f64 = 10.0;
+/// Smallest window, in packets.
 const MIN_WINDOW: f64 = 2.0;
+/// Largest window, in packets.
 const MAX_WINDOW: f64 = 1e6;
-/// Seconds over which the least round trip is taken.
+/// Seconds over which the shortest round trip is taken.
 const MIN_RTT_TIME: f64 = 10.0;
-/// Round trips over which the greatest one is taken, and after which a queue that was never nearly
-/// empty is others'.
+/// Number of round trips over which the longest one is taken.
 const MAX_RTT_ROUNDS: f64 = 4.0;
+/// If the queue was not nearly empty for this many round trips, other flows fill it.
 const EMPTY_ROUNDS: f64 = 5.0;
-/// A queue is nearly empty below this part of the recent variation of round trips.
+/// A queue is nearly empty up to this fraction of the range of recent round trips.
 const NEARLY_EMPTY: f64 = 0.1;
 /// Windows in the same direction before the velocity doubles.
 const STEADY_WINDOWS: u32 = 3;
@@ -27,13 +29,13 @@ const STEADY_WINDOWS: u32 = 3;
 #[derive(Debug)]
 pub struct Copa {
     flight: Flight,
-    /// Packets.
+    /// Congestion window in packets.
     cwnd: f64,
     slow_start: bool,
     velocity: f64,
     is_up: bool,
     same_direction: u32,
-    /// When the present window began, for the direction, and for the competitive mode.
+    /// Start of the current window. The velocity is updated at the end of each window.
     window_start: Instant,
     /// 1/δ.
     inverse_delta: f64,
@@ -44,8 +46,9 @@ pub struct Copa {
     min_rtt: WindowedExtreme,
     standing_rtt: WindowedExtreme,
     max_rtt: WindowedExtreme,
-    /// The least round trip, and the standing one, in seconds.
+    /// The shortest round trip of the last 10 s, in seconds.
     least: f64,
+    /// The shortest round trip of the last half round trip, in seconds.
     standing: f64,
 }
 
@@ -76,7 +79,7 @@ impl Copa {
         self.cwnd * MSS
     }
 
-    /// Bytes per second: twice the window per round trip, so that packets are spread.
+    /// Returns bytes per second: twice the window per round trip, so that packets are spread.
     fn pacing_rate(&self) -> f64 {
         2.0 * self.window() / self.standing
     }
@@ -100,7 +103,8 @@ impl Copa {
         queueing
     }
 
-    /// Competitive while the queue is never nearly empty: 1/δ grows and falls as Reno's window does.
+    /// Chooses the mode: while the queue is never nearly empty, the competitive one, in which 1/δ grows
+    /// and falls as Reno's window does.
     fn choose_mode(&mut self, now: Instant, acked: &Acked) {
         let rtt = self.srtt.unwrap_or(self.standing);
         let is_alone = now.since(self.last_empty).as_secs_f64() <= EMPTY_ROUNDS * rtt;
@@ -116,7 +120,7 @@ impl Copa {
         }
     }
 
-    /// Once per window: the velocity doubles while the window moves in one direction.
+    /// Once per window, doubles the velocity if the window moves in the same direction.
     fn update_velocity(&mut self, now: Instant, acked: &Acked) {
         if acked.newest.at < self.window_start {
             return;
@@ -142,7 +146,7 @@ impl Copa {
             if self.slow_start {
                 (self.slow_start, self.velocity, self.is_up) = (false, 1.0, false);
             }
-            // A change of direction resets the velocity at once: it would overshoot.
+            // A change of direction resets the velocity at once; otherwise the window would overshoot.
             if below != self.is_up && self.velocity > 1.0 {
                 (self.is_up, self.same_direction, self.velocity) = (below, 0, 1.0);
             }
@@ -172,7 +176,7 @@ impl Controller for Copa {
         let queueing = self.measure(now, report);
         self.lost_in_round |= report.lost_packets > 0;
         self.choose_mode(now, &acked);
-        // A window that the application does not fill says nothing when it grows.
+        // A window that the application does not fill must not grow.
         if !acked.newest.app_limited || self.cwnd / self.standing * queueing > self.inverse_delta {
             if !self.slow_start {
                 self.update_velocity(now, &acked);

@@ -6,29 +6,35 @@ use super::flight::{Acked, Flight, MSS};
 use tautline_proto::rate::{Controller, PendingPacket, Release, Report};
 use tautline_proto::{Duration, Instant};
 
-/// Section 5, and section 4.6.
+/// Scale of the cubic function (section 5).
 const C: f64 = 0.4;
+/// Fraction of the window that a loss leaves (section 4.6).
 const BETA: f64 = 0.7;
-/// RFC 6928, and the least window, in packets.
+/// Initial window in packets (RFC 6928).
 const FIRST_WINDOW: f64 = 10.0;
+/// Smallest window, in packets.
 const MIN_WINDOW: f64 = 2.0;
+/// Largest window, in packets.
 const MAX_WINDOW: f64 = 1e6;
+/// Windows sent per round trip.
 const PACING: f64 = 1.2;
+/// Windows sent per round trip in slow start.
 const SLOW_START_PACING: f64 = 2.0;
 
 /// CUBIC.
 #[derive(Debug)]
 pub struct Cubic {
     flight: Flight,
-    /// Packets.
+    /// Congestion window in packets.
     cwnd: f64,
     threshold: f64,
-    /// The window at the last reduction, and the estimate of Reno's.
+    /// The window before the last reduction.
     w_max: f64,
+    /// Estimate of the window that Reno would have.
     w_est: f64,
     epoch: Option<Instant>,
     epoch_cwnd: f64,
-    /// Losses of packets that were sent before are of the same event.
+    /// Time of the last reduction. Losses of packets sent before it belong to the same event.
     reduced_at: Instant,
     srtt: Option<f64>,
 }
@@ -58,7 +64,7 @@ impl Cubic {
     }
 
     fn on_loss(&mut self, now: Instant) {
-        // Fast convergence: a window below the last one leaves room for others.
+        // Fast convergence: a flow whose window shrinks from loss to loss leaves room for others.
         let below = self.cwnd < self.w_max;
         self.w_max = if below { self.cwnd * (1.0 + BETA) / 2.0 } else { self.cwnd };
         self.cwnd = (self.cwnd * BETA).max(MIN_WINDOW);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What the published controllers expect of their transport: packets in flight with the state of the
-//! connection when each was sent, and pacing. The reports give no such state, so it is kept here.
+//! What the published controllers expect of their transport: pacing, and the packets in flight with the
+//! state of the connection when each was sent. Reports do not contain this state.
 
 use std::collections::VecDeque;
 use tautline_proto::rate::{PendingPacket, Release, Report};
@@ -8,26 +8,27 @@ use tautline_proto::{Duration, Instant};
 
 /// Bytes of a full packet, the segment size (MSS) of all rivals.
 pub const MSS: f64 = 1500.0;
-/// A timer late by up to this costs no rate: the send quantum of the BBR draft.
+/// A timer that is late by at most this does not lower the rate (the send quantum of the BBR draft).
 const CATCH_UP: Duration = Duration::from_millis(1);
-/// More packets than a link may have in flight.
+/// Maximum number of recorded packets: more than a link may have in flight.
 const MAX_PACKETS: usize = 16_384;
 
-/// The connection when a packet was sent.
+/// A packet, and the state of the connection when it was sent.
 #[derive(Debug, Clone, Copy)]
 pub struct Sent {
     pub at: Instant,
     bytes: f64,
-    /// Bytes acknowledged by then, and when the last of them were.
+    /// Bytes acknowledged when it was sent.
     pub delivered: f64,
+    /// Time of the last acknowledgement before it was sent.
     delivered_at: Instant,
-    /// When the newest packet acknowledged by then was sent.
+    /// Time of sending of the newest packet that was acknowledged by then.
     first_sent_at: Instant,
-    /// Bytes lost by then.
+    /// Bytes lost when it was sent.
     pub lost: f64,
     /// Bytes in flight, this packet included.
     pub in_flight: f64,
-    /// The application, and not the controller, determined when to send it.
+    /// Whether the application, and not the controller, determined when it was sent.
     pub app_limited: bool,
     /// The congestion window in bytes.
     pub window: f64,
@@ -36,40 +37,42 @@ pub struct Sent {
 /// What a report acknowledges.
 #[derive(Debug, Clone, Copy)]
 pub struct Acked {
-    /// Bytes newly acknowledged, and newly lost.
+    /// Bytes newly acknowledged.
     pub bytes: f64,
+    /// Bytes newly lost.
     pub lost: f64,
     /// The newest packet acknowledged.
     pub newest: Sent,
-    /// Bytes acknowledged since that packet was sent, and the time that this took: the longer one of
-    /// the times in which they were sent and acknowledged.
+    /// Bytes acknowledged since `newest` was sent.
     pub delivered: f64,
+    /// Time in which these bytes were sent, or were acknowledged, whichever is longer.
     pub interval: Duration,
 }
 
-/// The packets in flight, and the time of the next one.
+/// The packets in flight, and the pacing of further packets.
 #[derive(Debug, Default)]
 pub struct Flight {
     packets: VecDeque<Sent>,
-    /// Bytes acknowledged and lost since the start.
+    /// Bytes acknowledged since the start.
     pub delivered: f64,
+    /// Bytes lost since the start.
     pub lost: f64,
     delivered_at: Instant,
     first_sent_at: Instant,
-    /// The application limits the rate until this much is delivered.
+    /// The application limits the rate until this many bytes are delivered; 0 if it does not.
     app_limited_until: f64,
     /// Outstanding bytes after the last event.
     outstanding: usize,
-    /// Average packet of the last report.
+    /// Average size of the packets in the last report.
     packet_bytes: f64,
     next: Instant,
     held_back: bool,
-    /// The window held back a packet since this was last reset.
+    /// Whether the window has held back a packet since this was last reset.
     pub window_limited: bool,
 }
 
 impl Flight {
-    /// Releases a packet by a window in bytes and by the pacing rate.
+    /// Decides when a packet may be sent, by a window in bytes and by the pacing rate.
     pub fn release(
         &mut self,
         now: Instant,
@@ -127,12 +130,13 @@ impl Flight {
         });
     }
 
-    /// The rates of packets sent before `in_flight` bytes are delivered say nothing about the path.
+    /// Marks packets as limited by the application until `in_flight` more bytes are delivered: their
+    /// rates say nothing about the path.
     pub fn mark_app_limited(&mut self, in_flight: usize) {
         self.app_limited_until = self.delivered + in_flight as f64;
     }
 
-    /// Takes a report; `None` if the packet it acknowledges is not known.
+    /// Handles a report; returns `None` if it acknowledges no recorded packet.
     pub fn on_report(&mut self, now: Instant, report: &Report) -> Option<Acked> {
         self.outstanding = report.outstanding_bytes;
         let sent_at = now.before(report.since_sent);
@@ -163,7 +167,7 @@ impl Flight {
         Some(Acked { bytes: acked, lost, newest, delivered, interval })
     }
 
-    /// Bytes in flight after the last report or packet.
+    /// Returns the bytes in flight after the last report or packet.
     pub fn in_flight(&self) -> f64 {
         self.outstanding as f64
     }
@@ -174,14 +178,14 @@ impl Flight {
     }
 }
 
-/// The greatest or the least of recent values: a windowed filter.
+/// A windowed filter: the greatest, or the least, of recent values. Use it for one of both.
 #[derive(Debug, Default)]
 pub struct WindowedExtreme {
     values: VecDeque<(f64, f64)>,
 }
 
 impl WindowedExtreme {
-    /// Adds a value at a position; forgets those before `from`. Returns the greatest one.
+    /// Adds a value at a position, and forgets values before `from`. Returns the greatest value.
     pub fn greatest(&mut self, position: f64, value: f64, from: f64) -> f64 {
         while self.values.back().is_some_and(|(_, it)| *it <= value) {
             self.values.pop_back();
@@ -193,13 +197,13 @@ impl WindowedExtreme {
         self.values.front().map_or(value, |(_, it)| *it)
     }
 
-    /// The same for the least one.
+    /// Like [`Self::greatest`], but returns the least value.
     pub fn least(&mut self, position: f64, value: f64, from: f64) -> f64 {
         -self.greatest(position, -value, from)
     }
 }
 
-/// An instant in seconds, for filters.
+/// Converts an instant to seconds, for filters.
 pub fn seconds(at: Instant) -> f64 {
     at.0 as f64 / 1e9
 }

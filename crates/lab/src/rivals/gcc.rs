@@ -1,54 +1,66 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Google Congestion Control (draft-ietf-rmcat-gcc-02): a rate by the trend of the delay, and one by
-//! losses; the lesser one applies.
+//! Google Congestion Control (draft-ietf-rmcat-gcc-02): one rate follows the trend of the delay, another
+//! one the losses; the lower rate applies.
 //!
-//! The trend is that of libwebrtc (trendline), which took the place of the draft's Kalman filter, with
-//! its gain and adaptation of the threshold. A report is one group of packets. The source sends at
-//! the estimate, as an ideal encoder. The draft does not say how to begin: as in libwebrtc, the rate
-//! doubles while most of it arrives.
+//! The trend is estimated as in libwebrtc (trendline), with libwebrtc's gain and threshold, instead of by
+//! the draft's Kalman filter. A report is one group of packets. The source sends at the estimate, as an
+//! ideal encoder does. The draft does not say how to begin: as in libwebrtc, the rate doubles while most
+//! of it arrives.
 
 use super::flight::{Acked, Flight};
 use std::collections::VecDeque;
 use tautline_proto::rate::{Controller, PendingPacket, Release, Report};
 use tautline_proto::{Duration, Instant};
 
-/// Groups of the regression, the smoothing of delays, and the gain of the slope.
+/// Number of groups in the regression.
 const TREND_WINDOW: usize = 20;
+/// Weight of the previous value in the smoothed delay.
 const TREND_SMOOTHING: f64 = 0.9;
+/// Gain of the slope.
 const TREND_GAIN: f64 = 4.0;
+/// Limit of the number of groups by which the slope is multiplied.
 const MAX_GROUPS: f64 = 60.0;
-/// The threshold in milliseconds, and its adaptation per millisecond.
+/// Initial threshold of the trend, in milliseconds.
 const FIRST_THRESHOLD: f64 = 12.5;
+/// Range of the threshold, in milliseconds.
 const THRESHOLDS: std::ops::RangeInclusive<f64> = 6.0..=600.0;
+/// Gain per millisecond with which the threshold follows a trend above it.
 const K_UP: f64 = 0.0087;
+/// Gain per millisecond with which the threshold follows a trend below it.
 const K_DOWN: f64 = 0.039;
+/// The threshold ignores a trend that exceeds it by more than this.
 const MAX_ADAPT_OFFSET: f64 = 15.0;
+/// Largest number of milliseconds in one adaptation of the threshold.
 const MAX_ADAPT_MS: f64 = 100.0;
-/// Milliseconds for which the trend is above the threshold.
+/// Milliseconds for which the trend must exceed the threshold to be an overuse.
 const OVERUSE_TIME: f64 = 10.0;
-/// Section 5.5.
+/// The rate after an overuse, as a fraction of the received rate (section 5.5).
 const BETA: f64 = 0.85;
+/// Growth of the rate per second far from convergence (section 5.5).
 const ETA: f64 = 1.08;
 /// The estimate is at most this multiple of the received rate.
 const MAX_OF_RECEIVED: f64 = 1.5;
-/// The weight of a received rate at which the path was full, and the deviations that end the search
-/// near it.
+/// Gain of the moving average of received rates at overuse.
 const CONVERGENCE_GAIN: f64 = 0.05;
+/// Standard deviations within which a received rate counts as near that average.
 const CONVERGENCE_DEVIATIONS: f64 = 3.0;
-/// Section 6.
+/// Fraction of losses below which the rate by losses grows (section 6).
 const LOW_LOSS: f64 = 0.02;
+/// Fraction of losses above which the rate by losses falls (section 6).
 const HIGH_LOSS: f64 = 0.1;
+/// Factor by which the rate by losses grows in an interval (section 6).
 const LOSS_GROWTH: f64 = 1.05;
+/// Time between two updates of the rate by losses.
 const LOSS_INTERVAL: Duration = Duration::from_secs(1);
 /// Seconds over which the received rate is measured.
 const RECEIVED_TIME: f64 = 0.5;
-/// Bits per second. libwebrtc begins at 300 kbps with probes of three times that.
+/// Initial rate in bits per second: libwebrtc begins at 300 kbps and probes at three times that rate.
 const FIRST_RATE: f64 = 900e3;
-/// The part of a probe that must arrive for the next one, and the part of the received rate that is
-/// used after the last one.
+/// Fraction of a probe that must arrive for another probe to follow.
 const PROBE_ARRIVED: f64 = 0.7;
+/// Fraction of the received rate that is used after the last probe.
 const PROBE_RESULT: f64 = 0.95;
-/// Time of a probe beyond the round trip.
+/// Duration of a probe in addition to the round trip.
 const PROBE_TIME: Duration = Duration::from_millis(100);
 const MIN_RATE: f64 = 10e3;
 const MAX_RATE: f64 = 1e9;
@@ -62,7 +74,7 @@ enum Usage {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
-    /// Doubling, since this time.
+    /// The rate doubles with each probe; the current probe began at this time.
     Start(Option<Instant>),
     Increase,
     Hold,
@@ -71,7 +83,7 @@ enum State {
 /// The slope of the delay over time.
 #[derive(Debug, Default)]
 struct Trend {
-    /// Arrival in milliseconds, smoothed accumulated delay in milliseconds.
+    /// Arrival and smoothed accumulated delay of each group, in milliseconds.
     points: VecDeque<(f64, f64)>,
     accumulated: f64,
     smoothed: f64,
@@ -79,13 +91,13 @@ struct Trend {
     threshold: f64,
     over_for: f64,
     previous: f64,
-    /// When the last group was sent, when it arrived by the peer's clock.
+    /// When the last group was sent, and when it arrived by the peer's clock, in microseconds.
     last: Option<(Instant, u32)>,
     arrival: f64,
 }
 
 impl Trend {
-    /// Adds a group; `None` before there is a trend.
+    /// Adds a group and returns the usage of the path; `None` for the first group.
     fn add(&mut self, sent: Instant, arrival_micros: u32) -> Option<Usage> {
         let (last_sent, last_arrival) = self.last.replace((sent, arrival_micros))?;
         let arrived = f64::from(arrival_micros.wrapping_sub(last_arrival) as i32) / 1e3;
@@ -103,7 +115,7 @@ impl Trend {
         Some(self.classify(slope, sent))
     }
 
-    /// The slope of the regression line.
+    /// Returns the slope of the regression line.
     fn slope(&self) -> f64 {
         let count = self.points.len() as f64;
         let (x, y) = self.points.iter().fold((0.0, 0.0), |sum, it| (sum.0 + it.0, sum.1 + it.1));
@@ -148,14 +160,15 @@ pub struct Gcc {
     flight: Flight,
     trend: Trend,
     state: State,
-    /// Bits per second: by delay, and by losses.
+    /// Rate that follows the delay, in bits per second.
     by_delay: f64,
+    /// Rate that follows losses, in bits per second.
     by_loss: f64,
     last_update: Option<Instant>,
-    /// The acknowledged bytes of the last half second, with the spans in which they arrived.
+    /// Bytes acknowledged in the last half second, each with the seconds in which they arrived.
     arrivals: VecDeque<(f64, f64)>,
     last_arrival: Option<u32>,
-    /// The average received rate at which the path was full, and its relative variance.
+    /// Average received rate at overuse, and its variance relative to the average.
     full: Option<(f64, f64)>,
     packets: [u64; 2],
     loss_round: Instant,
@@ -182,7 +195,7 @@ impl Gcc {
         self.by_delay.min(self.by_loss)
     }
 
-    /// The received rate in bits per second, by the peer's clock.
+    /// Returns the received rate in bits per second, by the peer's clock.
     fn received(&mut self, report: &Report, acked: &Acked) -> Option<f64> {
         let last = self.last_arrival.replace(report.arrival_micros)?;
         let span = f64::from(report.arrival_micros.wrapping_sub(last) as i32).max(0.0) / 1e6;
@@ -195,7 +208,7 @@ impl Gcc {
         (total > 0.0).then(|| bytes * 8.0 / total)
     }
 
-    /// Doubles the rate until it does not arrive.
+    /// Doubles the rate until most of it no longer arrives, or until an overuse.
     fn probe(&mut self, now: Instant, rtt: Duration, received: f64, usage: Usage) {
         let State::Start(since) = self.state else { return };
         let Some(since) = since else {
@@ -239,7 +252,7 @@ impl Gcc {
         let near =
             self.full.filter(|(mean, variance)| received <= mean + Self::width(*mean, *variance));
         if near.is_some() {
-            // About a packet in a response time.
+            // Grow by about half a packet in a response time.
             let frame = self.by_delay / 30.0;
             let packet = frame / (frame / 9600.0).ceil().max(1.0);
             let response = 0.1 + rtt.as_secs_f64();

@@ -35,7 +35,7 @@ const fn rival(name: &'static str, make: fn(Tuning) -> Option<Box<dyn Controller
     LinkControl { name, signals: "reports", make }
 }
 
-/// The words for the rate control of the product; a fixed rate is that of the link.
+/// Returns the names of Tautline's own rate controls; `fixed` is a configured rate, that of the link.
 pub fn of_product() -> impl Iterator<Item = &'static str> {
     CONTROLS.into_iter().map(|control| control.name).chain(["fixed"])
 }
@@ -51,7 +51,7 @@ pub const NAMES: [&str; ALL.len()] = {
     names
 };
 
-/// The rate control of this name, if it is a rival's.
+/// Returns the rate control of this name; `None` if it is no rival's.
 pub fn named(name: &str) -> Option<Rate> {
     ALL.iter().find(|rival| rival.name == name).map(Rate::PerLink)
 }

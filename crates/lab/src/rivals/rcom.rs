@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The two published controllers of RCom (Axelrod and Envarli), for comparison.
 //!
-//! Both react to losses and deliveries alone. RCom specifies no step. The steps here are the least
-//! that let its gaps (0.15 to 8 ms for 1500 bytes) change by half within a second.
+//! Both react only to losses and deliveries. RCom specifies no step. The steps here are the
+//! smallest that let its gaps (0.15 to 8 ms for 1500 bytes) change by half within a second.
 
 use super::flight::MSS;
 use tautline_proto::rate::{Controller, PendingPacket, Release, Report};
@@ -20,7 +20,7 @@ const FACTOR: f64 = 2.0;
 /// In-flight bytes: the socket buffer of RCom's sender.
 const LIMIT: usize = 212_992;
 
-/// A timer late by up to this costs no rate.
+/// A timer that is late by at most this does not lower the rate.
 const CATCH_UP: Duration = Duration::from_millis(1);
 
 /// A gap between packets that shrinks by a step per delivery and grows with each loss.

@@ -10,12 +10,14 @@ use super::flight::{Acked, Flight};
 use tautline_proto::rate::{Controller, PendingPacket, Release, Report};
 use tautline_proto::{Duration, Instant};
 
-/// Seconds.
+/// Target of the queueing delay, in seconds.
 const QDELAY_TARGET: f64 = 0.06;
+/// Seconds.
 const VIRTUAL_RTT: f64 = 0.025;
 const QDELAY_AVG_G: f64 = 0.25;
-/// Bytes.
+/// Smallest reference window, in bytes.
 const MIN_REF_WND: f64 = 3000.0;
+/// Bytes.
 const MSS: f64 = 1500.0;
 const BYTES_IN_FLIGHT_HEAD_ROOM: f64 = 1.5;
 const REF_WND_OVERHEAD_MIN: f64 = 1.5;
@@ -27,7 +29,7 @@ const LOSS_RATE_THRESHOLD_POLICER: f64 = 0.1;
 const BETA_LOSS_POLICER: f64 = 0.9;
 /// Growth of the limit for policers in a round trip.
 const POLICED_GROWTH: f64 = 0.001;
-/// The target bitrate is lower than the window and the round trip say, against a queue in the sender.
+/// The target bitrate is the window per round trip, divided by this: no queue grows in the sender.
 const RATE_DOWNSCALE: f64 = 1.2;
 /// Bytes per second.
 const RATE_MIN: f64 = 50_000.0 / 8.0;
@@ -36,15 +38,15 @@ const RATE_MIN: f64 = 50_000.0 / 8.0;
 #[derive(Debug)]
 pub struct Scream {
     flight: Flight,
-    /// Bytes.
+    /// Reference window, in bytes.
     ref_wnd: f64,
     ref_wnd_i: f64,
     ref_wnd_i_update_allowed: bool,
     max_policed_ref_wnd: f64,
-    /// In this round trip and in the previous one.
+    /// Maximum in this round trip and in the previous one.
     max_bytes_in_flight: [f64; 2],
     round_end: Instant,
-    /// Seconds.
+    /// Smoothed round trip, in seconds.
     s_rtt: Option<f64>,
     qdelay_avg: f64,
     last_qdelay_update: Instant,
@@ -78,7 +80,7 @@ impl Scream {
         self.s_rtt.unwrap_or(VIRTUAL_RTT).max(1e-6)
     }
 
-    /// The target bitrate in bytes per second: less where the window is a few packets.
+    /// Returns the target bitrate in bytes per second, which is lower if the window is a few packets.
     fn target_rate(&self) -> f64 {
         let small = 1.0 - (MSS / self.ref_wnd - 0.1).clamp(0.0, 0.2);
         (small / RATE_DOWNSCALE * self.ref_wnd / self.rtt()).max(RATE_MIN)
@@ -113,7 +115,7 @@ impl Scream {
         }
     }
 
-    /// 1 far from the window at the last congestion, and less near it.
+    /// Returns 1 far from the window at the last congestion, and less near that window.
     fn inflection_scale(&self) -> f64 {
         let distance = (self.ref_wnd - self.ref_wnd_i) / self.ref_wnd_i * 8.0;
         (distance * distance).clamp(0.1, 1.0)

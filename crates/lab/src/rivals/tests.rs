@@ -21,7 +21,7 @@ const START: Instant = Instant(1_000_000_000);
 
 struct Pipe {
     bps: f64,
-    /// One way.
+    /// One-way delay.
     delay: Duration,
     queue_bytes: f64,
     loss: f64,
@@ -46,12 +46,12 @@ impl Pipe {
 struct Packet {
     number: u64,
     sent: Instant,
-    /// Of a lost one, when it would have arrived.
+    /// Time of arrival; for a lost packet, the time at which it would have arrived.
     arrives: Instant,
     lost: bool,
 }
 
-/// One sender, with what was measured in each 100 ms.
+/// One sender, with the figures of each span of 100 ms.
 struct Flow {
     controller: Box<dyn Controller>,
     in_flight: VecDeque<Packet>,
@@ -67,8 +67,9 @@ struct Flow {
 #[derive(Default, Clone, Copy)]
 struct Span {
     delivered: f64,
-    /// The queue in bytes, and the outstanding bytes: sums over steps.
+    /// Bytes in the queue, summed over steps.
     queue: f64,
+    /// Outstanding bytes, summed over steps.
     outstanding: f64,
     steps: f64,
     least_outstanding: f64,
@@ -202,7 +203,7 @@ fn single_flow(controller: impl Controller + 'static, pipe: &Pipe, seconds: u64)
     flow
 }
 
-/// Of the spans from a second on.
+/// Figures of the spans from a given second on.
 impl Flow {
     fn from(&self, second: usize) -> &[Span] {
         &self.spans[second * 10..]
@@ -223,7 +224,7 @@ impl Flow {
     }
 }
 
-/// The greatest rate before a second, as a multiple of the one 100 ms before it.
+/// Returns the largest growth of the rate within 100 ms, as a factor, before a given second.
 fn growth(flow: &Flow, second: usize) -> f64 {
     let rates: Vec<f64> = flow.spans[..second * 10].iter().map(|it| it.rate_bps).collect();
     rates.windows(2).map(|it| it[1] / it[0]).fold(0.0, f64::max)

@@ -223,7 +223,7 @@ pub struct Tautline {
 
 impl Scenario {
     /// Returns the same load as plain ROS 1 carries it: over TCP, and over plain IP where Tautline would
-    /// relay. Control loops, whose messages have no queue, stay away.
+    /// relay. Removes control loops, whose messages have no queue.
     pub fn carried_by_plain_ros(self) -> Self {
         let tautline = Tautline { relay: false, ..self.tautline };
         Self { tautline, is_plain_ros: true, control_loops: Vec::new(), ..self }

@@ -161,7 +161,7 @@ quantity! {
     Whole<const MIN, const MAX>: u64 = Kind::Whole(MIN, MAX), Value::Whole(number) => number
 }
 
-/// Rate control of a radio: that of the robot's file, or a rival of it.
+/// Rate control of a radio: as in the robot's file, or a rival of `auto`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Pacing(pub tautline_proto::Rate);
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The ends of a stream as separate programs: a publisher and a subscriber, each written on the DDS
-//! library alone or on a gateway. They use the same commands as `ros/publish.py` and
+//! The ends of a stream as separate programs: a publisher and a subscriber, each written
+//! either on the DDS library or on a gateway. They use the same commands as `ros/publish.py` and
 //! `ros/subscribe.py`, which can replace either.
 
 use crate::rig::clock::monotonic_ns;

@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-/// Longest wait for a ROS program to start; a roscore alone takes 3-4 s.
+/// Longest wait for a ROS program to start; a roscore takes 3-4 s.
 pub const START_PATIENCE: Duration = Duration::from_secs(40);
 /// Longest wait for a program that only has to write its samples.
 pub const WRITE_PATIENCE: Duration = Duration::from_secs(10);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Computers as network namespaces and the links between them: this machine's kernel alone, or
-//! the radio model.
+//! Computers as network namespaces, and the links between them: by this machine's kernel only, or by the
+//! radio model.
 
 use crate::air::{self, Air, Punctuality};
 use crate::rig::enclosure::SCRATCH;
@@ -24,8 +24,8 @@ const _: () = assert!(MTU == air::MTU);
 /// Bytes of a full packet with its Ethernet header, as the kernel counts them.
 pub const FRAME_BYTES: u32 = MTU + 14;
 
-/// Script that runs a program with the given folder as /dev/shm. Network namespaces share it, and Fast
-/// DDS names its ports there by numbers: those of two computers would be the same.
+/// Script that runs a program with the given folder as /dev/shm. Network namespaces share /dev/shm, and
+/// Fast DDS names its ports there by numbers: two computers would use the same names.
 const OWN_MEMORY: &str = r#"mkdir -p "$0" && mount --bind "$0" /dev/shm && exec "$@""#;
 
 /// Longest wait until the kernel marks a connected interface as running.
@@ -52,7 +52,7 @@ pub struct TokenBucket {
 }
 
 impl TokenBucket {
-    /// Returns that of an ordinary interface: a burst of two full packets, and a long queue.
+    /// Returns the token bucket of an ordinary interface: a burst of two full packets, and a long queue.
     pub const fn ordinary(rate_bps: u64) -> Self {
         Self { rate_bps, burst_bytes: 3200, queue_bytes: 100_000 }
     }
@@ -261,8 +261,8 @@ impl SecondLink {
         Ok(Self { addresses })
     }
 
-    /// Returns the links to a computer, of which `address` is on this link, as its entry among the
-    /// peers of another node's file.
+    /// Returns a computer's entry among the peers of another node's file, with both links. `address` is
+    /// the computer's address on this link.
     pub fn entry<'a>(&self, to: &'a Computer, address: &str) -> (&'a str, String) {
         let links = format!(
             "links: [{{ address: {}, interface: {INTERFACE} }}, {{ address: {address}, interface: {SECOND_INTERFACE} }}]",
@@ -343,9 +343,9 @@ impl Pair {
         Ok(Self { robot, base, air, router: None })
     }
 
-    /// Returns the packets towards the base that the router has sent, and those that it has dropped;
-    /// `None` without a router of its own.
-    pub fn routed_bytes(&self) -> Result<Option<[u64; 2]>> {
+    /// Returns the numbers of packets towards the base that the router has sent and has dropped; `None` if
+    /// the pair has no router.
+    pub fn routed_packets(&self) -> Result<Option<[u64; 2]>> {
         let Some(router) = &self.router else { return Ok(None) };
         let mut tc = Command::new("tc");
         let said =

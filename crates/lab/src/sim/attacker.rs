@@ -14,7 +14,7 @@ use tautline_medium::StationId;
 const MAX_RECORDED: usize = 128;
 /// An address of no host.
 const ELSEWHERE: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::new(203, 0, 113, 7), 18470);
-/// Bytes at the end of a handshake initiation that are checked only under flood.
+/// Bytes of the second MAC at the end of a handshake initiation, which is checked only under flood.
 const SECOND_CODE: usize = 16;
 
 /// A datagram of the attacker.
@@ -64,7 +64,7 @@ impl Attacker {
         let hosts: Vec<_> = self.recorded.keys().copied().collect();
         let host = *self.random.choice(&hosts)?;
         let recorded = self.recorded.get(&host)?;
-        // The newest may arrive before its original.
+        // A copy of the newest datagram may arrive before the original.
         let newest = self.random.bool();
         let packet = if newest { recorded.last()? } else { self.random.choice(recorded)? };
         let mut packet = Packet::clone(packet);
@@ -90,6 +90,6 @@ impl Attacker {
 
 /// Returns the number of leading bytes of a datagram that are always authenticated.
 fn checked_bytes(datagram: &[u8]) -> usize {
-    let is_call = datagram.starts_with(&super::net::CALL);
-    datagram.len() - if is_call { SECOND_CODE } else { 0 }
+    let is_initiation = datagram.starts_with(&super::net::INITIATION);
+    datagram.len() - if is_initiation { SECOND_CODE } else { 0 }
 }

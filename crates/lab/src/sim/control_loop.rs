@@ -11,12 +11,15 @@ use super::net::Net;
 use serde::Serialize;
 use tautline_medium::Nanos;
 
-/// Resistance, inductance and capacitance of the paper's circuit.
+/// Resistance of the paper's circuit.
 const OHM: f64 = 1.0;
+/// Inductance of the paper's circuit.
 const HENRY: f64 = 0.1;
+/// Capacitance of the paper's circuit.
 const FARAD: f64 = 0.1;
-/// Gain of the controller, and its set point in volts.
+/// Gain of the controller.
 const GAIN: f64 = 1.0;
+/// Set point of the controller, in volts.
 const SET_POINT: f64 = 1.0;
 /// Integration steps per period.
 const STEPS: u32 = 64;

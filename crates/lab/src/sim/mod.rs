@@ -145,7 +145,7 @@ fn samples_by_flow(world: &World) -> Vec<(String, Samples)> {
     flows.map(|flow| (flow.plan.name.clone(), samples_of(flow))).collect()
 }
 
-/// What a run leaves; times are since the scenario's start.
+/// Results of a run; times are since the scenario's start.
 pub struct TracedRun {
     /// Samples by flow.
     pub samples: Vec<(String, Samples)>,

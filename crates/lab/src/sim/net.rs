@@ -31,7 +31,7 @@ pub const HEADER_BYTES: usize = 28;
 /// UDP port of every node, before a network changes it.
 pub const PORT: u16 = 18470;
 /// First bytes of a handshake initiation: magic, version and kind 0 (spec/protocol.md).
-pub const CALL: [u8; 2] = [b'T', VERSION << 4];
+pub const INITIATION: [u8; 2] = [b'T', VERSION << 4];
 /// DSCP and ECN field of packets without either.
 const UNMARKED: (u8, Ecn) = (0, Ecn::NotCapable);
 /// Maximum number of hops; a routing loop would otherwise keep a packet forever.
@@ -53,7 +53,7 @@ struct Host {
     /// Next hop by destination, for destinations that are not neighbours.
     routes: BTreeMap<Ipv4Addr, Ipv4Addr>,
     node: Option<Node>,
-    /// Restart counter of the node: packets of an earlier start are not charged to the next one.
+    /// Restart counter of the node: packets of an earlier start are not charged to a later start.
     life: u32,
 }
 
@@ -78,13 +78,13 @@ pub struct Net {
     /// An attacker that hears all datagrams, if any.
     pub attacker: Option<Attacker>,
     /// Addresses that more than one host has had: a packet to them may be for another host.
-    second_hand: BTreeSet<Ipv4Addr>,
+    reused_addresses: BTreeSet<Ipv4Addr>,
     /// Whether datagrams may contain relayed ones of nodes that have ended since.
     pub relays: bool,
     /// A wrong reaction of an endpoint to a datagram, in words.
     pub misjudged: Option<String>,
     /// Handshake initiations that endpoints have sent.
-    pub calls: u64,
+    pub initiations: u64,
     /// The frames that were transmitted more than once, if they are to be kept.
     pub repeated: Option<Vec<RepeatedFrame>>,
     /// Longest time of a datagram from endpoint to endpoint; 0 without a [`Gate`].
@@ -116,10 +116,10 @@ impl Net {
             happened: VecDeque::new(),
             gate: None,
             attacker: None,
-            second_hand: BTreeSet::new(),
+            reused_addresses: BTreeSet::new(),
             relays: false,
             misjudged: None,
-            calls: 0,
+            initiations: 0,
             repeated: None,
             worst_transit: 0,
             hostile: None,
@@ -129,7 +129,7 @@ impl Net {
         }
     }
 
-    /// The current time.
+    /// Returns the current time.
     pub fn now(&self) -> Nanos {
         self.now
     }
@@ -190,9 +190,9 @@ impl Net {
         }
     }
 
-    /// Marks an address at which packets may arrive that were for its earlier host.
-    pub fn mark_second_hand(&mut self, address: Ipv4Addr) {
-        self.second_hand.insert(address);
+    /// Marks an address that another host had before: packets for that host may still arrive.
+    pub fn mark_reused_address(&mut self, address: Ipv4Addr) {
+        self.reused_addresses.insert(address);
     }
 
     /// Returns the interface by which packets for `destination` leave a host, and the receiving
@@ -474,7 +474,7 @@ impl Net {
         if let Some(link) = link {
             self.change_in_flight(host, (link, class), |bytes| bytes + ip_bytes);
         }
-        self.calls += u64::from(datagram.starts_with(&CALL));
+        self.initiations += u64::from(datagram.starts_with(&INITIATION));
         let life = self.hosts[host.0].life;
         let charged = link.map(|link| Charge::Link { host, link, class, life });
         let body = Body::Tautline(datagram);

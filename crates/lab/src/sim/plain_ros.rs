@@ -13,7 +13,7 @@ const LENGTH_BYTES: u32 = 4;
 /// The connection of a flow.
 pub struct PlainRos {
     connection: Box<Connection<Stamp>>,
-    /// Time of the next look at its timers.
+    /// Time at which its timers are due next, as scheduled.
     armed: Option<Nanos>,
 }
 
@@ -40,7 +40,7 @@ impl Flow {
         }
     }
 
-    /// Takes what a connection has to send now, and the time of its timers if that is news.
+    /// Sends what a connection has to send now. Returns when its timers are due, if earlier than scheduled.
     fn pump(&mut self, net: &mut Net, number: usize) -> Option<Nanos> {
         let (from, [there, _]) = (self.plan.from, self.plan.addresses);
         let ros = self.plain_ros.as_mut()?;
@@ -62,12 +62,13 @@ impl Flow {
 }
 
 impl Flows {
-    /// Sends what the connection of a flow has to send; returns when its timers are due, if that is news.
+    /// Sends what the connection of a flow has to send. Returns when its timers are due, if earlier than
+    /// scheduled.
     pub fn pump_plain_ros(&mut self, net: &mut Net, number: usize) -> Option<Nanos> {
         self.all[number].pump(net, number)
     }
 
-    /// A segment has left the radio's queue, sent or not.
+    /// Handles a segment that has left the radio's queue, sent or not; returns whether the flow is by TCP.
     pub fn segment_left(&mut self, number: usize) -> bool {
         let ros = self.all[number].plain_ros.as_mut();
         ros.map(|ros| ros.connection.handle_left()).is_some()

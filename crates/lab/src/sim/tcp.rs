@@ -5,8 +5,8 @@
 //! The model follows Linux with its defaults:
 //! - slow start, congestion avoidance, fast retransmit and recovery (RFC 5681, RFC 6582), and the
 //!   retransmission timeout (RFC 6298);
-//! - an ACK for every second full segment, and at once for a shorter one: its reader has then emptied
-//!   the receive buffer; otherwise after 40 ms;
+//! - an ACK at once for every second full segment, and for a shorter segment, because the reader has then
+//!   emptied the receive buffer; otherwise after 40 ms;
 //! - Nagle's algorithm in Minshall's variant: a short segment waits while an earlier short one is
 //!   unacknowledged;
 //! - small queues: few segments of a connection are in the radio's queue at a time, so that the others
@@ -99,7 +99,7 @@ pub struct Connection<M> {
     queued: u32,
     /// Congestion window, segments.
     window: f64,
-    /// Window from which it grows slowly, segments.
+    /// Slow-start threshold, segments.
     threshold: f64,
     duplicates: u32,
     /// Recovery ends when this byte is acknowledged.
@@ -120,7 +120,7 @@ pub struct Connection<M> {
 struct Receiver {
     /// Next expected byte.
     next: u64,
-    /// Received bytes beyond it: start and end.
+    /// Ranges of bytes received beyond `next`: start and end.
     early: BTreeMap<u64, u64>,
     acked: u64,
     stamp: Nanos,

@@ -13,7 +13,7 @@ use tautline_medium::{Nanos, StationId};
 use tautline_proto::{Config, Endpoint, Event, PeerId, RadioConfig, Rate, Rights, SecretKey};
 
 /// Maximum delay of a publisher's timer, drawn uniformly. Without it all stations would publish in
-/// the same nanosecond and collide, which real ones never do.
+/// the same nanosecond and collide; real stations do not.
 const MOST_LATE: Nanos = 200_000;
 
 /// Pause of a writer whose packets were dropped.

@@ -16,15 +16,16 @@ use std::time::Duration;
 
 /// Runs in virtual time, whose samples are combined.
 const SIM_SEEDS: u64 = 40;
-/// Largest difference between the two: a fraction, or milliseconds where those are more.
+/// Largest relative difference between virtual time and real programs.
 const SHARE: f64 = 0.05;
+/// Largest difference in milliseconds, where this is more than [`SHARE`].
 const MILLISECONDS: f64 = 0.3;
 /// Limit of the emulator's CPU time, percent of one core.
 const CPU_PERCENT: f64 = 25.0;
 /// Largest part of all runs that may be discarded, percent.
 const DISCARDED_PERCENT: u64 = 20;
 
-/// Figures of one flow in both.
+/// Figures of one flow in virtual time and with real programs.
 #[derive(Debug, Serialize)]
 struct Pair {
     flow: String,
@@ -144,8 +145,8 @@ pub struct Arguments {
     json: bool,
 }
 
-/// Compares both. Exit code 3 if they differ or the emulator uses too much CPU time, 4 if the
-/// emulator was too late.
+/// Compares virtual time and real programs. Exit code 3 if they differ or the emulator uses too much CPU
+/// time, 4 if the emulator was too late.
 pub fn run(&Arguments { scenario: ref file, runs, json }: &Arguments) -> Result<ExitCode> {
     let scenario = crate::scenario::load_for_virtual_time(file)?;
     let time = Duration::from_nanos(scenario.duration) + Duration::from_secs(4);

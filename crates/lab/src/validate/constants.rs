@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The constants of `auto`, each halved and doubled, on links drawn from seeds: what each does.
+//! The effect of each constant of `auto`, halved and doubled, on links drawn from seeds.
 
 use super::Written;
 use super::unknown::{self, Run};
@@ -55,7 +55,7 @@ fn figures(runs: &[Run]) -> Figures {
     }
 }
 
-/// The variants in order: the default, and each constant halved and doubled.
+/// Returns the variants in order: the default, and each constant halved and doubled.
 fn variants() -> Vec<(String, Tuning)> {
     let scaled = |constant: &Constant, factor: f64| {
         let tuning = Tuning::default().with_scaled(constant.name, factor).unwrap_or_default();

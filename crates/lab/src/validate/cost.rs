@@ -25,13 +25,13 @@ const MOST: f64 = 1.15;
 const ROUNDS: usize = 9;
 const IMAGES: u64 = 1000;
 const IMAGE_BYTES: usize = 61_000;
-/// Three fifths of one wire.
+/// Time between two images, which fill three fifths of one wire.
 const IMAGE_INTERVAL: Duration = Duration::from_millis(40);
 const WIRE_BPS: u64 = 20_000_000;
 const WIRE_DELAY: Duration = Duration::from_millis(1);
 /// Bytes of the IPv4 and UDP headers.
 const HEADER_BYTES: usize = 28;
-/// Handshakes and offers are over by then.
+/// Time by which handshakes and offers are over.
 const WARM_UP: Duration = Duration::from_secs(2);
 /// Expected duration of a run, for the progress line.
 const EXPECTED: Duration = Duration::from_secs(1);
@@ -47,7 +47,7 @@ struct Case {
     policy: LinkPolicy,
 }
 
-/// The first is what the others are compared with.
+/// The cases. The others are compared with the first one.
 const CASES: [Case; 3] = [
     Case { name: "one link", wires: 1, policy: LinkPolicy::Stripe },
     Case { name: "two links, best", wires: 2, policy: LinkPolicy::Best },
@@ -67,7 +67,7 @@ struct Cost {
 
 struct End {
     endpoint: Endpoint,
-    /// By wire.
+    /// Time until which each wire is busy.
     busy_until: Vec<Instant>,
     /// Bytes on the wire or before it, by link and class.
     in_flight: Vec<[usize; CLASSES]>,

@@ -18,9 +18,9 @@ use tautline_medium::StationId;
 /// Seeds for judging: the design was tuned with others.
 const SEEDS: std::ops::Range<u64> = 101..117;
 const SECONDS: u64 = 20;
-/// The first second does not count.
+/// Counted span, in ns: the first second does not count.
 const COUNTED: std::ops::Range<u64> = 1_000_000_000..SECONDS * 1_000_000_000;
-/// Single losses in percent, and the target of the laser's p99 in milliseconds.
+/// Rows: loss of single packets in percent, and target of the laser's p99 in milliseconds.
 const SINGLE: [(u64, f64); 3] = [(5, 10.0), (10, 12.0), (20, 20.0)];
 /// Losses in bursts of five packets on average, without a target.
 const BURSTS: [u64; 2] = [5, 20];
@@ -29,19 +29,19 @@ const LASER_TARGET_BULK_PERCENT: f64 = 90.0;
 const NOT_URGENT: u8 = 139;
 const LARGE_BYTES: [u64; 2] = [65_536, 524_288];
 const LARGE_LOSSES: [u64; 2] = [10, 20];
-/// Part of the large messages that arrive within their lifespan of 2 s.
+/// Percent of the large messages that must arrive within their lifespan of 2 s.
 const LARGE_TARGET_PERCENT: f64 = 99.0;
 /// Time between two messages of 1000 bytes over the long link, in milliseconds.
 const LONG_PERIODS: [u64; 2] = [20, 100];
 /// The cases of the long link: parity in percent, and whether lost packets are repaired.
 const LONG_CASES: [(Option<u8>, bool); 4] =
     [(None, false), (None, true), (Some(60), false), (Some(60), true)];
-/// The case that must reach the targets: at 50 Hz, by parity alone.
+/// The case that must reach the targets: at 50 Hz, with parity but without repair.
 const LONG_JUDGED: (u64, Option<u8>, bool) = (20, Some(60), false);
 const LONG_TARGET_PERCENT: f64 = 99.9;
 const LONG_TARGET_OVERHEAD_PERCENT: f64 = 65.0;
 const LONG_SECONDS: u64 = 70;
-/// Rate control finds the rate before, and the last messages arrive after.
+/// Counted span, in ns. Before it, rate control finds the rate; after it, the last messages arrive.
 const LONG_COUNTED: std::ops::Range<u64> = 10_000_000_000..60_000_000_000;
 /// Expected duration of one row, for the progress line.
 const EXPECTED: Duration = Duration::from_secs(4);
@@ -78,7 +78,7 @@ pub struct Long {
     arrived_percent: f64,
     median_ms: f64,
     p99_ms: f64,
-    /// Bytes sent beyond those without parity and repair, percent of the latter.
+    /// Additional bytes sent, percent of the bytes sent without parity and repair.
     overhead_percent: f64,
 }
 
@@ -164,7 +164,7 @@ fn large(bytes: u64, loss_percent: u64) -> Result<LargeMessages> {
     Ok(LargeMessages { bytes, loss_percent, arrived_percent, p99_ms: stats::p99(large.delays) })
 }
 
-/// The four cases of the long link at one period.
+/// Returns the four cases of the long link at one period.
 fn long(every_ms: u64) -> Result<Vec<Long>> {
     let text = format!(
         "about: Small messages over a long delay\n\

@@ -52,7 +52,7 @@ pub struct Arguments {
 struct Figures {
     flow: &'static str,
     arrived_percent: f64,
-    /// Of messages that arrived.
+    /// Median delay of the messages that arrived.
     p50_ms: f64,
     p99_ms: f64,
 }

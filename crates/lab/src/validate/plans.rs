@@ -23,15 +23,15 @@ use tautline_plan::{Assessment, Channel, Fleet, Flow};
 
 /// Fleets of the golden summary.
 const FLEETS: u64 = 200;
-/// The planner was tuned with the seeds below.
+/// The planner was tuned with lower seeds.
 const FIRST_SEED: u64 = 2001;
 
 const SECONDS: u64 = 40;
-/// Rate control finds the rate before, and the last messages arrive after.
+/// Counted span, in ns. Before it, rate control finds the rate; after it, the last messages arrive.
 const COUNTED: std::ops::Range<u64> = 3_000_000_000..39_000_000_000;
-/// Fleets whose load is as close to 1 are not judged.
+/// Fleets whose load differs from 1 by at most this are not judged.
 const BORDER: f64 = 0.1;
-/// A fleet fits if no flow loses more of its messages.
+/// A fleet fits if no flow loses more than this fraction of its messages.
 const LOST: f64 = 0.005;
 const RIGHT_TARGET_PERCENT: f64 = 95.0;
 const RATIO_TARGET: f64 = 2.5;
@@ -47,16 +47,17 @@ struct Row {
     priority: u8,
     least_ms: f64,
     worst_ms: Option<f64>,
-    /// Messages that arrived, and those of them later than the worst case, after however many attempts.
+    /// Messages that arrived.
     messages: usize,
+    /// Messages that arrived later than the worst case, after however many attempts.
     later: usize,
     lost_percent: f64,
     p50_ms: f64,
     p999_ms: f64,
-    /// Of the messages during which no packet of the sender needed more attempts.
+    /// Longest delay of the messages during which no packet of the sender needed more than `attempts`.
     max_ms: f64,
     attempts: u32,
-    /// Messages during which a packet needed more.
+    /// Messages during which a packet needed more than `attempts`.
     more_attempts: usize,
 }
 
@@ -65,7 +66,7 @@ impl Row {
         self.worst_ms.is_some_and(|worst| self.max_ms > worst)
     }
 
-    /// The planned worst case as a multiple of the measured p99.9.
+    /// Returns the planned worst case as a multiple of the measured p99.9.
     fn ratio(&self) -> Option<f64> {
         self.worst_ms.map(|worst| worst / self.p999_ms)
     }
@@ -94,7 +95,7 @@ impl Case {
     }
 }
 
-/// The compared and stored results.
+/// Arguments of the command.
 #[derive(Debug, clap::Args)]
 pub struct Arguments {
     /// Number of fleets.
@@ -111,7 +112,7 @@ pub struct Arguments {
     written: Written,
 }
 
-/// Runs the validation; exit code 3 if a target is missed, or if the results are not the expected ones.
+/// Runs the validation; exit code 3 if a target is missed, or if the results differ from the expected ones.
 pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     let kept = arguments.expect.as_deref().map(Golden::read).transpose()?;
     let first = arguments.first_seed;
@@ -138,7 +139,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     )
 }
 
-/// Draws a fleet: its scenario.
+/// Draws a fleet; returns its scenario, PHY rate in Mbps, channel access and number of robots.
 fn draw_fleet(seed: u64) -> Result<(Scenario, u64, &'static str, u64)> {
     let mut draw = fastrand::Rng::with_seed(seed);
     let phy_mbps = [6, 12, 24, 54][draw.usize(..4)];
@@ -189,7 +190,7 @@ fn draw_fleet(seed: u64) -> Result<(Scenario, u64, &'static str, u64)> {
     ))
 }
 
-/// The same as the planner reads it.
+/// Converts a scenario to the fleet that the planner reads.
 fn fleet(scenario: &Scenario) -> Result<Fleet> {
     let kind = &scenario.networks.first().context("no network")?.kind;
     let NetworkKind::Wifi(wifi) = kind else { anyhow::bail!("not an 802.11 channel: {kind:?}") };
@@ -256,8 +257,8 @@ fn acknowledgement(channel: &Channel) -> u64 {
     wifi.phy.rate_number(bps).map_or(0, |rate| wifi.phy.sifs() + wifi.phy.ack_airtime(rate))
 }
 
-/// Delays of the messages during which no packet arrived after too many attempts; `late` has the times of
-/// those that did.
+/// Returns the delays of messages during which no packet arrived after too many attempts. `late` has the
+/// times at which such packets arrived.
 fn delays_within_plan(samples: &Samples, late: &[u64]) -> Vec<f64> {
     let counted = samples.arrivals.iter().filter(|it| COUNTED.contains(&it.sent_ns));
     let planned = counted.filter(|it| {
@@ -274,14 +275,16 @@ struct Summary {
     judged: usize,
     right: usize,
     right_percent: f64,
-    /// Flows in fleets that fit, and those of them that a message exceeded.
+    /// Flows in fleets that fit.
     flows: usize,
+    /// Flows of these in which a message exceeded the planned worst case.
     late: usize,
     median_ratio: f64,
-    /// Messages of these flows, those during which a packet needed more attempts than the plan assumes, and
-    /// those later than their worst case, after however many attempts.
+    /// Messages of these flows.
     messages: usize,
+    /// Percent of these messages during which a packet needed more attempts than the plan assumes.
     more_attempts_percent: f64,
+    /// Percent of these messages that were later than their worst case, after however many attempts.
     later_percent: f64,
 }
 

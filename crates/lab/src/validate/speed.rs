@@ -13,9 +13,9 @@ use std::time::Duration;
 
 /// Least speed of the paper's main experiment, in multiples of real time.
 const POUND_SPEED: f64 = 200.0;
-/// Limit of the time for a minute of 100 robots.
+/// Longest time that a minute of 100 robots may take, in seconds.
 const FLEET_S: f64 = 60.0;
-/// Robots of the compared fleets; the limit applies to the last one.
+/// Robots of the compared fleets; the limit applies to the last fleet.
 const FLEETS: [usize; 3] = [25, 50, 100];
 /// Largest cost of a message of the largest fleet, divided by that of the smallest fleet.
 const GROWTH: f64 = 1.5;

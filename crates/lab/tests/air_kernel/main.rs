@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Checks that this machine's kernel holds frames as `tautline-lab air` requires.
 //!
-//! Each test starts the program, or itself once more, in namespaces of its own. Without the permission
+//! Each test starts the program, or a copy of itself, in separate namespaces. Without the permission
 //! to create them the test fails with the program's message.
 
 mod cases;

@@ -42,9 +42,9 @@ struct Server<P> {
     full_at: Nanos,
     /// Time at which the first frame may leave; with a trace, the next opportunity to send.
     departs: Option<Nanos>,
-    /// With a trace: the next opportunity, and the bytes of the first frame that earlier
-    /// opportunities sent.
+    /// With a trace: number of the next opportunity to send.
     opportunity: u64,
+    /// With a trace: bytes of the first frame that have been sent already.
     sent_of_first: u64,
     manager: Manager,
 }
@@ -356,7 +356,7 @@ impl<P: Clone> Network<P> for Pipe<P> {
             frame,
         });
         if self.servers[server].queue.len() == 1 {
-            // It did not wait, so that nothing is dropped.
+            // The frame did not wait, so nothing is dropped.
             self.schedule(now, server, &mut VecDeque::new());
         }
         Ok(())

@@ -40,7 +40,7 @@ fn the_fastest_rate_fails_first_and_recovers_last() {
     let ((lost_54, back_54), (lost_6, back_6)) = (gap(54), gap(6));
     assert!(lost_54 + SECOND < lost_6, "{lost_54} {lost_6}");
     assert!(back_54 > back_6 + SECOND, "{back_54} {back_6}");
-    // 54 Mbps need 21 dB: 48 m by the law; 6 Mbps 4 dB: 172 m. At 20 m/s from 5 m.
+    // By the law, 54 Mbps (21 dB) reaches 48 m and 6 Mbps (4 dB) 172 m. The robot starts at 5 m, at 20 m/s.
     let second = |at: Nanos| at as f64 / SECOND as f64;
     assert!((second(lost_54) - 2.1).abs() < 0.3 && (second(lost_6) - 8.4).abs() < 0.7);
 }

@@ -3,7 +3,7 @@
 
 use crate::net::{IP_BYTES, Net, SECOND, fixed};
 
-/// PHY rate in Mbps, stations, Mbps of IP, share of attempts that collide. Source: an independent
+/// Rows: PHY rate in Mbps, stations, Mbps of IP, share of attempts that collide. Source: an independent
 /// simulation of IEEE 802.11a DCF, slot by slot.
 const REFERENCE: [(u64, usize, f64, f64); 8] = [
     (6, 1, 5.3680, 0.0),

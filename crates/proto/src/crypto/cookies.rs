@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The defence against floods of initiations. Before any key agreement, MAC1 shows that the
-//! initiator knows our public key. Under flood, a cookie shows that it receives at its address.
-//! Neither needs state for each initiator (WireGuard, sections 5.3 and 5.4.4).
+//! initiator knows our public key. Under flood, a cookie shows that the initiator receives packets
+//! at its address. Neither check needs state for each initiator (WireGuard, sections 5.3 and
+//! 5.4.4).
 
 use super::keys::{KEY, PublicKey, SecretKey, hash};
 use super::seal::{open_once, seal_once};
@@ -15,13 +16,14 @@ use ring::hmac;
 const WITHOUT_COOKIE: Allowance = Allowance { burst: 32, per_second: 32 };
 /// Initiations admitted with a cookie, for each group of senders.
 const WITH_COOKIE: Allowance = Allowance { burst: 4, per_second: 4 };
-/// Cookie replies. One is smaller than the initiation that causes it, and costs one packet.
+/// Limit of cookie replies. A reply is smaller than the initiation that causes it, and costs one
+/// packet.
 const COOKIE_REPLIES: Allowance = Allowance { burst: 128, per_second: 512 };
 /// Groups of senders with a cookie.
 const GROUPS: usize = 256;
 /// A cookie is valid for the rest of one such span and for the next.
 const COOKIE_SPAN: Duration = Duration::from_secs(60);
-/// An initiator uses a cookie for this time, for which it is valid in any case.
+/// An initiator uses a cookie for this time. The cookie is certain to be valid for as long.
 const COOKIE_USE: Duration = Duration::from_secs(60);
 
 /// The decision on an initiation.
@@ -50,8 +52,7 @@ pub struct CookieChecker {
 }
 
 impl CookieChecker {
-    /// A checker for the owner of `secret`.
-    /// For the owner of `secret`.
+    /// Makes a checker for the owner of `secret`.
     pub fn new(secret: &SecretKey) -> Self {
         Self {
             own_mac: MacKey::for_receiver(&secret.public()),
@@ -68,8 +69,8 @@ impl CookieChecker {
         self.own_mac.is_valid(response.proven, &response.mac1)
     }
 
-    /// Decides on an initiation from an address. The limit with a cookie applies to the `owner` of
-    /// the address, however many addresses it uses. `draw` returns fresh randomness.
+    /// Decides on an initiation from an address. With a cookie, the limit applies to the `owner` of
+    /// the address, however many addresses the owner uses. `draw` returns fresh randomness.
     pub fn check(
         &mut self,
         now: Instant,
@@ -84,7 +85,8 @@ impl CookieChecker {
             return Admission::Admit;
         }
         if now >= self.renew_at {
-            // After a pause longer than the span, the old secret is as old as the pause.
+            // After a pause longer than the span, the present secret is too old to remain as the
+            // previous one.
             let previous = self.secrets[0];
             let stale = now >= self.renew_at + COOKIE_SPAN;
             self.secrets = [draw(), if stale { draw() } else { previous }];
@@ -93,7 +95,8 @@ impl CookieChecker {
         let cookies = self.secrets.map(|secret| cookie(&secret, from));
         let mac2_of = |cookie: &[u8; COOKIE]| mac(cookie, &[initiation.proven, &initiation.mac1]);
         if cookies.iter().any(|it| mac2_of(it) == initiation.mac2) {
-            // Without the secret, nobody can choose an address in the group of another.
+            // Without the secret, nobody can choose an address that falls into the group of another
+            // sender.
             let group = usize::from(cookie(&self.secrets[0], owner)[0]);
             let admitted = self.groups[group].take(now);
             return if admitted { Admission::Admit } else { Admission::Flood };
@@ -145,7 +148,7 @@ impl MacKey {
         Some(CookieReply { your_session: session, nonce, sealed: &sealed }.emit())
     }
 
-    /// The key of the only cookie reply to an initiation with this MAC1.
+    /// The key that encrypts the one cookie reply to an initiation with this MAC1.
     fn cookie_key(&self, mac1: &[u8; MAC]) -> [u8; KEY] {
         hash(&[&self.cookie_key, mac1])
     }

@@ -9,7 +9,7 @@ use std::fmt;
 /// Bytes of a key.
 pub const KEY: usize = 32;
 
-/// The public key of a node, which identifies it.
+/// The public key of a node. The key identifies the node.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PublicKey(pub [u8; KEY]);
 
@@ -40,8 +40,8 @@ impl SecretKey {
         &self.0
     }
 
-    /// A secret that only this node and the owner of `other` can compute. It never changes: for
-    /// purposes that need no handshake.
+    /// A secret that only this node and the owner of `other` can compute. The shared secret never
+    /// changes. It serves purposes that need no handshake.
     pub fn shared_with(&self, other: &PublicKey) -> [u8; KEY] {
         let point = MontgomeryPoint(other.0).mul_clamped(self.0);
         hash(&[b"tautline shared secret", point.as_bytes()])
@@ -55,7 +55,8 @@ impl PublicKey {
         ShortName([a, b, c])
     }
 
-    /// Whether a handshake with this key can succeed. Points of small order reveal every secret.
+    /// Whether a handshake with this key can succeed. A point of small order makes the shared
+    /// secret known to everybody.
     pub fn is_usable(&self) -> bool {
         let probe = MontgomeryPoint(self.0).mul_clamped([9; KEY]);
         probe.to_bytes() != [0; KEY]
@@ -134,7 +135,7 @@ mod tests {
     #[test]
     fn public_keys_match_rfc_7748() {
         let bytes = |text: &str| data_encoding::HEXLOWER.decode(text.as_bytes()).unwrap();
-        // Section 6.1.
+        // The test vector of section 6.1.
         let bob = bytes("5dab087e624a8a4b79e17f8b83800ee66f3bb1292618b6fd1c2f8b27ff88e0eb");
         let bob = SecretKey::new(bob.try_into().unwrap());
         let public = bytes("de9edb7d7b7dc1b4d35b61c2ece435373f8343c85b78674dadfc7e146f882b4f");

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The handshake: Noise IK (Perrin, The Noise Protocol Framework, revision 34). The initiator knows
-//! the static key of the responder, and reveals its own to the responder alone.
+//! the static key of the responder, and reveals its own key only to the responder.
 
 use super::keys::{KEY, PublicKey, SecretKey};
 use curve25519_dalek::MontgomeryPoint;
@@ -16,7 +16,7 @@ const PATTERN: &str = "Noise_IK_25519_ChaChaPoly_SHA256";
 /// Longest Noise message.
 const MAX_MESSAGE: usize = 256;
 
-/// A handshake message that is forged, or for another node.
+/// The error for a handshake message that is forged, or meant for another node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the handshake does not hold")]
 pub struct Failed;
@@ -36,13 +36,14 @@ pub struct Split {
     pub open: [u8; KEY],
 }
 
-/// The initiator, which waits for a response.
+/// The initiator, while it waits for a response.
 pub struct Initiator(Box<HandshakeState>);
 
-/// The responder, which has read an initiation.
+/// The responder, after it has read an initiation.
 pub struct ReceivedInitiation {
     state: Box<HandshakeState>,
-    /// Static key of the initiator. The message proves it, but may be a replay.
+    /// Static key of the initiator. The message proves that its maker has the key, but the message
+    /// may be a replay.
     pub initiator: PublicKey,
     /// The decrypted payload.
     pub payload: Vec<u8>,
@@ -65,7 +66,7 @@ impl Initiator {
         Ok((Self(Box::new(state)), message))
     }
 
-    /// Reads the response and returns its payload. An invalid one changes nothing.
+    /// Reads the response and returns its payload. An invalid response changes nothing.
     pub fn finish(&mut self, message: &[u8]) -> Result<(Split, Vec<u8>), Failed> {
         let payload = read(&mut self.0, message)?;
         let (seal, open) = self.0.dangerously_get_raw_split();
@@ -120,7 +121,8 @@ fn builder<'a>(drawn: [u8; KEY]) -> Result<Builder<'a>, Failed> {
     Ok(Builder::with_resolver(params, Box::new(resolver)))
 }
 
-/// Randomness from the caller; hash and cipher of `ring`, which has no X25519 with static keys.
+/// Randomness from the caller, and hash and cipher of `ring`. X25519 is not from `ring`, which
+/// lacks static keys.
 struct Primitives(Arc<Mutex<Option<[u8; KEY]>>>);
 
 impl CryptoResolver for Primitives {
@@ -187,7 +189,7 @@ impl Dh for Curve {
         let remote = remote.first_chunk::<KEY>().ok_or(snow::Error::Dh)?;
         let out = out.first_chunk_mut::<KEY>().ok_or(snow::Error::Dh)?;
         *out = MontgomeryPoint(*remote).mul_clamped(self.secret).to_bytes();
-        // A point of small order would reveal the secret (RFC 7748, section 6.1).
+        // A point of small order would make the shared secret known (RFC 7748, section 6.1).
         if *out == [0; KEY] { Err(snow::Error::Dh) } else { Ok(()) }
     }
 }

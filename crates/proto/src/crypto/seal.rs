@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Encryption of session packets: ChaCha20-Poly1305 (RFC 8439) with the header as associated data.
-//! The nonce is the link and the packet number, which never repeat during the life of the keys.
+//! The nonce is the link number and the packet number. This pair never repeats during the life of
+//! the keys.
 
 use super::keys::KEY;
 use super::noise::Split;
@@ -40,8 +41,8 @@ impl Sealer {
     }
 }
 
-/// A session packet under construction. It has the keys that seal it, and only its sealed bytes can
-/// be taken out.
+/// A session packet under construction. The builder has the keys, and gives out only the sealed
+/// bytes.
 pub(crate) struct PacketBuilder {
     sealer: Arc<Sealer>,
     link: u8,

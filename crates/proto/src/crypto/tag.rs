@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Tags of beacons, by which peers recognise each other and nobody else learns their identity.
+//! Tags of beacons. Peers recognise each other by their tags, and nobody else learns their
+//! identity.
 
 use super::keys::{PublicKey, SecretKey};
 use crate::wire::beacon::TAG;

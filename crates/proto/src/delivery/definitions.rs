@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Known type definitions, which need not be requested again.
+//! Known type definitions: they need not be requested again.
 //!
 //! Each peer has a store of its own, since a peer's definition says nothing about the types of
 //! another. The node's own store has the definitions of its application's topics.
@@ -63,7 +63,8 @@ impl Definitions {
 
     /// Removes definitions that no topic uses.
     pub(crate) fn retain_used<'a>(&mut self, topics: impl Iterator<Item = &'a OfferedTopic>) {
-        // A pass over all topics for each definition beyond the limit would take a second.
+        // Without this check, each definition beyond the limit would cost a pass over all topics: a
+        // second in all.
         if !std::mem::take(&mut self.may_have_unused) {
             return;
         }

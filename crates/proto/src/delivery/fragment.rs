@@ -3,8 +3,8 @@
 
 use std::ops::Range;
 
-/// Limit of ranges in a set. A fragment that would exceed it is refused, so that hostile fragments
-/// of one byte cannot make every insertion slow.
+/// Limit of ranges in a set. A fragment that would exceed the limit is refused, so that hostile
+/// fragments of one byte cannot make every insertion slow.
 pub(crate) const MAX_RANGES: usize = 4096;
 
 /// Disjoint, non-adjacent ranges in ascending order.
@@ -73,8 +73,8 @@ impl RangeSet {
 /// An incomplete message.
 #[derive(Debug)]
 pub(crate) struct Partial {
-    /// The bytes from the beginning that arrived in order. After a gap, the whole message, with zeros
-    /// where nothing arrived.
+    /// While no gap has been seen: the bytes that arrived, from the beginning. After the first gap: the whole
+    /// message, with zeros where nothing has arrived.
     buffer: Vec<u8>,
     total: u32,
     arrived: RangeSet,
@@ -121,8 +121,8 @@ impl Partial {
         }
     }
 
-    /// Most fragments arrive in order: each is appended, and no byte is written twice. A gap costs no more
-    /// than the bytes that arrived, however far behind the message its fragment is.
+    /// Writes a fragment. Most fragments arrive in order: each is appended, and no byte is written twice. A
+    /// gap costs no more than the bytes that arrived, however far ahead its fragment is.
     fn write(&mut self, offset: usize, piece: &[u8]) {
         if offset > self.buffer.len() {
             let mut whole = vec![0; self.total as usize];

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Reassembly of messages from one peer, and their delivery, once each.
+//! Reassembly of messages from one peer. Each message is delivered once.
 
 use crate::delivery::fec::receiver::{Blocks, RecoveredFrame};
 use crate::delivery::fragment::{Inserted, Partial};
@@ -19,9 +19,10 @@ use std::collections::{BTreeMap, HashMap};
 
 /// Interval at which incomplete messages are checked.
 pub(crate) const PARTIAL_CHECK: Duration = Duration::from_secs(1);
-/// An incomplete message is dropped after this many checks before each of which a newer message of its
-/// source got a fragment, and it did not. Its sender has given it up: it sends the messages of a source
-/// in turn. Time alone shows nothing, since more urgent messages or an outage may hold a message up.
+/// An incomplete message is dropped after this many missed checks. It misses a check if a newer message of
+/// its source got a fragment since the previous check, and it did not. The sender sends the messages of a
+/// source in turn, so it has given the older message up. Time alone shows nothing, since more urgent messages
+/// or an outage may hold a message up.
 const MISSED_CHECKS: u8 = 10;
 /// Longest header of a parity symbol: a varint and two bytes.
 const MAX_PARITY_HEADER: usize = 12;
@@ -37,8 +38,8 @@ pub struct Received {
     pub source: u32,
     /// The sender's application encoded (compressed) the payload.
     pub encoded: bool,
-    /// Time since publication: at the sender, on the path, until its last fragment arrived, and
-    /// until earlier messages were delivered.
+    /// Time since publication: at the sender, on the path, waiting for the last fragment, and
+    /// waiting for earlier messages.
     pub age: Duration,
 }
 
@@ -79,8 +80,8 @@ impl InChannel {
         Self { topic, wanted: true, sources: BTreeMap::new(), stats: InStats::default() }
     }
 
-    /// The longest time that a complete message of this age waits for earlier ones; `None` if it does
-    /// not. Half of the remaining life is left to the application.
+    /// The longest time that a complete message of this age waits for earlier ones; `None` if it does not
+    /// wait. Half of the remaining life is left to the application.
     fn wait(&self, age: Duration) -> Option<Duration> {
         let DeliveryOrder::Sent { wait } = self.topic.order else { return None };
         let life = self.topic.lifespan.map(|lifespan| lifespan.saturating_sub(age));
@@ -103,7 +104,7 @@ pub(super) struct Incomplete {
     /// Time of publication by our clock.
     published: Instant,
     last_fragment: Instant,
-    /// Checks since then before each of which a newer message of its source got a fragment.
+    /// Checks that the message has missed; see [`MISSED_CHECKS`].
     missed_checks: u8,
 }
 
@@ -181,7 +182,7 @@ impl Inbox {
         true
     }
 
-    /// Closes a channel, after [`Self::end_order`].
+    /// Closes a channel. Call [`Self::end_order`] before.
     pub(crate) fn withdraw(&mut self, channel: u64) -> bool {
         self.drop_partials(DropReason::PeerGone, |key, _| is_of_topic(key.0, channel));
         self.blocks.forget(channel);
@@ -190,9 +191,9 @@ impl Inbox {
         gone.is_some()
     }
 
-    /// Whether there is capacity for the control messages of a packet. Without it, the packet must
-    /// not be acknowledged: the sender would never repair them, and all later ones wait for them.
-    /// `has_token`: the rate limit of the peer's control messages is not reached.
+    /// Whether there is capacity for the control messages of a packet. Otherwise the packet must
+    /// not be acknowledged: the sender would never repair these messages, and all later ones wait
+    /// for them. `has_token`: the rate limit of the peer's control messages is not reached.
     pub(crate) fn admits<'a>(
         &self,
         frames: impl Iterator<Item = (&'a Data, usize)>,
@@ -271,7 +272,7 @@ impl Inbox {
             return Err(RefusedPacket::Bound);
         }
         if !self.wants(data.channel) {
-            // It may stand for a message that is in no frame that arrives.
+            // The parity may stand for a message of which no frame arrives.
             if let Some(channel) = self.channel_mut(data.channel) {
                 channel.stats.dropped.add(DropReason::Refused);
             }
@@ -413,7 +414,7 @@ impl Inbox {
     ) -> Result<Option<(Bytes, Duration)>, ()> {
         let key = (traffic, data.source, data.number);
         let Some(fragment) = data.fragment else {
-            // The whole message may follow fragments that its sender declared lost.
+            // The whole message may arrive after fragments of it that the sender declared lost.
             self.forget(key);
             return Ok(Some((Bytes::copy_from_slice(bytes), age)));
         };
@@ -428,7 +429,8 @@ impl Inbox {
         }
         let Some(incomplete) = self.partials.get_mut(&key) else { return Err(()) };
         (incomplete.last_fragment, incomplete.missed_checks) = (now, 0);
-        // Every fragment has the age of the message; the smallest one was queued least.
+        // Every fragment carries the age of the message. The fragment with the smallest age was
+        // queued for the shortest time.
         incomplete.published = incomplete.published.max(published);
         match incomplete.partial.insert(fragment.total, fragment.offset, bytes) {
             Inserted::Incomplete => Ok(None),
@@ -456,9 +458,9 @@ impl Inbox {
         if traffic == Traffic::Control { &mut self.control_bytes } else { &mut self.partial_bytes }
     }
 
-    /// Drops incomplete messages until `bytes` more fit: first those that are not the newest of their
-    /// source, and among them the one without a fragment for longest. A large message that is held up
-    /// thus outlives a stream whose losses are not repaired. [`Self::admits`] limits control messages.
+    /// Drops incomplete messages until `bytes` more fit: first those that are not the newest of their source,
+    /// and among them the message that has gone without a fragment for longest. A large message that is held
+    /// up thus outlives a stream whose losses are not repaired. [`Self::admits`] limits control messages.
     fn make_room(&mut self, traffic: Traffic, bytes: usize) -> Result<(), ()> {
         if traffic == Traffic::Control {
             return Ok(());
@@ -504,7 +506,7 @@ impl Inbox {
         }
     }
 
-    /// Drops expired messages, and those that their sender has given up; called once in each
+    /// Drops expired messages, and messages that their sender has given up. Call this once in each
     /// [`PARTIAL_CHECK`].
     pub(crate) fn expire(&mut self, now: Instant) {
         let lifespans: HashMap<Traffic, Duration> = self
@@ -529,8 +531,8 @@ impl Inbox {
         self.drop_partials(DropReason::Incomplete, |_, it| it.missed_checks >= MISSED_CHECKS);
     }
 
-    /// Drops the messages of a channel to which the application is not subscribed any more. The
-    /// incomplete ones are first: complete messages may wait for them.
+    /// Drops the messages of a channel to which the application is no longer subscribed. Incomplete
+    /// messages are dropped first, since complete messages may wait for them.
     pub(crate) fn drop_unwanted(&mut self, channel: u64) {
         self.drop_partials(DropReason::Refused, |key, _| is_of_topic(key.0, channel));
         self.drop_waiting(channel);
@@ -562,7 +564,7 @@ impl Inbox {
     }
 }
 
-/// Whether these are messages of the topic of a channel, or their parity.
+/// Whether `traffic` is the messages of the topic on `channel`, or their parity.
 fn is_of_topic(traffic: Traffic, channel: u64) -> bool {
     [Traffic::Topic(channel), Traffic::Parity(channel)].contains(&traffic)
 }

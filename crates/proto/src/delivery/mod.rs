@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Delivery of messages. A sender queues, fragments, sends and repairs them ([`outbox`]); a receiver
-//! reassembles and delivers each once ([`inbox`]), in the order of publication if the topic asks for
-//! it ([`ordering`]).
+//! reassembles each message and delivers it once ([`inbox`]), in the order of publication if the topic asks
+//! for that order ([`ordering`]).
 
 pub(crate) mod definitions;
 pub(crate) mod fec;
@@ -19,7 +19,7 @@ use std::ops::Range;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct MessageId(pub(crate) u64);
 
-/// The bytes of a message in one frame.
+/// The bytes of a message that one frame carries.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Piece {
     pub(crate) message: MessageId,

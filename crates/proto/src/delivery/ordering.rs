@@ -2,9 +2,10 @@
 //! Delivery in the order of publication ([`DeliveryOrder::Sent`]): a complete message waits until all
 //! earlier ones of its source are passed, for a bounded time.
 //!
-//! Numbers of a source have no gaps, so that a missing message shows. A number is *passed* when its
-//! message was delivered or dropped, when `keep_last` newer ones are complete, and when a later
-//! message has waited long enough. What arrives afterwards is late.
+//! The numbers of a source have no gaps, so that a gap shows that a message is missing. A number is
+//! *passed* when its message was delivered or dropped, when `keep_last` newer ones are complete,
+//! and when a later message has waited long enough. A message that arrives after its number is
+//! passed is late.
 
 use crate::delivery::inbox::{Inbox, Received};
 use crate::delivery::traffic::Traffic;
@@ -21,11 +22,11 @@ pub(super) type Stream = (Traffic, u32);
 /// A complete message that waits.
 #[derive(Debug)]
 pub(super) struct Complete {
-    /// With its age at `since`.
+    /// The message. Its `age` is that at `since`.
     pub(super) message: Received,
-    /// The delay until `since`, for statistics.
+    /// The delay from publication until `since`, for statistics.
     pub(super) delay: Duration,
-    /// Time at which it was complete.
+    /// Time at which the message was complete.
     pub(super) since: Instant,
 }
 
@@ -34,7 +35,7 @@ pub(super) struct Complete {
 struct Line {
     /// All numbers up to this one are passed.
     passed: u64,
-    /// Messages by number, with the end of their wait.
+    /// Waiting messages by number, each with the end of its wait.
     waiting: BTreeMap<u64, (Instant, Complete)>,
 }
 
@@ -61,7 +62,7 @@ impl InOrder {
         self.lines.entry(stream).or_default().waiting.insert(number, (until, complete));
     }
 
-    /// Passes all numbers up to this one; the messages among them are ready.
+    /// Passes all numbers up to this one. The waiting messages with these numbers become ready.
     fn pass(&mut self, stream: Stream, number: u64) {
         let Some(line) = self.lines.get_mut(&stream) else { return };
         line.passed = line.passed.max(number);
@@ -80,8 +81,8 @@ impl InOrder {
         self.lines.insert(stream, Line { passed, waiting: BTreeMap::new() });
     }
 
-    /// Passes the numbers that need no more waiting: those up to `late`, and those that follow and
-    /// are done (complete or dropped).
+    /// Passes the numbers for which nothing has to wait any longer: those up to `late`, and the
+    /// numbers after them that are done (complete or dropped).
     fn advance(&mut self, stream: Stream, late: u64, is_done: impl Fn(u64) -> bool) {
         let Some(line) = self.lines.get(&stream) else { return };
         let mut passed = line.passed.max(late);
@@ -100,7 +101,7 @@ impl InOrder {
 
 /// Delivery in the order of publication.
 impl Inbox {
-    /// A complete message waits for earlier ones, but at most until `until`.
+    /// Lets a complete message wait for earlier ones, but at most until `until`.
     pub(super) fn wait_for_turn(
         &mut self,
         stream: Stream,
@@ -116,7 +117,7 @@ impl Inbox {
         self.limit_waiting(0);
     }
 
-    /// Readies the messages of a source that wait for no missing one any more.
+    /// Readies the messages of a source that no longer wait for a missing message.
     pub(super) fn advance(&mut self, stream: Stream) {
         let Some(channel) = self.channels.get(&stream.0) else { return };
         let Some(seen) = channel.sources.get(&stream.1) else { return };
@@ -146,8 +147,8 @@ impl Inbox {
         self.in_order.ends.first().map(|(at, ..)| *at)
     }
 
-    /// Ends the waits that end first, until the messages that wait are within their limits and leave
-    /// space for `bytes` of an incomplete one. None of them is dropped.
+    /// Ends waits early, in the order of their ends, until the waiting messages are within their limits and
+    /// leave space for `bytes` of an incomplete message. No message is dropped.
     pub(super) fn limit_waiting(&mut self, bytes: usize) {
         let space = self.max_bytes.saturating_sub(self.partial_bytes + bytes);
         while self.in_order.ends.len() > limits::WAITING_MESSAGES || self.in_order.bytes > space {
@@ -156,7 +157,8 @@ impl Inbox {
         }
     }
 
-    /// Readies all messages of a channel, or of all channels, which have no order any more.
+    /// Readies all messages of a channel, or of all channels (`None`). Their order no longer
+    /// applies.
     pub(crate) fn end_order(&mut self, channel: Option<u64>) {
         let all = || self.in_order.lines.keys().copied().collect();
         for stream in channel.map_or_else(all, |channel| self.in_order.streams_of(channel)) {
@@ -165,7 +167,7 @@ impl Inbox {
         }
     }
 
-    /// The order of a channel has changed: nothing waits, and what is complete is passed.
+    /// Applies a change of the order of a channel: nothing waits, and complete messages are passed.
     pub(super) fn change_order(&mut self, channel: u64) {
         self.end_order(Some(channel));
         let topic = Traffic::Topic(channel);
@@ -428,7 +430,7 @@ mod tests {
         assert_eq!(receiver.delivered, [1, 3, 5, 7, 6]);
     }
 
-    /// Number, time in milliseconds, and whether it is whole, in the order of arrival.
+    /// Number, time in milliseconds, and whether the message is whole, in the order of arrival.
     fn arrivals() -> impl Strategy<Value = Vec<(u64, u64, bool)>> {
         proptest::collection::vec((1..60u64, 0..60u64, proptest::bool::weighted(0.9)), 0..80)
             .prop_map(|drawn| {

@@ -8,7 +8,7 @@
 
 use crate::time::{Duration, Instant};
 
-/// Packets with repairs that are sent without a pause: single losses need no more.
+/// Number of packets with repairs that are sent without a pause. Single losses need no more.
 const WITHOUT_PAUSE: u32 = 8;
 const FIRST_PAUSE: Duration = Duration::from_millis(4);
 const MAX_PAUSE: Duration = Duration::from_millis(256);
@@ -18,12 +18,13 @@ const MAX_PAUSE: Duration = Duration::from_millis(256);
 pub(crate) struct RepairBackoff {
     now: Instant,
     next: Instant,
-    /// Packets with such repairs since the last acknowledgement of a control message.
+    /// Packets with repairs of control messages since the last acknowledgement of a control
+    /// message.
     unanswered: u32,
 }
 
 impl RepairBackoff {
-    /// Time has passed.
+    /// Sets the present time.
     pub(crate) fn update(&mut self, now: Instant) {
         self.now = now;
     }
@@ -32,7 +33,8 @@ impl RepairBackoff {
         self.now >= self.next
     }
 
-    /// A packet with repairs was sent. `random` keeps two nodes from repeating in step.
+    /// Records that a packet with repairs was sent. `random` keeps two nodes from repeating in
+    /// step.
     pub(crate) fn on_sent(&mut self, now: Instant, random: u64) {
         self.unanswered = self.unanswered.saturating_add(1);
         let Some(doublings) = self.unanswered.checked_sub(WITHOUT_PAUSE) else { return };
@@ -41,7 +43,8 @@ impl RepairBackoff {
         self.next = now + pause / 2 + jitter;
     }
 
-    /// A control message was acknowledged, or the link was lost: there is no sign of collisions.
+    /// Ends the pauses. A control message was acknowledged, or the link was lost: there is no sign
+    /// of collisions.
     pub(crate) fn reset(&mut self) {
         (self.unanswered, self.next) = (0, self.now);
     }

@@ -8,7 +8,7 @@ use crate::time::{Duration, Instant};
 const BURST: i64 = 65_536;
 /// Least bytes of repairs per second that are allowed regardless of other data.
 const TRICKLE: i64 = 8_000;
-/// After this time with nothing but repairs to send, they have a share of the link.
+/// After this time with nothing but repairs to send, repairs get a share of the link's rate.
 const IDLE_AFTER: Duration = Duration::from_secs(1);
 
 /// The repair budget of one peer.
@@ -47,8 +47,8 @@ impl RepairBudget {
         self.credit > 0
     }
 
-    /// From now on there are only repairs to send, at a link rate of `idle_bps`, or there is also other
-    /// data (`None`). Repairs alone may take the same share of the link as with other data.
+    /// Sets whether there are only repairs to send from now on, at a link rate of `idle_bps`, or also other
+    /// data (`None`). Repairs alone may take the same share of the link as they would alongside other data.
     pub(crate) fn set_idle(&mut self, now: Instant, idle_bps: Option<u64>) {
         self.trickle(now);
         let idle_bps = idle_bps.filter(|_| now.since(self.last_first) >= IDLE_AFTER);
@@ -66,12 +66,13 @@ impl RepairBudget {
         }
     }
 
-    /// A message is begun. What its bytes earn is kept until it ends: losses may come late.
+    /// Records that a message is begun. The budget that its bytes earn is kept until the message
+    /// ends, since losses may become known late.
     pub(crate) fn begin(&mut self, bytes: u32) {
         self.begun += i64::from(bytes);
     }
 
-    /// A message that was begun is delivered or dropped.
+    /// Records that a begun message was delivered or dropped.
     pub(crate) fn end_message(&mut self, bytes: u32) {
         self.begun -= i64::from(bytes);
         let excess = (self.credit - self.burst_limit()).max(0);
@@ -121,7 +122,7 @@ mod tests {
         budget.on_repair(200_000);
         budget.trickle(Instant(100_000_000_000));
         assert_eq!(budget.credit, 1_200_000, "no more than its share");
-        // A refund outlasts it.
+        // A refund outlasts this.
         budget.refund(100_000);
         budget.end_message(4_000_000);
         assert_eq!(budget.credit, 100_000);

@@ -10,8 +10,8 @@ use std::net::{IpAddr, SocketAddr};
 /// How a datagram arrived.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Arrival {
-    /// Time for which it has waited here. It is no part of the queueing delays and round trips that its
-    /// sender learns.
+    /// Time for which the datagram has waited on this machine. The queueing delays and round trips that its
+    /// sender learns exclude this time.
     pub waited: Duration,
     /// The ECN field of its IP packet.
     pub ecn: Ecn,
@@ -36,17 +36,17 @@ pub(crate) struct Origin {
     pub(crate) from: Place,
     /// The local address at which it arrived, if known.
     pub(crate) local: Option<IpAddr>,
-    /// When it came, which is before it is handled.
+    /// When the packet arrived. It is handled later.
     pub(crate) arrived: Instant,
     pub(crate) ecn: Ecn,
-    /// The age of a relayed packet, by its RELAY frame.
+    /// The age of a relayed packet, as its RELAY frame gives it.
     pub(crate) relayed_age: Option<Duration>,
-    /// Other links of the radio cost money, as far as that matters for this packet.
+    /// Other links of the radio cost money. Set only where that matters for this packet.
     pub(crate) is_metered: bool,
 }
 
 impl Origin {
-    /// The origin of a packet that came through relays, by this radio.
+    /// The origin of a packet that came through relays and by `radio`.
     pub(crate) fn relayed(now: Instant, radio: RadioId, from: Place, age: Duration) -> Self {
         let (local, ecn, relayed_age) = (None, Ecn::NotCapable, Some(age));
         Self { radio, from, local, arrived: now, ecn, relayed_age, is_metered: false }

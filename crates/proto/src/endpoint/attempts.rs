@@ -28,7 +28,8 @@ impl Network {
         let is_due = is_translated || when == DirectPath::Always;
         let is_possible = peer.links.relayed_link().is_some() && !self.own_addresses(id).is_empty();
         if !is_due || !is_possible {
-            // The relay may be silent for a moment, or has not told yet where it sees this node.
+            // The relay may be silent for a moment, or has not yet told this node at which address
+            // it sees it.
             return self.cx.timers.set(Timer::Rendezvous(id), Some(now + CHECK_INTERVAL));
         }
         let peer = &mut self.peers[id];
@@ -39,7 +40,8 @@ impl Network {
         }
     }
 
-    /// The links to the relays of a peer. A direct path would not have the limits of a metered one.
+    /// The links to the relays of a peer. Metered links are left out: a direct path would not have
+    /// their limits.
     fn hop_links(&self, peer: PeerId) -> impl Iterator<Item = &Link> {
         let hops = self.peers[peer].links.iter().filter_map(|link| link.via);
         let links = hops.flat_map(|hop| self.peers[hop].links.direct());
@@ -58,7 +60,7 @@ impl Network {
         addresses
     }
 
-    /// The next CANDIDATES frame, which is handed to a relay.
+    /// Takes the next packet with a CANDIDATES frame, to be handed to a relay.
     pub(crate) fn poll_candidates(&mut self, now: Instant) -> Option<AccountedPacket> {
         while let Some(id) = self.peers.position(|peer| peer.rendezvous.has_frame()) {
             let addresses = self.own_addresses(id);
@@ -78,8 +80,8 @@ impl Network {
         None
     }
 
-    /// Handles addresses at which a peer may be reached. Of a lying peer, they may be anybody's: the
-    /// limits of frames, addresses and challenges bound what a stranger gets.
+    /// Handles addresses at which a peer may be reached. A lying peer may name anybody's addresses. The
+    /// limits of frames, addresses and challenges bound what a stranger receives.
     pub(crate) fn handle_candidates(&mut self, now: Instant, id: PeerId, frame: &Candidates) {
         let own = self.own_addresses(id);
         let peer = &mut self.peers[id];
@@ -96,7 +98,8 @@ impl Network {
         self.cx.emit(id, Event::Candidates { peer: id, link, addresses });
     }
 
-    /// The peer told at which address it sees this node: it may help to reach those that are behind it.
+    /// Seeks direct paths to the peers behind the relay `hop`. The relay has told at which address it sees
+    /// this node.
     pub(crate) fn seek_behind(&mut self, now: Instant, hop: PeerId) {
         for peer in self.peers.iter_mut() {
             let is_behind = peer.links.iter().any(|link| link.via == Some(hop));
@@ -107,8 +110,8 @@ impl Network {
     }
 }
 
-/// Whether packets may be sent to an address that a peer names: no group, none of this machine, and
-/// none whose interface is unknown.
+/// Whether packets may be sent to an address that a peer names. Excluded are multicast groups,
+/// addresses of this machine, and addresses whose interface is unknown.
 fn is_usable(address: SocketAddr) -> bool {
     let is_host = match address.ip() {
         IpAddr::V4(v4) => {

@@ -6,7 +6,8 @@ use crate::time::{Duration, Instant};
 use crate::wire::relay::{Held, ShortName};
 use std::collections::BTreeMap;
 
-/// Delay of a report of a larger backlog, unless another packet can carry it earlier.
+/// Delay of a report that the backlog has grown, unless another packet can carry the report
+/// earlier.
 const BACKLOG_REPORT_DELAY: Duration = Duration::from_millis(10);
 /// Times after which a report is repeated, in case it was lost.
 const BACKLOG_REPORT_REPEATS: [Duration; 2] =
@@ -16,15 +17,16 @@ const BACKLOG_REPORT_REPEATS: [Duration; 2] =
 #[derive(Debug, Clone, Copy, Default)]
 struct BacklogReport {
     bytes: u64,
-    /// Bytes in the last report, and how often it was sent.
+    /// Bytes in the last report.
     reported_bytes: u64,
+    /// How often the last report was sent.
     times: usize,
     /// When the next report is due.
     due: Option<Instant>,
 }
 
 impl BacklogReport {
-    /// Whether the neighbour has no report of the present backlog.
+    /// Whether the neighbour has not yet been sent a report of the present backlog.
     fn is_news(&self) -> bool {
         self.times == 0 || self.bytes != self.reported_bytes
     }
@@ -33,7 +35,8 @@ impl BacklogReport {
         let pending = self.due.filter(|_| self.is_news());
         self.bytes = bytes;
         self.due = if self.is_news() {
-            // The sender knows of a larger backlog; it waits for a smaller one.
+            // The sender knows that a backlog grows, since it sent the packets. It waits for the
+            // backlog to shrink.
             let due = if bytes < self.reported_bytes { now } else { now + BACKLOG_REPORT_DELAY };
             Some(pending.map_or(due, |before| before.min(due)))
         } else {
@@ -62,7 +65,7 @@ impl BacklogReports {
         self.0.clear();
     }
 
-    /// The backlog of a flow is this now.
+    /// Records that the backlog of a flow is now `bytes`.
     pub(crate) fn change(&mut self, now: Instant, flow: Flow, bytes: u64) {
         let report = self.0.entry(flow).or_default();
         if bytes != report.bytes || report.times == 0 {
@@ -82,7 +85,7 @@ impl BacklogReports {
     /// The reports for a packet to the neighbour.
     pub(crate) fn take_due(&mut self, now: Instant, neighbour: ShortName) -> Vec<Held> {
         let mut taken = Vec::new();
-        // A new report goes with the acknowledgement of the packets that caused it.
+        // A new report travels with the acknowledgement of the packets that caused it.
         let includes = |it: &BacklogReport| it.due.is_some_and(|at| at <= now || it.is_news());
         for (flow, report) in self.0.iter_mut().filter(|(_, it)| includes(it)) {
             let from = Some(flow.from).filter(|from| *from != neighbour);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a peer needs from outside: configuration, randomness, timers, and queues of what it has to tell.
+//! What a peer needs from outside: configuration, randomness, timers, and queues for its requests and events.
 
 use crate::config::Config;
 use crate::crypto::keys::{KEY, PublicKey};
@@ -20,12 +20,12 @@ const MAX_DEFINITIONS_BYTES: usize = 16 << 20;
 /// Limit of queued responses, cookie replies and ECHO packets.
 const MAX_REPLIES: usize = 64;
 
-/// Buffers of datagrams that were sent, for the next ones.
+/// Buffers of datagrams that were sent, for reuse by later datagrams.
 #[derive(Debug, Default)]
 pub(crate) struct SpareDatagrams(Vec<Vec<u8>>);
 
 impl SpareDatagrams {
-    /// The number of packets that leave in one system call.
+    /// Most buffers kept: the number of packets that leave in one system call.
     const MAX: usize = 64;
 
     /// Returns an empty buffer of at least `capacity` bytes.
@@ -45,19 +45,20 @@ impl SpareDatagrams {
 /// What a peer asks of the endpoint, because it concerns other peers or radios.
 #[derive(Debug)]
 pub(crate) enum Request {
-    /// Forward or receive a relayed packet of this priority, which came by a radio.
+    /// Forward or receive a relayed packet of this priority that arrived by this radio.
     Relay { hop: PeerId, radio: RadioId, priority: u8, packet: Received },
     /// Apply a backlog report of a neighbour.
     Backlog { hop: PeerId, held: Held },
     /// No link leads directly to the peer any more.
     ForgetRoutes(PeerId),
-    /// Messages wait for repair budget: set the rate of the links that is left to repairs.
+    /// Messages wait for repair budget: set the rate of the peer's links that is left for repairs.
     IdleRate(PeerId),
     /// Report the available rate of a link, if it has changed enough.
     AvailableRate(LinkId),
     /// The peer names addresses at which it may be reached.
     Candidates { peer: PeerId, candidates: Candidates },
-    /// The peer told at which address it sees this node: peers behind it may be sought.
+    /// The peer told at which address it sees this node: direct paths to peers behind it may be
+    /// sought.
     SeekBehind(PeerId),
     /// A goodbye was sent or received.
     EndSession { peer: PeerId, said_goodbye: bool },
@@ -67,7 +68,7 @@ pub(crate) enum Request {
 pub(crate) struct Context {
     pub(crate) config: Config,
     random: Box<dyn FnMut() -> u64 + Send>,
-    /// Our public key, which takes as long to derive as many packets.
+    /// Our public key. It is stored because deriving it takes as long as handling many packets.
     pub(crate) public: PublicKey,
     pub(crate) short_name: ShortName,
     pub(crate) timers: TimerTable<Timer>,
@@ -83,7 +84,7 @@ pub(crate) struct Context {
     pub(crate) spare_datagrams: SpareDatagrams,
     /// Our time of day at the origin of `Instant`, in microseconds since 1970.
     wall_origin: Option<i64>,
-    /// The latest time that the caller gave.
+    /// The latest time that the caller has given.
     pub(crate) clock_now: Instant,
 }
 
@@ -141,17 +142,18 @@ impl Context {
         }
     }
 
-    /// Queues a reply, which goes to the address from which its cause came.
+    /// Queues a reply to the address from which the packet came that caused it.
     pub(crate) fn reply(&mut self, to: ReturnPath, datagram: Option<Vec<u8>>) {
         if let Some(datagram) = datagram.filter(|_| self.replies.len() < MAX_REPLIES) {
-            // The newest reply replaces an older one, whose state is outdated.
+            // A reply replaces an older one to the same address: the older reply's state is
+            // outdated.
             let address = |it: &ReturnPath| (it.radio, it.remote);
             self.replies.retain(|(other, _)| address(other) != address(&to));
             self.replies.push_back((to, datagram));
         }
     }
 
-    /// Asks for what concerns other peers or radios.
+    /// Asks the endpoint for something that concerns other peers or radios.
     pub(crate) fn ask(&mut self, request: Request) {
         self.requests.push_back(request);
     }

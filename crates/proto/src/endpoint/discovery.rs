@@ -14,17 +14,17 @@ use crate::stats::RefusedPacket;
 use crate::time::Instant;
 use crate::wire::beacon::{Beacon, MAX_TAGS, TAG, emit_beacon};
 
-/// Beacons examined. The tag of each peer takes about 1 us, so that with 256 peers they cost at
-/// most 4 % of a processor.
+/// Limit of beacons examined. The tag of each peer takes about 1 us, so that with 256 peers the
+/// beacons cost at most 4 % of a processor.
 const RECEIVED: Allowance = Allowance { burst: 128, per_second: 128 };
-/// Beacons examined for each group of senders. A node sends one per second from each of its
-/// addresses, and a machine may run a few nodes.
+/// Limit of beacons examined for each group of senders. A node sends one per second from each of
+/// its addresses, and a machine may run a few nodes.
 const OF_ONE_SENDER: Allowance = Allowance { burst: 4, per_second: 4 };
-/// Groups of senders: one stranger cannot use up the limit of all.
+/// Number of groups of senders. With groups, one stranger cannot use up the limit of all.
 const GROUPS: usize = 256;
-/// Initiations that beacons cause immediately; beyond these the peer is sought at its interval.
-/// Initiations are larger than beacons, which anybody may replay from a false address: at most
-/// 4 kB/s go there.
+/// Limit of initiations that beacons cause immediately. Beyond the limit, the peer is sought at its
+/// normal interval. Initiations are larger than beacons, and anybody may replay a beacon from a
+/// false address. With this limit, at most 4 kB/s go to that address.
 const INITIATIONS: Allowance = Allowance { burst: 16, per_second: 16 };
 
 /// The state of sending and receiving beacons.
@@ -50,7 +50,8 @@ impl Beacons {
 /// The limits of groups of senders.
 #[derive(Debug)]
 struct Senders {
-    /// Without the secret, nobody can choose an address in the group of another.
+    /// Without the secret, nobody can choose an address that falls into the group of another
+    /// sender.
     secret: [u8; KEY],
     groups: Vec<Bucket>,
 }
@@ -60,7 +61,7 @@ impl Senders {
         Self { secret, groups: vec![Bucket::new(OF_ONE_SENDER); GROUPS] }
     }
 
-    /// Takes a token of the group of `from`; `false` if it is used up.
+    /// Takes a token of the group of `from`; `false` if no token is left.
     fn take(&mut self, now: Instant, from: Place) -> bool {
         let [group, ..] = mac(&self.secret, &[&from.owner()]);
         self.groups[usize::from(group)].take(now)
@@ -68,8 +69,8 @@ impl Senders {
 }
 
 impl Beacons {
-    /// A beacon for the local network; `None` without peers. With more peers than a beacon has tags, peers
-    /// are announced to in turn.
+    /// A beacon for the local network; `None` without peers. If there are more peers than a beacon has tags,
+    /// successive beacons address the peers in turn.
     pub(crate) fn make(&mut self, net: &mut Network) -> Option<Vec<u8>> {
         self.share_secrets(net);
         let (salt, own) = (net.cx.draw_token(), net.cx.public);
@@ -115,7 +116,8 @@ impl Beacons {
         let Some(peer) = self.sender(net, beacon) else { return Ok(()) };
         let peer = &net.peers[peer];
         let link = peer.links.link_towards(radio, from).ok_or(RefusedPacket::UnknownSession)?;
-        // Radios of two peers with a relay may reach each other now and then.
+        // The radios of two peers that have a relay may reach each other now and then. That is no
+        // reason to leave the relay.
         if peer.rendezvous.awaits_translator(link) {
             return Ok(());
         }
@@ -126,7 +128,7 @@ impl Beacons {
         Ok(())
     }
 
-    /// Whether a beacon may cost the computation of tags.
+    /// Whether the limits allow the computation of tags for a beacon from `from`.
     fn may_examine(&mut self, cx: &mut Context, now: Instant, from: Place) -> bool {
         let senders = self.senders.get_or_insert_with(|| Senders::new(cx.draw_key()));
         // A sender beyond its own limit does not use up the limit of all.

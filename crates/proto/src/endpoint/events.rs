@@ -26,11 +26,11 @@ pub enum Event {
     PeerDown {
         /// The peer.
         peer: PeerId,
-        /// The peer said goodbye; otherwise no packet arrived from the peer.
+        /// Whether the peer said goodbye. If not, packets from the peer stopped arriving.
         said_goodbye: bool,
     },
-    /// A goodbye of either node ended the session: all channels of the peer are gone, and it is
-    /// subscribed to none of ours. Follows [`Event::PeerDown`].
+    /// A goodbye of either node ended the session: all channels of the peer are gone, and the peer
+    /// is subscribed to none of ours. Follows [`Event::PeerDown`].
     PeerLeft {
         /// The peer.
         peer: PeerId,
@@ -58,7 +58,7 @@ pub enum Event {
     LinkMoved {
         /// The link.
         link: LinkId,
-        /// The address to which it leads now.
+        /// The address to which the link leads now.
         to: Place,
     },
     /// The peer may be reached directly at these addresses.
@@ -68,15 +68,15 @@ pub enum Event {
         peer: PeerId,
         /// The link that a direct path belongs to.
         link: LinkId,
-        /// Addresses that may be anybody's, at most
-        /// [`MAX_CANDIDATES`](crate::wire::address::MAX_CANDIDATES).
+        /// The addresses: at most [`MAX_CANDIDATES`](crate::wire::address::MAX_CANDIDATES). A lying
+        /// peer may name anybody's addresses.
         addresses: Vec<SocketAddr>,
     },
     /// The peer offers a topic, or changed the offer.
     Offered {
         /// The peer.
         peer: PeerId,
-        /// The channel, for a subscription.
+        /// The channel to which the application may subscribe.
         channel: ChannelId,
         /// The topic.
         topic: OfferedTopic,
@@ -125,7 +125,7 @@ pub enum Event {
 /// many events delays those of others by one event at a time.
 #[derive(Debug, Default)]
 pub(crate) struct Events {
-    /// Queue 0 has events without a peer; the others follow by peer.
+    /// Queue 0 has the events without a peer. Queue n + 1 has those of peer n.
     queues: Vec<Queue>,
     /// Indices of the queues that are not empty, in the order of service.
     ready: VecDeque<usize>,
@@ -191,11 +191,11 @@ impl Events {
 /// Why there is no direct path, as far as it is known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum NoPath {
-    /// Packets of neither end arrive at the other.
+    /// Neither end receives packets of the other.
     Closed,
     /// A relay sees both ends at the same address: the router there passes nothing from one to the other.
     SameAddress,
-    /// There was a path, which ended.
+    /// There was a path, but it ended.
     Ended,
 }
 
@@ -238,9 +238,9 @@ pub enum Notice {
         /// Ours.
         ours: u8,
     },
-    /// Two nodes have one key: a peer's, or our own.
+    /// Two nodes have the same key: a peer's, or our own.
     Twins {
-        /// The peer's name in the configuration; our own if it is our key.
+        /// The peer's name in the configuration; our own name if the key is ours.
         name: String,
         /// The address of the initiator.
         from: Place,
@@ -286,7 +286,7 @@ pub enum Notice {
         to: Place,
         /// The size of IP packets that do not arrive, in bytes.
         lost: usize,
-        /// The size that passes.
+        /// The size of IP packets that pass, in bytes.
         passes: usize,
     },
     /// A message was larger than this node allows.
@@ -295,7 +295,7 @@ pub enum Notice {
         peer: String,
         /// The topic.
         topic: String,
-        /// The bytes.
+        /// The size of the message, in bytes.
         found: usize,
         /// The limit.
         allowed: usize,

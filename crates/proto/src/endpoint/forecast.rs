@@ -8,20 +8,22 @@ use crate::path::redundancy::{LinkState, Redundancy};
 use crate::path::select::{Forecast, Forecasts};
 use crate::time::Instant;
 
-/// One-way delay of a link before its first acknowledgement, relative to the fastest one (as the
-/// initial round trip in `recovery::sent`). Heartbeats measure it within a quarter of a second.
+/// One-way delay, relative to the fastest link, that is assumed for a link before its first
+/// acknowledgement (like the initial round trip in `recovery::rtt`). Heartbeats measure it within a
+/// quarter of a second.
 const INITIAL_DELAY: f64 = 0.1;
-/// Rate of a radio before its first packet, in bytes per second: above most radios, so that it is
-/// tried.
+/// Rate assumed for a radio before its first packet, in bytes per second. It is above the rate of
+/// most radios, so that the radio is tried.
 const INITIAL_RATE: f64 = 50e6 / 8.0;
-/// Loss above which a link is treated as this lossy: the forecast stays finite.
+/// Highest loss that a forecast assumes, so that the forecast stays finite.
 const MAX_LOSS: f64 = 0.9;
 /// Time to detect a loss, in addition to a round trip: a few packets.
 const DETECTION: f64 = 5e-3;
 
 impl Network {
-    /// Takes the forecasts for the links to a peer that can carry data directly. They are made once
-    /// in a round: each radio asks for the next message, and each packet for those after its first.
+    /// Takes the forecasts for the links to a peer that can carry data directly. Forecasts are made
+    /// once in a round, but asked for often: by each radio for its next message, and by each packet
+    /// for the messages after its first.
     pub(crate) fn take_forecasts(&mut self, now: Instant, peer: PeerId) -> Forecasts {
         let mut forecasts = std::mem::take(&mut self.peers[peer].forecasts);
         if std::mem::replace(&mut forecasts.round, self.forecast_round) != self.forecast_round {
@@ -44,7 +46,7 @@ impl Network {
         }
     }
 
-    /// Whether forecasts are those that would be made now.
+    /// Whether `forecasts` are the same as those that would be made now.
     fn are_current(&self, now: Instant, peer: PeerId, forecasts: &Forecasts) -> bool {
         let mut made = Vec::new();
         self.make_forecasts(now, peer, &mut made);
@@ -83,8 +85,8 @@ impl Network {
         self.peers[id].redundancies.next_copy(now, state)
     }
 
-    /// The rate of a link in bytes per second: that of its controller where it limits the link, or
-    /// the rate at which the driver sends.
+    /// The rate of a link in bytes per second: that of its controller if the controller limits the
+    /// link, otherwise the rate at which the driver sends.
     fn forecast_rate(&self, now: Instant, link: &Link) -> f64 {
         let radio = &self.radios[link.radio];
         let paced = link.controller.as_ref().and_then(|it| it.rate_bps());

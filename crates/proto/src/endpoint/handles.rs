@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! One peer, link or team of an endpoint, to act on it.
+//! Handles for acting on one peer, link or team of an endpoint.
 
 use crate::address::Place;
 use crate::class::Class;
@@ -57,8 +57,8 @@ impl PeerMut<'_> {
         self.endpoint.router.net.peers[self.id].channels.want(now, channel, wanted);
     }
 
-    /// Refuses a channel that the peer offered. A peer that does not acknowledge earlier control messages
-    /// is not told: each of its messages may be a reason to refuse.
+    /// Refuses a channel that the peer offered. A peer that does not acknowledge earlier control messages is
+    /// not told: otherwise each of its messages might queue another refusal.
     pub fn refuse(&mut self, now: Instant, channel: ChannelId, reason: String) {
         self.endpoint.router.net.peers[self.id].channels.refuse(now, channel, reason);
     }
@@ -81,7 +81,7 @@ impl PeerMut<'_> {
     ///
     /// [`too_large::allowed`]: crate::too_large::allowed
     pub fn set_largest_message(&mut self, most: usize) {
-        self.endpoint.router.net.peers[self.id].channels.outbox.set_most_at_peer(most);
+        self.endpoint.router.net.peers[self.id].channels.outbox.set_max_at_peer(most);
     }
 
     /// Emits the offer of a channel again, as if it had just arrived.
@@ -94,7 +94,7 @@ impl PeerMut<'_> {
 
 /// Setup.
 impl PeerMut<'_> {
-    /// Renames the peer, which then has to use the new name itself. Call [`Endpoint::check_peers`] first:
+    /// Renames the peer. The peer then has to use the new name itself. Call [`Endpoint::check_peers`] first:
     /// several peers may exchange names.
     pub fn rename(&mut self, name: &str) {
         name.clone_into(&mut self.endpoint.router.net.peers[self.id].name);
@@ -105,7 +105,7 @@ impl PeerMut<'_> {
         self.endpoint.router.net.peers[self.id].rights = rights;
     }
 
-    /// Adds a link, and seeks the peer there if its address is known.
+    /// Adds a link, and seeks the peer by that link if its address is known.
     pub fn add_link(
         &mut self,
         now: Instant,
@@ -133,8 +133,8 @@ impl PeerMut<'_> {
     }
 }
 
-/// A link of an endpoint; see [`Endpoint::link_mut`]. If its peer was removed, nothing is done: the
-/// caller may learn of the removal later.
+/// A link of an endpoint; see [`Endpoint::link_mut`]. If its peer was removed, the methods do
+/// nothing: the caller may learn of the removal later.
 #[derive(Debug)]
 pub struct LinkMut<'a> {
     pub(crate) endpoint: &'a mut Endpoint,
@@ -143,7 +143,7 @@ pub struct LinkMut<'a> {
 
 /// The path of the link.
 impl LinkMut<'_> {
-    /// Changes the path of the link, as when a host name was resolved or routes changed.
+    /// Changes the path of the link, for example after a host name was resolved or routes changed.
     pub fn set_path(
         &mut self,
         now: Instant,
@@ -157,7 +157,8 @@ impl LinkMut<'_> {
         }
         self.endpoint.router.net.set_link_radio(id, radio);
         self.endpoint.router.with_link(now, id, |peer, cx| {
-            // An unchanged configured address is older than one from which the peer sent.
+            // If the configured address is unchanged, an address from which the peer has sent since
+            // is newer.
             let link = &mut peer.links[id];
             if link.config.remote != config.remote {
                 link.remote = config.remote.map(Place::Udp);
@@ -188,7 +189,8 @@ impl LinkMut<'_> {
         Ok(())
     }
 
-    /// Handles a possible change of our own address on the link: the peer learns it from a packet.
+    /// Handles a possible change of our own address on the link. The peer learns the new address
+    /// from a packet.
     pub fn announce_move(&mut self, now: Instant) {
         let net = &mut self.endpoint.router.net;
         let Some(link) = net.peers.link_mut(self.id) else { return };
@@ -199,23 +201,23 @@ impl LinkMut<'_> {
         }
     }
 
-    /// Sets the local address from which packets of the link leave. The peer tells at which address it
-    /// sees them.
+    /// Sets the local address from which packets of the link leave. The peer then tells from which address it
+    /// sees them come.
     pub fn set_own_address(&mut self, own: SocketAddr) {
         let Some(link) = self.endpoint.router.net.peers.link_mut(self.id) else { return };
         link.ping_now |= link.ends.set_own(own) && link.up;
     }
 
-    /// Sets the number of IP bytes, sent and received from now on, after which the link carries only
-    /// channels with [`LinkUse::over_budget`](crate::LinkUse::over_budget), control messages,
-    /// acknowledgements and heartbeats. Other messages wait for another link, as while a link is
-    /// down. `None`: no limit.
+    /// Sets the number of IP bytes, sent and received from now on, after which the link carries only channels
+    /// with [`LinkUse::over_budget`](crate::LinkUse::over_budget), control messages, acknowledgements and
+    /// heartbeats. Other messages wait for another link, as they do while a link is down. `None`: no limit.
     pub fn set_allowance(&mut self, bytes: Option<u64>) {
         let Some(link) = self.endpoint.router.net.peers.link_mut(self.id) else { return };
         link.allowed_bytes = bytes.map(|bytes| link.used_bytes().saturating_add(bytes));
     }
 
-    /// Removes the link. The session continues on other links, which repair outstanding packets.
+    /// Removes the link. The session continues on other links, and the outstanding packets are
+    /// repaired there.
     pub fn remove(self, now: Instant) {
         if self.exists() {
             self.endpoint.router.remove_link(now, self.id);
@@ -225,8 +227,8 @@ impl LinkMut<'_> {
 
 /// A direct path to a peer behind a relay.
 impl LinkMut<'_> {
-    /// Sets when to seek a direct path to the peer of this link, which has no relay and no configured
-    /// address: the direct path belongs to this link. `None`: never.
+    /// Sets when to seek a direct path to the peer of this link; `None`: never. The link must have no relay
+    /// and no configured address. A direct path that is found belongs to this link.
     pub fn set_direct_path(&mut self, now: Instant, when: Option<DirectPath>) {
         let id = self.id;
         self.endpoint.router.with_link(now, id, |peer, cx| {
@@ -234,11 +236,11 @@ impl LinkMut<'_> {
         });
     }
 
-    /// Tries to reach the peer at an address of [`Event::Candidates`](crate::Event::Candidates), to which
-    /// packets leave by `radio`.
+    /// Tries to reach the peer at an address of [`Event::Candidates`](crate::Event::Candidates). Packets to
+    /// this address leave by `radio`.
     pub fn try_address(&mut self, now: Instant, radio: RadioId, remote: SocketAddr) {
         let id = self.id;
-        // The link may be another one by now.
+        // The id may belong to another link by now.
         if !self.endpoint.link(id).is_some_and(|link| link.is_direct_path()) {
             return;
         }
@@ -261,7 +263,7 @@ impl LinkMut<'_> {
 
 /// What the driver reports.
 impl LinkMut<'_> {
-    /// Whether the peer of the link is still there.
+    /// Whether the link still has a peer.
     fn exists(&self) -> bool {
         self.endpoint.router.net.peers.link(self.id).is_some()
     }
@@ -271,8 +273,9 @@ impl LinkMut<'_> {
         self.endpoint.router.net.handle_in_flight(now, self.id, class, bytes);
     }
 
-    /// The kernel refused a datagram of [`Endpoint::poll_transmit`] on the link, because its interface
-    /// sends none of this size (EMSGSIZE). Its messages are sent again in smaller packets.
+    /// Reports that the kernel refused a datagram of [`Endpoint::poll_transmit`] on the link, because the
+    /// datagram is too large for the interface (EMSGSIZE). The messages of the datagram are sent again in
+    /// smaller packets.
     pub fn handle_refused(&mut self, now: Instant, datagram: &[u8]) {
         let id = self.id;
         self.endpoint.router.with_link(now, id, |peer, cx| {
@@ -295,13 +298,13 @@ impl TeamMut<'_> {
         teams.set_limits(&mut net.cx, now, self.id, limits);
     }
 
-    /// Adds a member, whose packets to other members are forwarded. Its key identifies it; it may have
-    /// another name for itself.
+    /// Adds a member. Its packets to other members are forwarded. Its key identifies it: the name that it
+    /// uses for itself may differ from `name`.
     pub fn add_member(&mut self, name: &str, key: PublicKey) -> Result<PeerId, SetupError> {
         self.endpoint.router.add_peer(Some(self.id), name, key)
     }
 
-    /// Removes the team. Its members have to be removed before.
+    /// Removes the team. Remove its members first.
     pub fn remove(self) {
         let Router { net, teams, .. } = &mut self.endpoint.router;
         debug_assert!(net.peers.iter().all(|peer| peer.removed || peer.team != Some(self.id)));

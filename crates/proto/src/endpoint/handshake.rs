@@ -18,14 +18,14 @@ use crate::stats::RefusedPacket;
 use crate::time::{Duration, Instant};
 use crate::wire::packet::{CookieReply, Greeting, Initiation, Response, Verdict};
 
-/// Least time between notices of initiations for another key, which anybody can send.
+/// Least time between notices of initiations for another key. Anybody can send such initiations.
 const NOTICE_INTERVAL: Duration = Duration::from_millis(250);
 
 /// Sending.
 impl Network {
     pub(crate) fn poll_initiation(&mut self, now: Instant) -> Option<AccountedPacket> {
-        // While the radio still holds the last one, no other is queued. Otherwise a queue of them
-        // would be older than the state that their responses need.
+        // While the radio still holds the last initiation, no other is queued. Queued initiations
+        // would outlive the state that is needed to accept their responses.
         let id = self.peers.find_link(|link| link.initiate_now && !link.has_pending_report())?;
         let link = &mut self.peers[id];
         link.initiate_now = false;
@@ -42,7 +42,7 @@ impl Network {
         self.record_sent(now, id, datagram?, None, Ecn::NotCapable)
     }
 
-    /// The next reply. One to a peer behind a relay is handed to the relay.
+    /// The next reply. A reply to a peer behind a relay is handed to the relay.
     pub(crate) fn poll_reply(&mut self, now: Instant) -> Option<AccountedPacket> {
         let open = |to: &ReturnPath| {
             let link = self.link_of_reply(to.radio, to.remote);
@@ -66,8 +66,8 @@ impl Network {
         }
     }
 
-    /// The link that leads to the address of a reply. A link's own socket sends by its own
-    /// interface; a relay is reached by links alone.
+    /// The link that leads to the address of a reply. A link's own socket sends by the link's
+    /// interface, and only links lead to a relay.
     fn link_of_reply(&self, radio: RadioId, place: Place) -> Option<LinkId> {
         let leads = |link: &&Link| link.remote == Some(place);
         let exact = self.peers.find_link(|link| leads(link) && link.radio == radio);
@@ -139,8 +139,8 @@ impl Handshakes {
         if verdict == Verdict::Welcome { Ok(()) } else { Err(RefusedPacket::WrongKey) }
     }
 
-    /// Reports an initiation for another key than ours: the sender may be a peer whose
-    /// configuration is wrong, while a peer is away.
+    /// Reports an initiation for another key than ours while a peer is away: the sender may be that
+    /// peer with a wrong configuration.
     fn notice_other_key(&mut self, net: &mut Network, now: Instant, from: Place) {
         let Network { cx, peers, .. } = net;
         if now < self.next_stranger_notice || peers.iter().all(|peer| peer.up || peer.removed) {
@@ -185,7 +185,8 @@ impl Handshakes {
                 if peer.links[link].remote == Some(from) {
                     peer.mark_received(cx, now, link, 0);
                 } else {
-                    // A response may be recorded and replayed from another address.
+                    // An attacker may have recorded the response and replayed it from another
+                    // address.
                     peer.challenge(cx, now, link, origin);
                 }
                 // The responder sends under these keys after the first packet under them.
@@ -245,7 +246,7 @@ fn known_initiator(
         cx.notice(Notice::UnknownKey { name, key: received.initiator, from, known_name });
         return Err(RefusedPacket::UnknownKey);
     }
-    // With an epoch of this node, the packet is a reflection of our own initiation.
+    // If the epoch is one of this node's, the packet is our own initiation, reflected.
     if peers.iter().all(|peer| peer.session.own_epoch() != greeting.epoch) {
         cx.notice(Notice::Twins { name, from, other: None });
     }
@@ -254,7 +255,7 @@ fn known_initiator(
 
 /// Decides whether a peer is welcome.
 fn judge(cx: &mut Context, peer: &Peer, from: Place, greeting: &Greeting<'_>) -> Verdict {
-    // A relay has names of its own for the members of its teams.
+    // A relay has its own names for the members of its teams, so these names are not compared.
     if greeting.name != peer.name && peer.team.is_none() {
         let (name, theirs) = (peer.name.clone(), greeting.name.to_owned());
         cx.notice(Notice::OtherName { name, theirs, from });

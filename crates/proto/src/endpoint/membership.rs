@@ -20,9 +20,9 @@ use crate::wire::packet::MAX_NAME;
 /// The remains of a removed peer.
 #[derive(Debug)]
 pub struct RemovedPeer {
-    /// The goodbyes, one for each link that was up. Send them before closing its sockets.
+    /// The goodbyes, one for each link that was up. Send them before closing the peer's sockets.
     pub goodbyes: Vec<Transmit>,
-    /// The last counters of the channels to it. No message is queued or outstanding any more.
+    /// The last counters of the channels to the peer. No message is queued or outstanding any more.
     pub channels: Vec<(ChannelId, OutStats)>,
 }
 
@@ -37,7 +37,7 @@ pub(crate) fn check_datagram(found: usize) -> Result<(), SetupError> {
 
 /// Addition.
 impl Router {
-    /// Adds a peer without links, to a team of a relay or to none.
+    /// Adds a peer without links, as a member of a team of a relay or without a team.
     pub(crate) fn add_peer(
         &mut self,
         team: Option<TeamId>,
@@ -66,7 +66,7 @@ impl Router {
         Ok(id)
     }
 
-    /// Adds a link to a peer, and seeks the peer there if its address is known.
+    /// Adds a link to a peer, and seeks the peer by that link if its address is known.
     pub(crate) fn add_link(
         &mut self,
         now: Instant,
@@ -85,7 +85,7 @@ impl Router {
         let id = match owner.links.reopen(radio, &config) {
             Some(id) => id,
             None => {
-                // It shows which links of removed peers are still queued at a relay.
+                // This shows which links of removed peers still have packets queued at a relay.
                 self.relay.process_backlog_changes(&mut self.net, now);
                 self.net.peers.add_link(peer, radio, config)
             }
@@ -105,7 +105,8 @@ impl Router {
         if self.net.peers[peer].removed {
             return Err(SetupError::PeerRemoved);
         }
-        // The packets that carry its packets are marked instead.
+        // Packets of this link are not marked. The packets to the relay that carry them are marked
+        // instead.
         let (rate, marking) = (Rate::BACK_PRESSURE, None);
         let default = RadioConfig::default();
         let config = RadioConfig { rate, in_flight_bytes: WINDOW, marking, ..default };
@@ -186,7 +187,8 @@ impl Router {
         peers.remove(peer, empty);
     }
 
-    /// Removes a link. The session continues on other links, which repair outstanding packets.
+    /// Removes a link. The session continues on other links, and the outstanding packets are
+    /// repaired there.
     pub(crate) fn remove_link(&mut self, now: Instant, id: LinkId) {
         if self.net.peers[id].removed {
             return;

@@ -2,8 +2,8 @@
 //! The state machine of one node. The crate's documentation has the contract.
 //!
 //! An [`Endpoint`] is the public face of a [`router::Router`], which routes packets and timers to peers
-//! ([`peer::Peer`]), gives radios their turns ([`schedule`]), and does what peers ask for because it
-//! concerns others ([`context::Request`]).
+//! ([`peer::Peer`]), gives radios their turns ([`schedule`]), and does what peers ask of it where other peers
+//! are concerned ([`context::Request`]).
 
 pub(crate) mod arrival;
 mod attempts;

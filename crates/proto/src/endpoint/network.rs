@@ -19,8 +19,9 @@ use crate::wire::relay::ShortName;
 use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
 
-/// Bytes that a hop adds to a relayed packet: 29 of its own packet; type, length, priority, number,
-/// flags and age of the frame, 14 with a fragment; and 8 of [`crate::wire::relay::RelayHeader`].
+/// Upper bound of the bytes that a hop adds to a relayed packet: 29 of the hop's own packet; the
+/// frame's type, length, priority, number, flags, age and (14 bytes) fragment position; and 8 of
+/// [`crate::wire::relay::RelayHeader`].
 const HOP_BYTES: usize = 64;
 /// Limit of packets without messages in the kernel for one radio: one on the air, and the next.
 const MAX_REPORTS: usize = 2;
@@ -32,15 +33,15 @@ pub struct Transmit {
     pub radio: RadioId,
     /// The link; `None` for a reply to an address to which no link leads.
     pub link: Option<LinkId>,
-    /// The address to which it goes.
+    /// The address to which the datagram goes.
     pub remote: SocketAddr,
-    /// The local address from which it leaves: firewalls on the path pass answers from no other. `None`
-    /// leaves the choice to the caller.
+    /// The local address from which the datagram leaves: firewalls on the path pass answers only from that
+    /// address. `None` leaves the choice to the caller.
     pub local: Option<IpAddr>,
     /// The payload of the datagram.
     pub datagram: Vec<u8>,
-    /// Highest priority of its messages; `None` without messages, where the radio's budget does not
-    /// apply.
+    /// Highest priority of its messages; `None` for a datagram without messages, to which the
+    /// radio's budget does not apply.
     pub priority: Option<u8>,
     /// The class; in-flight bytes are reported by class.
     pub class: Class,
@@ -72,7 +73,7 @@ pub(crate) struct HandOver {
     pub(crate) urgency: Option<Urgency>,
 }
 
-/// Where a packet that was accounted for goes.
+/// A packet that was accounted for, and where it goes.
 pub(crate) enum AccountedPacket {
     Datagram(Transmit),
     ToRelay(HandOver),
@@ -82,9 +83,9 @@ pub(crate) struct Network {
     pub(crate) cx: Context,
     pub(crate) peers: Peers,
     pub(crate) radios: Arena<RadioId, Radio>,
-    /// Radios that removed links through relays left.
+    /// Unused radios of removed links through relays.
     pub(crate) vacant_radios: BTreeSet<RadioId>,
-    /// Number of the states for which [forecasts](crate::path::select::Forecasts) were made.
+    /// Number of the present round of [forecasts](crate::path::select::Forecasts).
     pub(crate) forecast_round: u64,
 }
 
@@ -126,7 +127,7 @@ impl Network {
         link.controller = controller.filter(|_| link.via.is_none());
     }
 
-    /// Changes the radio of a link, whose path then is another.
+    /// Changes the radio of a link, and thereby its path.
     pub(crate) fn set_link_radio(&mut self, id: LinkId, radio: RadioId) {
         let link = &mut self.peers[id];
         if std::mem::replace(&mut link.radio, radio) != radio {
@@ -147,7 +148,7 @@ impl Network {
         self.peers[peer].rendezvous.is_on() && self.is_metered(radio)
     }
 
-    /// From here on, forecasts are made again: the state of a radio or of a link has changed.
+    /// Invalidates all forecasts, because the state of a radio or of a link has changed.
     pub(crate) fn forget_forecasts(&mut self) {
         self.forecast_round += 1;
     }
@@ -173,8 +174,8 @@ impl Network {
 
 /// Rates.
 impl Network {
-    /// The rate that a link can send at now, in bits per second of IP packets, and the signal that
-    /// last held back a packet of it.
+    /// The rate at which a link can send now, in bits per second of IP packets, and the signal that
+    /// last held back one of its packets.
     pub(crate) fn available_rate(&self, now: Instant, id: LinkId) -> (Option<u64>, &'static str) {
         let link = &self.peers[id];
         let radio = &self.radios[link.radio];
@@ -200,7 +201,7 @@ impl Network {
         }
     }
 
-    /// Sets the rate of a peer's links that is left to repairs alone, while they wait for their budget.
+    /// Sets the rate of a peer's links that is left for repairs while the repairs wait for their budget.
     pub(crate) fn set_idle_rate(&mut self, now: Instant, peer: PeerId) {
         if self.peers[peer].channels.outbox.waits_for_budget() {
             let idle_bps = self.fair_share_bps(peer);
@@ -208,7 +209,8 @@ impl Network {
         }
     }
 
-    /// The measured rates of the peer's radios, each divided by the peers with queued messages.
+    /// The sum of the measured rates of the peer's radios, each divided by its number of peers with
+    /// queued messages.
     pub(crate) fn fair_share_bps(&self, peer: PeerId) -> Option<u64> {
         let links = self.peers[peer].links.iter().filter(|link| link.carries_data());
         let mut radios: Vec<RadioId> = links.map(|link| link.radio).collect();
@@ -232,7 +234,8 @@ impl Network {
 
 /// Packets.
 impl Network {
-    /// Largest datagram of a link; through a relay, one that fits a packet to the relay.
+    /// Largest datagram of a link. Through a relay, the datagram must fit into a packet to the
+    /// relay.
     pub(crate) fn datagram_bytes(&self, id: LinkId) -> usize {
         let link = &self.peers[id];
         let Some(hop) = link.via else { return link.sent_packets.mtu.datagram_bytes() };
@@ -242,7 +245,7 @@ impl Network {
     }
 
     /// Whether another packet without messages may go to the kernel. While the radio's queue is
-    /// blocked, hold reports in our queue: a later report is current, and covers the earlier ones.
+    /// blocked, reports are held back: a later report is more recent, and covers the earlier ones.
     pub(crate) fn may_report(&self, id: LinkId) -> bool {
         let link = &self.peers[id];
         if self.peers[link.peer].goodbye_now || link.via.is_some() {
@@ -253,7 +256,7 @@ impl Network {
         !link.has_pending_report() && self.peers.links().filter(is_pending).count() < MAX_REPORTS
     }
 
-    /// A packet without messages. With a goodbye it ends the session.
+    /// Makes a packet without messages. If it carries a goodbye, it ends the session.
     pub(crate) fn report(
         &mut self,
         now: Instant,
@@ -269,7 +272,7 @@ impl Network {
         sent
     }
 
-    /// A packet without messages, after which the session continues.
+    /// Makes a packet without messages that does not end the session.
     pub(crate) fn report_packet(
         &mut self,
         now: Instant,

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The table of peers and their links, and the numbers, keys and names that lead to them.
 //!
-//! Ids are indices. A removed peer or link leaves its place to the next one that is added. Nothing may
-//! refer to the old one by then: its timers, events, session numbers and fair-queuing state are
-//! forgotten with it. The place of a link is not reused while a packet of the link is still queued at a
-//! relay.
+//! Ids are indices. The next peer or link that is added takes the place of a removed one. By then, nothing
+//! may refer to the removed one: its timers, events, session numbers and fair-queuing state are forgotten
+//! with it. The place of a link is not reused while a packet of the link is still queued at a relay.
 
 use crate::arena::Arena;
 use crate::config::LinkConfig;
@@ -27,10 +26,11 @@ struct Owner {
 
 pub(crate) struct Peers {
     peers: Arena<PeerId, Peer>,
-    /// By link; `None` while the peer of a removed link is gone.
+    /// The owners, by link. `None` for a removed link whose peer is gone as well.
     owners: Vec<Option<Owner>>,
-    /// Places that removed peers left, and links of removed peers.
+    /// Ids of removed peers that new peers may take.
     vacant: BTreeSet<PeerId>,
+    /// Ids of links of removed peers that new links may take.
     vacant_links: BTreeSet<LinkId>,
     by_session: HashMap<u32, PeerId>,
     by_key: HashMap<PublicKey, PeerId>,
@@ -83,7 +83,7 @@ impl Peers {
         self.peers.position(is_sought)
     }
 
-    /// The ids of all links, also of those that have no peer, without borrowing the table.
+    /// The ids of all links, including links without a peer. Does not borrow the table.
     pub(crate) fn link_ids(&self) -> impl Iterator<Item = LinkId> + use<> {
         (0..self.owners.len() as u32).map(LinkId)
     }
@@ -142,12 +142,13 @@ impl IndexMut<LinkId> for Peers {
     }
 }
 
-/// No peer has this id: to index by the id of a removed link panics as any other false index.
+/// No peer has this id. Indexing by the id of a removed link therefore panics, as with any other
+/// wrong index.
 const NOBODY: Owner = Owner { peer: PeerId(u32::MAX), number: 0 };
 
 /// What leads to a peer.
 impl Peers {
-    /// Draws an unused session number and assigns it to a peer.
+    /// Draws an unused session number at random and assigns it to a peer.
     pub(crate) fn draw_session(&mut self, cx: &mut Context, peer: PeerId) -> u32 {
         loop {
             let session = cx.draw_token() as u32;
@@ -198,7 +199,7 @@ impl Peers {
         (id, vacant.is_some())
     }
 
-    /// Leaves the place of a peer, whose links are removed, to `empty`.
+    /// Replaces a peer whose links are removed by the empty peer `empty`.
     pub(crate) fn remove(&mut self, id: PeerId, mut empty: Peer) {
         self.by_session.retain(|_, owner| *owner != id);
         let peer = &self.peers[id];

@@ -2,10 +2,11 @@
 //! Relaying: two nodes that cannot hear each other have a session whose packets a third node, or a
 //! chain of nodes, forwards.
 //!
-//! These packets are encrypted end to end. Each hop has a session of its own, in which a relayed
-//! packet is a message: it is queued by priority, expires and is repaired. A link through a relay
-//! has a radio of its own, whose budget limits the bytes in flight through the relay. The relay
-//! reports its backlog, so that the queue stays at the sender, where urgent packets overtake.
+//! Relayed packets are encrypted end to end. Each hop has a session of its own. In this session, a
+//! relayed packet is a message: it is queued by priority, expires and is repaired. A link through a
+//! relay has a radio of its own, whose budget limits the bytes in flight through the relay. The
+//! relay reports its backlog, so that packets queue at the sender, where urgent packets can
+//! overtake the others.
 
 use crate::address::Place;
 use crate::class::Class;
@@ -25,13 +26,13 @@ use crate::wire::cursor::Reader;
 use crate::wire::relay::{Held, RelayHeader, ShortName};
 use std::collections::BTreeMap;
 
-/// Most relays on a route, which ends a routing loop.
+/// Most relays on a route. The limit ends a routing loop.
 const HOPS: u8 = 8;
 /// Lifespan of packets without messages: an older one carries no information about the path.
 const REPORT_LIFE: Duration = Duration::from_secs(1);
 /// A larger reported backlog is not credible. The limit prevents overflow of sums.
 const MAX_REPORTED_BACKLOG: u64 = u32::MAX as u64;
-/// Least time between two searches for idle routes of one neighbour, each of which looks into the
+/// Least time between two searches for idle routes of one neighbour. Each search looks into the
 /// queues of all peers.
 const ROUTE_SWEEP_PERIOD: Duration = Duration::from_secs(1);
 
@@ -40,7 +41,7 @@ const ROUTE_SWEEP_PERIOD: Duration = Duration::from_secs(1);
 struct RelayRoute {
     /// The next hop. Only its reports count.
     next: PeerId,
-    /// Bytes in flight beyond the next hop, as it reports.
+    /// Bytes in flight beyond the next hop, as the next hop reports.
     beyond: u64,
 }
 
@@ -52,7 +53,7 @@ pub(crate) struct Relay {
     is_pending: bool,
 }
 
-/// What becomes of a relayed packet.
+/// What happens to a relayed packet.
 pub(crate) enum Arrived<'a> {
     /// The packet is for this node, and comes from this place.
     Here(Place, &'a [u8]),
@@ -66,7 +67,7 @@ impl Relay {
         std::mem::take(&mut self.is_pending)
     }
 
-    /// Hands a packet of this node to the relay that leads to its end.
+    /// Hands a packet of this node to the relay that leads to the packet's final receiver.
     pub(crate) fn hand_over(&mut self, net: &mut Network, now: Instant, packet: HandOver) {
         let HandOver { link, hop, end, datagram, urgency } = packet;
         let (priority, expires) = match urgency {
@@ -239,7 +240,7 @@ impl Relay {
             net.cx.notice(Notice::NotRelayed { name: net.peers[hop].name.clone() });
             return Err(RefusedPacket::NotRelayed);
         };
-        // Members of other teams do not exist for the sender, which learns nothing about them.
+        // For the sender, members of other teams do not exist: it learns nothing about them.
         let Some(peer) = net.peers.with_short_name(net.peers[hop].team, to) else {
             net.cx.notice(Notice::UnknownEnd { name: net.peers[hop].name.clone() });
             return Err(RefusedPacket::NoRoute);
@@ -301,13 +302,14 @@ pub(crate) fn may_relay(net: &Network, hop: PeerId) -> bool {
     net.peers[hop].rights.relayed || net.peers.links().any(|link| link.via == Some(hop))
 }
 
-/// The rights of relayed packets that `hop` sends and that claim to be from `from`. The rights
-/// of a peer `from` apply only if it is the neighbour itself, or if the configuration names the
-/// neighbour as its relay. For a node that is no peer, the neighbour's rights apply.
+/// Returns the rights of relayed packets that the neighbour `hop` sends and whose header names the
+/// origin `from`. If `from` is a peer, its rights apply only if it is `hop` itself, or if the
+/// configuration names `hop` as its relay. If `from` is no peer, the rights of `hop` apply.
 fn relay_rights(net: &Network, hop: PeerId, from: ShortName) -> Option<Rights> {
     let team = net.peers[hop].team;
     let owner = match net.peers.with_short_name(team, from) {
-        // Members of a team relay nothing: a packet is from the member itself.
+        // Members of a team do not relay: a packet that names an origin outside the team has no
+        // rights.
         None if team.is_some() => return None,
         Some(sender) if sender != hop => {
             let mut links = net.peers[sender].links.iter();
@@ -318,8 +320,8 @@ fn relay_rights(net: &Network, hop: PeerId, from: ShortName) -> Option<Rights> {
     Some(net.peers[owner].rights).filter(|rights| rights.relayed)
 }
 
-/// The next hop of packets to a peer, never the neighbour that sent them: the first, in the
-/// order of the configuration, that is heard; otherwise the first whose link is up.
+/// Returns the next hop of packets to a peer, never the neighbour that sent them: in the order of
+/// the configuration, the first hop that is heard; otherwise the first hop whose link is up.
 fn next_hop(net: &mut Network, peer: PeerId, came_from: PeerId) -> Result<PeerId, RefusedPacket> {
     let Network { peers, cx, .. } = net;
     let hop = |link: &Link| link.via.unwrap_or(peer);

@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Direct paths between two nodes behind address translators that have a relay in common.
 //!
-//! Each of the two knows from the relay at which address it is seen. They exchange their addresses
-//! end to end through the relay, and then send a CHALLENGE to each other at the same time: the packet
-//! that leaves opens the translator for those that come. Without a direct path, packets continue
-//! through the relay. These are the ideas of RFC 8445 (ICE) in small; the simultaneous start is that
-//! of RFC 5128, section 3.3.
+//! Each of the two nodes learns from the relay at which address the relay sees it. The nodes exchange these
+//! addresses end to end through the relay. Then each sends a CHALLENGE to the other at the same time: the
+//! outgoing packet opens the translator for incoming ones. Without a direct path, packets continue through
+//! the relay. This is a small part of RFC 8445 (ICE), with the simultaneous start of RFC 5128, section 3.3.
 
 use crate::bucket::Bucket;
 use crate::endpoint::context::Context;
@@ -19,21 +18,23 @@ use crate::time::{Duration, Instant};
 use crate::wire::address::Candidates;
 use std::net::SocketAddr;
 
-/// Time from the first sign of the peer through the relay to the first attempt: the relay has told
-/// by then at which address it sees this node.
+/// Time from the first sign of the peer through the relay to the first attempt: by then the relay
+/// has told this node at which address it sees it.
 const FIRST_ATTEMPT: Duration = Duration::from_millis(300);
-/// Time after the first attempt until the second; doubled after each.
+/// Time from the first attempt to the second. It doubles after each attempt.
 const MIN_INTERVAL: Duration = Duration::from_secs(1);
-/// An attempt takes about 2 kB of IP in both directions: 9 MB in 30 days at this interval.
+/// Longest time between attempts. An attempt takes about 2 kB of IP in both directions: 9 MB in 30
+/// days at this interval.
 const MAX_INTERVAL: Duration = Duration::from_secs(600);
 /// Time for which an answer is expected.
 const ANSWER_WAIT: Duration = Duration::from_secs(5);
-/// Challenges to each address, 100 ms apart: the ends start with a difference of less than half a
-/// second also over a satellite.
+/// Number of challenges to each address, 100 ms apart. The ends start less than half a second
+/// apart, even over a satellite.
 pub(crate) const CHALLENGES: u8 = 6;
-/// The attempt with which a notice is emitted, after 15 s.
+/// A notice is emitted with this attempt, which begins after 15 s.
 const NOTICED_ATTEMPTS: u32 = 5;
-/// Time after which a direct path has lasted: the search after its end begins with short intervals.
+/// A direct path that was up for longer has lasted. The search after its end begins with short
+/// intervals again.
 const LASTING: Duration = Duration::from_secs(30);
 /// Time without a packet after which the address of a direct path is given up: it may be a stranger's.
 const GIVE_UP: Duration = Duration::from_secs(30);
@@ -41,9 +42,9 @@ const GIVE_UP: Duration = Duration::from_secs(30);
 /// When a node seeks a direct path to a peer that it reaches through a relay.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DirectPath {
-    /// The node seeks it if an address translator is on the path to the relay, or on the peer's: otherwise an address in
-    /// the configuration would do, and relays of a radio network are there because radios do not reach
-    /// further.
+    /// Only if an address translator is on this node's path to the relay, or on the peer's. Without a
+    /// translator, a configured address would suffice, and the relays of a radio network are there because
+    /// the radios do not reach further.
     IfTranslated,
     /// Always.
     Always,
@@ -53,7 +54,7 @@ pub enum DirectPath {
 #[derive(Debug)]
 pub(crate) struct Rendezvous {
     peer: PeerId,
-    /// The link that a direct path belongs to, and when to seek one; `None`: never.
+    /// The link to which a direct path belongs, and when to seek a direct path; `None`: never.
     link: Option<(LinkId, DirectPath)>,
     /// Attempts of this search.
     attempts: u32,
@@ -61,12 +62,13 @@ pub(crate) struct Rendezvous {
     up_since: Option<Instant>,
     /// The CANDIDATES frame that is to be sent.
     frame: Option<FrameKind>,
-    /// Until when an answer counts.
+    /// The time until which an answer counts.
     awaited_until: Option<Instant>,
-    /// Whether the peer has named addresses, and one of them has the IP address at which this node is seen.
+    /// Whether the peer has named addresses.
     is_answered: bool,
+    /// Whether the relay sees the peer at the same IP address as this node.
     is_same_address: bool,
-    /// Whether there was a direct path before.
+    /// Whether there was a direct path earlier.
     had_path: bool,
     /// When the challenges to the peer's addresses begin.
     begin: Instant,
@@ -97,7 +99,7 @@ impl Rendezvous {
         }
     }
 
-    /// A link was removed.
+    /// Ends the search if it was for this link, which is removed.
     pub(crate) fn forget(&mut self, id: LinkId) {
         self.link = self.link.filter(|(link, _)| *link != id);
     }
@@ -107,7 +109,7 @@ impl Rendezvous {
         self.link.is_some()
     }
 
-    /// The link that a direct path belongs to, and when to seek one.
+    /// The link to which a direct path belongs, and when to seek a direct path.
     pub(crate) fn link(&self) -> Option<(LinkId, DirectPath)> {
         self.link
     }
@@ -117,7 +119,7 @@ impl Rendezvous {
         self.link.is_some_and(|(link, _)| link == id)
     }
 
-    /// Whether only the other end seeks a direct path by this link, unless an address translator shows.
+    /// Whether this end does not seek a direct path by this link until it knows of an address translator.
     pub(crate) fn awaits_translator(&self, id: LinkId) -> bool {
         self.link == Some((id, DirectPath::IfTranslated))
     }
@@ -145,7 +147,8 @@ impl Rendezvous {
         }
     }
 
-    /// Begins an attempt. Returns the cause that is worth a notice, if the earlier attempts found no path.
+    /// Begins an attempt. If the earlier attempts found no path and a notice is due, returns the cause for
+    /// the notice.
     pub(crate) fn begin_attempt(&mut self, now: Instant) -> Option<NoPath> {
         self.frame = Some(FrameKind::Question);
         self.awaited_until = Some(now + ANSWER_WAIT);
@@ -159,8 +162,8 @@ impl Rendezvous {
         is_noticed.then_some(cause)
     }
 
-    /// Takes addresses of the peer; returns whether they count. `one_way`: the delay of the path to the peer;
-    /// `has_room`: the application can learn them.
+    /// Takes addresses of the peer. Returns whether they count. `one_way`: the delay of the path to the peer.
+    /// `has_room`: the event queue has room for the addresses.
     pub(crate) fn accept(
         &mut self,
         now: Instant,
@@ -176,7 +179,8 @@ impl Rendezvous {
             return false;
         }
         self.is_answered = true;
-        // Private addresses may be equal in two homes: the first one is that which a relay sees.
+        // Private addresses may be equal in two homes. Only the first address counts: it is the one
+        // that a relay sees.
         let first = own.first().zip(frame.addresses.first());
         self.is_same_address = first.is_some_and(|(own, it)| own.ip() == it.ip());
         if frame.is_answer {
@@ -192,7 +196,7 @@ impl Rendezvous {
 
 /// The link that a direct path belongs to, among the links of the peer.
 impl Rendezvous {
-    /// Gives the search its peer.
+    /// Sets the peer of the search.
     pub(crate) fn settle(&mut self, peer: PeerId) {
         self.peer = peer;
     }
@@ -214,8 +218,8 @@ impl Rendezvous {
         self.follow_relays(links);
     }
 
-    /// Whether a direct path was found, is down, and nothing has been heard of it for long, while a relay
-    /// leads to the peer.
+    /// Whether a direct path was found, but is down and has not been heard for long, while a relay leads to
+    /// the peer.
     pub(crate) fn is_given_up(&self, now: Instant, links: &Links, id: LinkId) -> bool {
         let link = &links[id];
         let is_old = link.last_received.is_none_or(|at| now.since(at) > GIVE_UP);
@@ -223,18 +227,18 @@ impl Rendezvous {
         self.is_for(id) && is_lost && links.relayed_link().is_some()
     }
 
-    /// A link is no longer silent.
+    /// Handles a link that is no longer silent.
     pub(crate) fn on_link_heard(&self, now: Instant, links: &mut Links, id: LinkId) {
         let link = &mut links[id];
         link.stats.resume(now);
         if link.trial.is_some() {
-            // Losses of the interruption are none of the path that works now.
+            // Losses of the interruption do not count for the path that works now.
             link.loss = 0.0;
         }
         self.follow_relays(links);
     }
 
-    /// A link came up.
+    /// Handles a link that came up.
     pub(crate) fn on_link_up(
         &mut self,
         cx: &mut Context,
@@ -250,7 +254,7 @@ impl Rendezvous {
         self.on_link_heard(now, links, id);
     }
 
-    /// A link went down or fell silent.
+    /// Handles a link that went down or fell silent.
     pub(crate) fn on_link_lost(
         &mut self,
         cx: &mut Context,
@@ -272,7 +276,8 @@ impl Rendezvous {
         self.seek(cx, now);
     }
 
-    /// Whether relays carry messages to the peer may have changed.
+    /// Updates the trials of links, because relays may have begun or ceased to carry messages to
+    /// the peer.
     fn follow_relays(&self, links: &mut Links) {
         let has_relay = links.relayed_link().is_some();
         if let Some((id, _)) = self.link
@@ -288,7 +293,7 @@ impl Rendezvous {
         self.seek(cx, now);
     }
 
-    /// Continues to seek a direct path, soon if that is due.
+    /// Continues to seek a direct path.
     fn seek(&self, cx: &mut Context, now: Instant) {
         if self.link.is_some() {
             cx.timers.bring_forward(Timer::Rendezvous(self.peer), now + self.wait());

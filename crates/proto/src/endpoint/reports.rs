@@ -21,7 +21,7 @@ impl Network {
         Some(AccountedPacket::Datagram(transmit))
     }
 
-    /// Acknowledgements, PINGs and goodbyes, which are small and precede data.
+    /// Acknowledgements, PINGs and goodbyes. They are small and precede data.
     pub(crate) fn poll_reports(&mut self, now: Instant) -> Option<AccountedPacket> {
         for id in self.peers.link_ids() {
             let Some(link) = self.peers.link_mut(id) else { continue };
@@ -48,12 +48,14 @@ impl Network {
         None
     }
 
-    /// Since when a report to a peer is due, and the link by which the reported packets came.
+    /// The time since which a report to a peer is due, the peer, and the link by which the reported
+    /// packets came.
     fn due_report(&self, now: Instant, id: PeerId) -> Option<(Instant, PeerId, Option<LinkId>)> {
         let peer = &self.peers[id];
         let due = peer.received_packets.values().filter_map(|it| Some((it.ack_due()?, it.via)));
         let first = due.filter(|(at, _)| *at <= now).min();
-        // Packets that the peer is to forward precede our goodbye; they may include goodbyes.
+        // Packets that the peer has to forward precede our goodbye to it: they may include goodbyes
+        // to others.
         let leaves = peer.goodbye_now && !peer.channels.outbox.queues.has_relayed();
         let goodbye = leaves.then_some((Instant::default(), None));
         goodbye.or(first).map(|(at, came_by)| (at, id, came_by))
@@ -78,8 +80,8 @@ impl Network {
         None
     }
 
-    /// A probe of the MTU of a path, after all that is more urgent. A link on which nothing else would
-    /// be sent has none: it is spared, or about to be silent.
+    /// A probe of the MTU of a path; everything else precedes it. A link on which nothing else would be sent
+    /// is not probed: it is spared, or about to fall silent.
     pub(crate) fn poll_probe(&mut self, now: Instant) -> Option<AccountedPacket> {
         for id in self.peers.link_ids() {
             let Some(link) = self.peers.link(id) else { continue };

@@ -20,7 +20,7 @@ use crate::wire::VERSION;
 use crate::wire::frame::Frame;
 use crate::wire::packet::{Packet, SessionHeader};
 
-/// The parts of an endpoint that packets and timers concern.
+/// The parts of an endpoint that handle packets and timers.
 pub(crate) struct Router {
     pub(crate) net: Network,
     pub(crate) relay: Relay,
@@ -53,7 +53,7 @@ impl Router {
         self.scratch = scratch;
     }
 
-    /// Handles a packet, which is decrypted where it is.
+    /// Handles a packet and decrypts it in place.
     pub(crate) fn receive_in_place(&mut self, now: Instant, origin: Origin, bytes: &mut [u8]) {
         let Origin { radio, from, .. } = origin;
         let path = origin.return_path();
@@ -185,7 +185,7 @@ impl Router {
         }
     }
 
-    /// A goodbye was sent or received: the next session has other epochs.
+    /// Ends a session after a goodbye was sent or received. The next session has other epochs.
     fn end_session(&mut self, now: Instant, id: PeerId, said_goodbye: bool) {
         self.net.peers[id].said_goodbye = said_goodbye;
         for link in self.net.peers[id].links.ids().to_vec() {
@@ -265,20 +265,21 @@ impl Router {
         loop {
             self.relay.process_backlog_changes(&mut self.net, now);
             let transmit = self.poll_handshakes(now).or_else(|| self.poll_session_packets(now));
-            // A packet handed to a relay is in the queue for it, and may be sent at once.
+            // A packet that was handed to a relay is now queued for that relay, and may be sent at
+            // once.
             if transmit.is_some() || !self.relay.take_pending() {
                 return transmit;
             }
         }
     }
 
-    /// Replies, initiations, and what validates addresses.
+    /// Replies, initiations, and challenges that validate addresses.
     fn poll_handshakes(&mut self, now: Instant) -> Option<Transmit> {
         let polls = [Network::poll_reply, Network::poll_initiation, Network::poll_challenge];
         polls.into_iter().find_map(|poll| self.poll(now, poll))
     }
 
-    /// Packets of sessions: what is small precedes messages, and probes come last.
+    /// Packets of sessions. Small packets precede messages, and probes come last.
     fn poll_session_packets(&mut self, now: Instant) -> Option<Transmit> {
         while let Some(sent) = self.net.poll_candidates(now) {
             let _ = self.dispatch(now, sent);
@@ -310,7 +311,8 @@ impl Router {
         transmit
     }
 
-    /// A packet for a relay is handed to it, a message among others.
+    /// Returns the datagram to send. A packet for a relay is queued as a message to the relay
+    /// instead.
     pub(crate) fn dispatch(&mut self, now: Instant, sent: AccountedPacket) -> Option<Transmit> {
         match sent {
             AccountedPacket::Datagram(transmit) => Some(transmit),

@@ -2,8 +2,8 @@
 //! Packets with messages: which peer, which message and which link come next on a radio, and the packet
 //! built for them.
 //!
-//! [`Schedule::poll_radio`] takes the next candidate, asks the controllers whether it may be sent now,
-//! and builds its packet, at the time when the packet is sent.
+//! [`Schedule::poll_radio`] takes the next candidate, asks the controllers whether it may be sent now, and
+//! builds its packet. A packet is built only when it is sent.
 
 use crate::crypto::seal::PacketBuilder;
 use crate::delivery::Piece;
@@ -29,8 +29,8 @@ const HEADER_ESTIMATE: usize = 64;
 /// Rank of a peer's control messages beyond `limits::CONTROL_FIRST` among the messages to other
 /// peers: below lasers and commands, above images.
 const LATE_CONTROL_RANK: u16 = 128;
-/// Interval at which messages that wait for another link are assigned again: that link may be slower
-/// than expected.
+/// Interval at which messages that wait for another link are assigned again: the other link may turn out
+/// slower than expected.
 const REASSIGN_INTERVAL: Duration = Duration::from_millis(2);
 
 /// The next message to a peer, and the link that carries it.
@@ -49,7 +49,7 @@ struct Candidate {
 enum Limit {
     /// The radio's, for all its peers.
     Radio,
-    /// The link's, for its peer alone.
+    /// The link's, for the link's peer alone.
     Path,
 }
 
@@ -61,12 +61,13 @@ pub(crate) struct Schedule<'a> {
 
 /// The next packet of a radio.
 impl Schedule<'_> {
-    /// Drops the messages that would come too late. Do so before radios are asked for packets.
+    /// Drops the messages that would come too late. Call this before asking radios for packets.
     pub(crate) fn discard_late(&mut self, now: Instant) {
         for peer in self.net.peers.iter_mut() {
             let outbox = &mut peer.channels.outbox;
             outbox.discard_late(now, Scope::All);
-            // To look past relayed packets takes time for each of them: only where it is of use.
+            // Looking past relayed packets takes time for each of them. It is done only where it is
+            // of use.
             if peer.links.iter().any(|link| link.via.is_some()) {
                 outbox.discard_late(now, Scope::Unrelayed);
             }
@@ -91,7 +92,7 @@ impl Schedule<'_> {
             match limit {
                 // The radio holds back all peers.
                 Limit::Radio => return None,
-                // A far bottleneck, or a peer without reports, holds back that link alone.
+                // A far bottleneck, or a peer that sends no reports, holds back only this link.
                 Limit::Path => limited_by_path.push(next.link),
             }
         }
@@ -101,8 +102,8 @@ impl Schedule<'_> {
         None
     }
 
-    /// The peer to serve next, except on the links `held_back`: the highest priority first, then the
-    /// peer that was served least.
+    /// The peer to serve next, leaving out the links `held_back`: the peer with the highest priority, and
+    /// among equals the peer that was served least.
     fn next_candidate(
         &mut self,
         now: Instant,
@@ -125,8 +126,8 @@ impl Schedule<'_> {
         best.map(|(_, next)| next)
     }
 
-    /// Whether a peer's message of a rank precedes another's. Teams take turns whatever the priorities of
-    /// their packets.
+    /// Whether a message of `rank` to `peer` precedes the message `other`. Teams take turns, whatever the
+    /// priorities of their packets.
     fn precedes(&self, radio: RadioId, (rank, peer): (u16, PeerId), other: (u16, PeerId)) -> bool {
         let (other_rank, other) = other;
         let radio = &self.net.radios[radio];
@@ -310,9 +311,9 @@ impl Schedule<'_> {
         (pieces, next.is_some())
     }
 
-    /// The message after those of a packet, for the same link. Without a choice of links it is the
-    /// next of all, also where the link is stalled for its class: it costs nothing in a packet that
-    /// leaves, and the peer need not hurry to report while more waits.
+    /// The next message to add to a packet on this link. Without a choice of links, it is the next
+    /// message of all, even if the link is stalled for its class: in a packet that is sent anyway
+    /// it costs nothing, and the peer need not hurry to report while more messages wait.
     fn next_on_link(
         &mut self,
         now: Instant,
@@ -352,7 +353,7 @@ impl Schedule<'_> {
         next
     }
 
-    /// The same with these forecasts.
+    /// The first message that the policies assign to a link of this radio, by these forecasts.
     fn next_by_forecasts(
         &mut self,
         now: Instant,
@@ -397,7 +398,7 @@ impl Schedule<'_> {
     }
 
     /// The first message that this radio can carry while no direct link carries all classes and
-    /// channels: on a link of which only lower classes are stuck, or that is spent, or through a
+    /// channels: on a link on which only lower classes are stuck, on a spent link, or through a
     /// relay.
     fn next_without_forecast(
         &self,

@@ -67,7 +67,7 @@ impl Endpoint {
         self.check_members(&peers)
     }
 
-    /// The same for peers with the names of their teams.
+    /// Checks a complete list of peers, each with the name of its team.
     pub fn check_members(
         &self,
         peers: &[(Option<&str>, &str, PublicKey)],

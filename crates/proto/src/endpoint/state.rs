@@ -35,8 +35,8 @@ impl Endpoint {
 
 /// Received packets.
 impl Endpoint {
-    /// Handles a datagram that comes now from `from` by `radio`. Returns its sender if it decrypted
-    /// under the keys of a session with a peer, whatever its content.
+    /// Handles a datagram that arrives now from `from` by `radio`. Returns the sender if the
+    /// datagram could be decrypted with the keys of a session with a peer, whatever its content.
     pub fn handle_packet(
         &mut self,
         now: Instant,
@@ -73,8 +73,8 @@ impl Endpoint {
         self.router.net.cx.authenticated_peer.take()
     }
 
-    /// The peer from which a datagram claims to come: it has the session number of this peer.
-    /// Anybody who hears the session can make this claim.
+    /// The peer from which a datagram claims to come, by its session number. Anybody who hears the
+    /// session can make this claim.
     pub fn claimed_sender(&self, bytes: &[u8]) -> Option<PeerId> {
         match Packet::parse(bytes) {
             Ok(Packet::Session(header, _)) => self.router.net.peers.with_session(header.session),
@@ -82,8 +82,8 @@ impl Endpoint {
         }
     }
 
-    /// Whether a datagram has a session number that this node drew. No other datagram can move a
-    /// link, so that the radio by which it came does not matter.
+    /// Whether a datagram has a session number that this node drew. Other datagrams cannot move a
+    /// link, so that the radio by which they came does not matter.
     pub fn bears_our_number(&self, bytes: &[u8]) -> bool {
         let number = match Packet::parse(bytes) {
             Ok(Packet::Session(header, _)) => header.session,
@@ -112,7 +112,7 @@ impl Endpoint {
         self.router.poll_transmit(now)
     }
 
-    /// Takes the buffer of a datagram that was sent, so that a later one needs no memory of its own.
+    /// Takes back the buffer of a datagram that was sent, for reuse by a later datagram.
     pub fn recycle(&mut self, datagram: Vec<u8>) {
         self.router.net.cx.spare_datagrams.put(datagram);
     }

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Teams of a relay: groups of peers whose packets it forwards among themselves and to nobody else.
+//! Teams of a relay: groups of peers whose packets the relay forwards within the group and to
+//! nobody else.
 //!
-//! Each team has a rate and a queue of its own, and the teams of a radio are served by fair queuing
-//! before priorities count. A team can therefore neither reach nor delay another, whatever its members
-//! send. A peer without a team and the peers without a team count as one more team without limits.
+//! Each team has a rate and a queue of its own, and the teams of a radio are served by fair queuing before
+//! priorities count. A team can therefore neither reach nor delay another, whatever its members send. All
+//! peers without a team count as one more team, which has no limits.
 
 use crate::arena::Arena;
 use crate::bucket::ByteBucket;
@@ -19,8 +20,8 @@ use crate::time::Instant;
 /// The limits of a team.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TeamLimits {
-    /// Most bits per second of IP packets with forwarded packets, to all members together; `None`
-    /// without a limit.
+    /// Highest rate of IP packets that carry forwarded packets, to all members together, in bits
+    /// per second; `None` without a limit.
     pub rate_bps: Option<u64>,
     /// Most bytes of packets that are queued, or sent and not acknowledged, with
     /// [`limits::RELAYED_OVERHEAD_BYTES`] for each.
@@ -44,7 +45,7 @@ pub struct TeamStats {
     pub dropped: Drops,
     /// Packets of members that were not accepted to be forwarded, by reason.
     pub refused: RefusedPackets,
-    /// Bytes that count as `queue_bytes` now, with the overhead of each packet.
+    /// Bytes that now count against `queue_bytes`, with the overhead of each packet.
     pub queued_bytes: u64,
 }
 
@@ -52,9 +53,9 @@ pub struct TeamStats {
 pub(crate) struct Team {
     limits: TeamLimits,
     rate: ByteBucket,
-    /// Counters without those of present members.
+    /// Counters of former members and of the team itself. The counters of present members are not included.
     stats: TeamStats,
-    /// The team was removed; the next one may take its place.
+    /// The team was removed. A new team may take its place.
     removed: bool,
 }
 
@@ -119,7 +120,7 @@ impl Teams {
         TeamStats { queued_bytes: queue_bytes(peers, id), ..stats }
     }
 
-    /// Keeps the counters of a member that is removed.
+    /// Adds the counters of a member that is removed to those of the team.
     pub(crate) fn keep_counters(&mut self, member: &Peer) {
         let Some(id) = member.team else { return };
         let forwarded = member.channels.outbox.forwarded;
@@ -145,8 +146,8 @@ impl Teams {
         }
     }
 
-    /// Whether the rate of a team holds back the next packet to a member. Control messages, which precede
-    /// relayed packets, are not held back.
+    /// Whether the rate of a team holds back the next packet to a member. Control messages are not held back.
+    /// They precede relayed packets.
     pub(crate) fn holds_back(
         &mut self,
         cx: &mut Context,
@@ -160,7 +161,7 @@ impl Teams {
         true
     }
 
-    /// A packet with forwarded packets was sent to a member.
+    /// Records that a packet with forwarded packets was sent to a member.
     pub(crate) fn on_forwarded(&mut self, now: Instant, team: Option<TeamId>, ip_bytes: usize) {
         if let Some(id) = team {
             let team = &mut self.0[id];

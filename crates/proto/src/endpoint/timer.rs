@@ -25,8 +25,9 @@ pub(crate) enum Timer {
     Team(TeamId),
 }
 
-/// At most one time for each key. The earliest is found and moved in O(log n). Every packet sets several
-/// times of its link, of which most stay: a search among few keys costs less than their hashes.
+/// A table with at most one time for each key. The earliest time is found and moved in O(log n). Every packet
+/// sets several times of its link, most of which do not change. Searching among the few keys costs less than
+/// hashing them.
 #[derive(Debug)]
 pub(crate) struct TimerTable<K> {
     times: BTreeMap<K, Instant>,
@@ -55,7 +56,7 @@ impl<K: Copy + Ord> TimerTable<K> {
         }
     }
 
-    /// Sets the time of `key`, or moves it forward.
+    /// Sets the time of `key` to `at`, unless it has an earlier time already.
     pub(crate) fn bring_forward(&mut self, key: K, at: Instant) {
         if self.times.get(&key).is_none_or(|before| at < *before) {
             self.set(key, Some(at));

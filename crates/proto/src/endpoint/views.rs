@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The state of an endpoint, its peers, links, radios and teams, and the ways to them.
+//! Views of the state of an endpoint, its peers, links, radios and teams, and access to their
+//! handles.
 
 use crate::address::Place;
 use crate::clock::ClockView;
@@ -28,15 +29,15 @@ pub struct PeerView<'a> {
     pub key: PublicKey,
     /// The team, at a relay.
     pub team: Option<TeamId>,
-    /// Whether a link to it is up.
+    /// Whether a link to the peer is up.
     pub up: bool,
-    /// Whether there has been a session with it.
+    /// Whether there has been a session with the peer.
     pub met: bool,
-    /// The comparison of its clock with ours, once known.
+    /// The comparison of the peer's clock with ours; `None` until known.
     pub clock: Option<ClockView>,
-    /// Messages queued for it.
+    /// Messages queued for the peer.
     pub queued_messages: usize,
-    /// Bytes queued for it.
+    /// Bytes queued for the peer.
     pub queued_bytes: u64,
     peer: &'a Peer,
 }
@@ -52,8 +53,8 @@ impl<'a> PeerView<'a> {
         Some((config, outbox.queues.is_wanted(channel.0), outbox.queues.stats(channel.0)?))
     }
 
-    /// Source and payload of the messages on a channel that are queued, or sent with unknown outcome. In a
-    /// session that an outage interrupts, they arrive after it.
+    /// Source and payload of the messages on a channel that are queued, or sent with unknown outcome. If an
+    /// outage interrupts the session, these messages arrive after the outage.
     pub fn pending(
         &self,
         channel: ChannelId,
@@ -72,12 +73,12 @@ impl<'a> PeerView<'a> {
         self.peer.channels.inbox.topics().map(|(channel, _)| ChannelId(channel))
     }
 
-    /// Counters of relayed packets to the neighbour, of others and of this node.
+    /// Counters of relayed packets to this neighbour: those of other nodes and those of this node.
     pub fn relayed(&self) -> OutStats {
         self.peer.channels.outbox.queues.relayed_stats()
     }
 
-    /// Counters of relayed packets of others to the neighbour.
+    /// Counters of relayed packets of other nodes to this neighbour.
     pub fn forwarded(&self) -> Forwarded {
         self.peer.channels.outbox.forwarded
     }
@@ -86,51 +87,51 @@ impl<'a> PeerView<'a> {
 /// State of a link.
 #[derive(Debug, Clone, Copy)]
 pub struct LinkView<'a> {
-    /// The peer to which it leads.
+    /// The peer to which the link leads.
     pub peer: PeerId,
-    /// The number in packets to the peer, 0 to 15.
+    /// The link number in packets to the peer, 0 to 15.
     pub number: u8,
     /// The radio that it uses.
     pub radio: RadioId,
     /// The address of the peer, if known.
     pub remote: Option<Place>,
-    /// Whether an address translator (NAT) of this node's side is on the path, once known.
+    /// Whether an address translator (NAT) on this node's side is on the path; `None` until known.
     pub is_translated: Option<bool>,
-    /// Whether one of the peer's side is on the path, once known.
+    /// Whether an address translator on the peer's side is on the path; `None` until known.
     pub is_peer_translated: Option<bool>,
     /// Whether packets arrive.
     pub up: bool,
-    /// Whether the peer acknowledges nothing, so that it carries only PINGs and handshakes.
+    /// Whether the peer acknowledges nothing. The link then carries only PINGs and handshakes.
     pub silent: bool,
-    /// Whether the driver has sent no packet of it for too long.
+    /// Whether the driver has sent no packet of the link for too long.
     pub stalled: bool,
-    /// Whether it carries no messages because another link of the peer is better: a relay while a direct
-    /// path works, or a direct path on trial.
+    /// Whether the link carries no messages because another link of the peer is better. That is so for a
+    /// relay while a direct path works, and for a direct path on trial.
     pub standby: bool,
-    /// Whether it costs money, by the configuration.
+    /// Whether the link costs money, by the configuration.
     pub metered: bool,
-    /// Whether its [allowance](crate::LinkMut::set_allowance) is used up.
+    /// Whether the link's [allowance](crate::LinkMut::set_allowance) is used up.
     pub spent: bool,
-    /// Largest IP packet that the path is known to carry, in bytes; through a relay, the largest
-    /// packet.
+    /// Largest IP packet that the path is known to carry, in bytes. Through a relay, the largest
+    /// packet that the relay carries.
     pub mtu: usize,
-    /// How it is known; without meaning on a link through a relay.
+    /// How `mtu` is known. Without meaning on a link through a relay.
     pub mtu_state: MtuState,
     /// Fraction of its packets that are lost, smoothed over 64 packets.
     pub loss: f64,
     /// Smoothed round trip time.
     pub rtt: Option<Duration>,
-    /// The pacing rate that follows from its peer's reports, in bits per second of IP packets;
-    /// `None` without a controller that uses them.
+    /// The pacing rate that the controller derives from the peer's reports, in bits per second of
+    /// IP packets; `None` without such a controller.
     pub rate_bps: Option<u64>,
-    /// The available rate in bits per second of IP packets, shared with the other links of its
-    /// radio: the least of the configured rate, the pacing rate, and the rate at which its radio was
-    /// last busy (a quarter more for each second since then). It grows with use. `None`: no limit is
+    /// The available rate in bits per second of IP packets, shared with the other links of its radio: the
+    /// least of the configured rate, the pacing rate, and the rate at which its radio was last busy (a
+    /// quarter more for each second since then). The available rate grows with use. `None`: no limit is
     /// known.
     pub available_bps: Option<u64>,
     /// The signal that last held back a packet.
     pub signal: &'static str,
-    /// Whether its packets are ECN-capable.
+    /// Whether the link's packets are ECN-capable.
     pub ecn: EcnUse,
     /// Counters.
     pub stats: &'a LinkStats,
@@ -150,7 +151,7 @@ impl LinkView<'_> {
         self.is_direct_path() && self.net.is_metered(radio)
     }
 
-    /// The local address at which packets arrive from the address to which the link leads, if they have
+    /// The local address at which packets from the link's remote address arrive; `None` if no packet has
     /// shown it.
     pub fn local_address(&self) -> Option<IpAddr> {
         self.link.source.address(self.link.remote)
@@ -208,8 +209,9 @@ impl Endpoint {
         self.router.net.peers.iter().map(|peer| peer.channels.outbox.queues.unsettled()).sum()
     }
 
-    /// A beacon for the local network, to be sent from the address at which this node receives;
-    /// `None` without peers. With more peers than a beacon has tags, peers are announced to in turn.
+    /// A beacon for the local network, to be sent from the address at which this node receives; `None`
+    /// without peers. If there are more peers than a beacon has tags, successive beacons address the peers in
+    /// turn.
     pub fn beacon(&mut self) -> Option<Vec<u8>> {
         self.router.beacons.make(&mut self.router.net)
     }
@@ -233,7 +235,7 @@ impl Endpoint {
         }
     }
 
-    /// A peer, to act on it.
+    /// A handle for acting on a peer.
     pub fn peer_mut(&mut self, id: PeerId) -> PeerMut<'_> {
         PeerMut { endpoint: self, id }
     }
@@ -276,14 +278,15 @@ impl Endpoint {
         })
     }
 
-    /// The rate in bits per second at which packets of a link leave now, without the rest of its state:
-    /// the driver asks for each packet. `None` if they leave at once, as after an idle time.
+    /// The rate in bits per second at which packets of a link leave now. It is available without the rest of
+    /// the link's state, since the driver asks for each packet. `None` if packets leave at once, for example
+    /// after an idle time.
     pub fn pacing_rate(&self, id: LinkId) -> Option<u64> {
         let controller = self.router.net.peers.link(id)?.controller.as_ref()?;
         if controller.is_in_burst() { None } else { controller.rate_bps() }
     }
 
-    /// A link, to act on it.
+    /// A handle for acting on a link.
     pub fn link_mut(&mut self, id: LinkId) -> LinkMut<'_> {
         LinkMut { endpoint: self, id }
     }
@@ -321,7 +324,7 @@ impl Endpoint {
         self.router.teams.add(limits)
     }
 
-    /// A team, to act on it.
+    /// A handle for acting on a team.
     pub fn team_mut(&mut self, id: TeamId) -> TeamMut<'_> {
         TeamMut { endpoint: self, id }
     }

@@ -8,7 +8,8 @@ use std::net::SocketAddr;
 /// Interval at which the question is repeated until it is answered.
 const ASK_INTERVAL: Duration = Duration::from_millis(250);
 
-/// Whether two addresses are the same. The interface of a link-local one has another number at each end.
+/// Whether two addresses are the same. The interface of a link-local address has another number at each end,
+/// and is not compared.
 fn is_same(one: SocketAddr, other: SocketAddr) -> bool {
     (one.ip(), one.port()) == (other.ip(), other.port())
 }
@@ -18,11 +19,11 @@ fn is_same(one: SocketAddr, other: SocketAddr) -> bool {
 pub(crate) struct Ends {
     /// The address from which this node sends, as the caller knows it.
     own: Option<SocketAddr>,
-    /// The same, as the peer sees it.
+    /// The address from which this node sends, as the peer sees it.
     observed: Option<SocketAddr>,
-    /// What the peer saw before, while it is asked again.
+    /// The address that the peer saw before, while the peer is asked again.
     former: Option<SocketAddr>,
-    /// Whether the question was sent, and when it may be sent again.
+    /// Whether the question was sent.
     is_asked: bool,
     ask_at: Instant,
     /// Whether the peer's packets come from another address than the one from which it sends.
@@ -54,7 +55,8 @@ impl Ends {
         Some(own)
     }
 
-    /// The peer asks from `from`, and sends from `own` as it knows.
+    /// Handles the peer's question. It came from `from`; the peer believes that it sends from
+    /// `own`.
     pub(crate) fn on_question(&mut self, from: SocketAddr, own: SocketAddr) {
         self.answer = Some(from);
         let is_known = !own.ip().is_unspecified() && own.port() != 0;
@@ -66,7 +68,8 @@ impl Ends {
         self.answer.take()
     }
 
-    /// The peer sees this node at `observed`; returns whether it saw the node elsewhere before.
+    /// Handles the peer's answer that it sees this node at `observed`. Returns whether the peer saw
+    /// the node elsewhere before.
     pub(crate) fn on_answer(&mut self, observed: SocketAddr) -> bool {
         if !self.asks() || !self.is_asked {
             return false;
@@ -75,28 +78,28 @@ impl Ends {
         self.former.replace(observed) != Some(observed)
     }
 
-    /// The peer may see this node at another address now.
+    /// Asks the peer again, since it may see this node at another address now.
     pub(crate) fn ask_again(&mut self) {
         (self.observed, self.is_asked) = (None, false);
     }
 
-    /// The path is another.
+    /// Forgets what is known about the path, because the path has changed.
     pub(crate) fn forget_path(&mut self) {
         *self = Self { own: self.own, ask_at: self.ask_at, ..Self::default() };
     }
 
-    /// Whether an address translator of this node's side is on the path, once known.
+    /// Whether an address translator on this node's side is on the path; `None` until known.
     pub(crate) fn is_translated(&self) -> Option<bool> {
         Some(!is_same(self.own?, self.observed?))
     }
 
-    /// Whether one of the peer's side is on the path, once known.
+    /// Whether an address translator on the peer's side is on the path; `None` until known.
     pub(crate) fn is_peer_translated(&self) -> Option<bool> {
         self.is_peer_translated
     }
 
-    /// The addresses at which this node may be reached by others, once known: as the peer sees it, and its
-    /// own.
+    /// The addresses at which other nodes may reach this node, once known: the address that the peer sees,
+    /// and this node's own.
     pub(crate) fn addresses(&self) -> [Option<SocketAddr>; 2] {
         [self.observed, self.own.filter(|_| self.observed.is_some())]
     }

@@ -8,10 +8,10 @@ use crate::time::{Duration, Instant};
 const MATERIAL: u64 = 4;
 /// Least time between two reports of one link.
 const REPORT_INTERVAL: Duration = Duration::from_millis(250);
-/// Growth per second of the limit that follows from the rate at which a radio was last busy: the
-/// measurement becomes less significant with time.
+/// Factor per second by which a limit grows that comes from the rate at which a radio was last
+/// busy. The measurement becomes less significant with time.
 const GROWTH: f64 = 1.25;
-/// A higher rate is no limit.
+/// A rate above this counts as no limit.
 const MAX_RATE: f64 = 1e10;
 
 /// What limits a link, and the rate last reported to the application.
@@ -29,12 +29,13 @@ struct LastReport {
 }
 
 impl Headroom {
-    /// The link is down: report the next rate in any case.
+    /// Forgets the last report, because the link is down. The next rate is then reported in any
+    /// case.
     pub(crate) fn forget(&mut self) {
         *self = Self::default();
     }
 
-    /// Whether to report `bps` now, which then counts as reported.
+    /// Whether to report `bps` now. If so, `bps` counts as reported.
     pub(crate) fn should_report(&mut self, now: Instant, bps: Option<u64>) -> bool {
         let should_report = self.last_report.is_none_or(|last_report| {
             now.since(last_report.at) >= REPORT_INTERVAL && is_material(last_report.bps, bps)
@@ -53,7 +54,7 @@ fn is_material(before: Option<u64>, now: Option<u64>) -> bool {
     }
 }
 
-/// The limit that follows from a rate measured `since` ago; `None` if it is no limit.
+/// The limit that follows from a rate measured `since` ago; `None` if that is no limit any more.
 pub(crate) fn aged_limit(bps: u64, since: Duration) -> Option<u64> {
     let bound = bps as f64 * GROWTH.powf(since.as_secs_f64());
     (bound < MAX_RATE).then_some(bound as u64)

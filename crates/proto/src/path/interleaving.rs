@@ -2,9 +2,9 @@
 //! Interleaving: while urgent messages are sent over a slow path, packets of other messages are cut
 //! smaller, so that an urgent message waits for a shorter packet (the idea of RFC 2686).
 //!
-//! It applies where the bottleneck is far and its rate is steady, as that of a pipe or modem. The rates
-//! with and without it are compared: where a packet has a cost of its own, as on 802.11, smaller packets
-//! carry less, and interleaving rests.
+//! Interleaving applies where the bottleneck is far and its rate is steady, like that of a modem. The rates
+//! with and without interleaving are compared. Where each packet has a fixed cost, as on 802.11, smaller
+//! packets carry less, and interleaving rests.
 
 use crate::path::policy::URGENT;
 use crate::rate::FULL_PACKET;
@@ -12,31 +12,37 @@ use crate::time::{Duration, Instant, serialization_time};
 
 /// Interleaving ends when no urgent message was sent for this time: a laser sends every 20 to 100 ms.
 const URGENT_MEMORY: Duration = Duration::from_secs(1);
-/// Serialization time of a packet that is cut. It limits a link to 602 of them per second: a lying peer
-/// can report any rate.
+/// Serialization time of a packet that is cut. It limits a link to 602 such packets per second, whatever rate
+/// a lying peer reports.
 const PACKET_TIME: Duration = Duration::from_micros(1660);
-/// Least IP bytes of a packet that is cut. About 75 bytes of headers then cost 12 % of the rate; in
-/// full packets, 5 %.
+/// Least IP bytes of a packet that is cut. About 75 bytes of headers then cost 12 % of the rate;
+/// they cost 5 % in full packets.
 const MIN_BYTES: usize = 625;
-/// Packets are cut if that makes them this small, and while it does not make them larger than the second.
+/// Cutting begins only if it makes packets at most this large.
 const BEGIN_BYTES: usize = FULL_PACKET * 2 / 3;
+/// Cutting ends when cut packets would be larger than this.
 const END_BYTES: usize = FULL_PACKET * 4 / 5;
-/// On a path whose round trip is longer than this number of full packets take, the wait for one of
-/// them matters little, and additional headers would only cost bytes.
+/// Packets are not cut on a path whose round trip is longer than the time of this many full
+/// packets. There the wait for one packet matters little, and additional headers would only cost
+/// bytes.
 const MAX_RTT_PACKETS: u32 = 8;
-/// Time until the controller has settled in full packets before packets are cut.
+/// Time with full packets in which the controller settles, before packets are cut.
 const SETTLE: Duration = Duration::from_millis(500);
-/// Time after which the rate of cut packets is compared, or that of full ones again.
+/// Time after which the rate of cut packets is compared with that of full packets, or the other way
+/// round.
 const COMPARE: Duration = Duration::from_secs(1);
 /// Time over which the rate is averaged.
 const AVERAGE: Duration = Duration::from_millis(250);
-/// Below this part of the rate of full packets, cut ones cost too much. A pipe's rate varies by 2 %.
+/// If cut packets reach less than this part of the rate of full packets, they cost too much. The rate of a
+/// steady path varies by 2 %.
 const LEAST_PART: f64 = 0.94;
-/// Where more packets are lost, an urgent message waits for repairs rather than for a packet, and a
-/// message of more packets loses more of them. Interleaving rests.
+/// Interleaving rests where a larger fraction of packets is lost. There an urgent message waits for
+/// repairs rather than for a packet, and a message of more packets loses more of them.
 const MAX_LOSS: f64 = 0.03;
-/// Time without interleaving after a comparison that showed a cost; doubles each time in a row.
+/// First time without interleaving after a comparison that showed a cost. It doubles each time in a
+/// row.
 const FIRST_REST: Duration = Duration::from_secs(8);
+/// Longest time without interleaving after such a comparison.
 const MAX_REST: Duration = Duration::from_secs(64);
 
 /// Rates are in bits per second of IP packets.
@@ -44,9 +50,11 @@ const MAX_REST: Duration = Duration::from_secs(64);
 enum Phase {
     /// Packets are full.
     Whole,
-    /// Packets are cut; full ones had this rate, or cut ones had it since.
+    /// Packets are cut. `reference` is the rate of full packets before, or the highest rate of cut
+    /// packets since if that is higher.
     Cut { reference: f64 },
-    /// Packets are full again, to measure whether cut ones, which had this rate, were the cause.
+    /// Packets are full again, to find out whether cutting caused a fall of the rate. `cut` is the
+    /// rate of the cut packets.
     Check { cut: f64 },
 }
 
@@ -56,7 +64,7 @@ pub(crate) struct Interleaving {
     phase: Phase,
     /// When the phase began; `None` while the rate of the path is not known.
     since: Option<Instant>,
-    /// The rate, averaged, and when it was last updated.
+    /// The averaged rate.
     rate: f64,
     rate_at: Instant,
     urgent_at: Option<Instant>,
@@ -79,21 +87,22 @@ impl Default for Interleaving {
 }
 
 impl Interleaving {
-    /// Whether an urgent message gains much on a path of this rate in bits per second and this round trip.
+    /// Whether cutting helps an urgent message much on a path of this rate in bits per second and this round
+    /// trip.
     pub(crate) fn helps(rate_bps: u64, rtt: Duration) -> bool {
         rtt <= serialization_time(FULL_PACKET, rate_bps) * MAX_RTT_PACKETS
     }
 
-    /// Messages of this priority were sent.
+    /// Records that messages of this priority were sent.
     pub(crate) fn on_sent(&mut self, now: Instant, priority: u8) {
         if priority >= URGENT {
             self.urgent_at = Some(now);
         }
     }
 
-    /// Takes the rate of the link's controller after a report; `None` if it does not limit the link, or
-    /// has not found the rate. `helps`: the path has a steady rate and a short round trip. `loss`: the
-    /// fraction of packets that is lost.
+    /// Takes the rate of the link's controller after a report; `None` if the controller does not limit the
+    /// link, or has not found the rate. `helps`: the path has a steady rate and a short round trip. `loss`:
+    /// the fraction of packets that is lost.
     pub(crate) fn on_report(
         &mut self,
         now: Instant,
@@ -174,8 +183,8 @@ mod tests {
     const BULK: u8 = 20;
     const STEP: Duration = Duration::from_millis(20);
 
-    /// A laser, and reports of the rate that `rate` gives for cut and full packets. Returns for how many
-    /// steps packets were cut.
+    /// Simulates a laser, and reports of the rate that `rate` gives for cut or full packets. Returns the
+    /// number of steps in which packets were cut.
     fn run(
         it: &mut Interleaving,
         now: &mut Instant,

@@ -28,20 +28,22 @@ const TIMEOUT_MAX: Duration = Duration::from_secs(5);
 /// unresolved neighbour, not a busy radio: at 1 Mbps two full packets take 24 ms.
 pub(crate) const STALL: Duration = Duration::from_millis(50);
 
-/// The same where another link can carry the messages: a wrong suspicion then costs only copies.
+/// The stall time where another link can carry the messages: a wrong suspicion then costs only
+/// copies.
 const STALL_WITH_OTHER: Duration = Duration::from_millis(20);
 
-/// The same for a link through a relay, which may have more urgent packets to send.
+/// The stall time of a link through a relay: the relay may have more urgent packets to send.
 const RELAY_STALL: Duration = Duration::from_millis(500);
 
 /// Time after the last challenge for which its echo counts. Over a satellite, it takes 0.6 s, and more
 /// where packets are queued.
 const ECHO_WAIT: Duration = Duration::from_secs(3);
 
-/// First pause between PINGs that overdue ones cause on a silent link; doubled with each, up to 64 ms.
+/// First pause between PINGs on a silent link that are caused by overdue PINGs. It doubles with each PING, up
+/// to 64 ms.
 const OVERDUE_PING: Duration = Duration::from_millis(2);
 
-/// Packets over which the loss is smoothed: at 5 %, three lost ones.
+/// Packets over which the loss is smoothed. At 5 % loss, three of them are lost.
 const LOSS_PACKETS: u64 = 64;
 /// Samples over which the one-way delay is smoothed, as the round trip is (RFC 9002, section 5.3).
 const DELAY_SAMPLES: i32 = 8;
@@ -49,7 +51,8 @@ const DELAY_SAMPLES: i32 = 8;
 /// Packets sent within this time determine which priority is urgent.
 const PRIORITY_MEMORY: Duration = Duration::from_secs(1);
 
-/// An address of a peer, before its validation: its packets come from there, or it named the address.
+/// An address of a peer that is not validated yet. The peer's packets come from this address, or the peer
+/// named it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Candidate {
     pub(crate) radio: RadioId,
@@ -57,15 +60,15 @@ pub(crate) struct Candidate {
     pub(crate) token: u64,
     /// Challenges that may still be sent.
     pub(crate) left: u8,
-    /// When the next one may be sent.
+    /// When the next challenge may be sent.
     pub(crate) due: Instant,
     /// The local address at which the packets arrive.
     pub(crate) local: Option<IpAddr>,
 }
 
 impl Candidate {
-    /// An address by this radio, and the local one at which its packets arrive. The first challenge is
-    /// due at `due`.
+    /// Makes a candidate for an address reached by this radio. `local` is the local address at which packets
+    /// from there arrive. The first challenge is due at `due`.
     pub(crate) fn new(
         (radio, remote, local): (RadioId, SocketAddr, Option<IpAddr>),
         left: u8,
@@ -74,7 +77,7 @@ impl Candidate {
         Self { radio, remote, token: 0, left, due, local }
     }
 
-    /// Whether it is this address on this radio.
+    /// Whether the candidate is the address `remote` on this radio.
     pub(crate) fn leads_to(&self, radio: RadioId, remote: SocketAddr) -> bool {
         (self.radio, self.remote) == (radio, remote)
     }
@@ -84,7 +87,7 @@ impl Candidate {
         self.left > 0 && self.due <= now
     }
 
-    /// When the next challenge is due; after the last one, when no echo is expected any more.
+    /// When the next challenge is due. After the last challenge: when no echo is expected any more.
     pub(crate) fn timer(&self) -> Instant {
         if self.left > 0 { self.due } else { self.due + ECHO_WAIT }
     }
@@ -94,14 +97,14 @@ impl Candidate {
 pub(crate) struct Link {
     pub(crate) id: LinkId,
     pub(crate) peer: PeerId,
-    /// The link was removed; another may take its place.
+    /// The link was removed. A new link may take its place.
     pub(crate) removed: bool,
     pub(crate) radio: RadioId,
     pub(crate) config: LinkConfig,
     pub(crate) remote: Option<Place>,
-    /// The relay, for a link through one.
+    /// The relay of a link through a relay; `None` for a direct link.
     pub(crate) via: Option<PeerId>,
-    /// Bytes of this link's packets that the relay and those after it hold.
+    /// Bytes of this link's packets that the relay and the relays after it hold.
     pub(crate) remote_backlog: usize,
     pub(crate) relay_window: RelayWindow,
     /// The link number in our packets to the peer.
@@ -119,7 +122,7 @@ pub(crate) struct Link {
     pub(crate) reconnect_attempts: u32,
     pub(crate) initiate_now: bool,
     pub(crate) ping_now: bool,
-    /// PINGs because of overdue ones since the link fell silent, and when the next is allowed.
+    /// PINGs caused by overdue PINGs since the link fell silent.
     overdue_pings: u32,
     next_overdue_ping: Instant,
     /// The last packet without messages, while it is in the kernel.
@@ -128,14 +131,13 @@ pub(crate) struct Link {
     /// Other addresses of the peer, before their validation.
     pub(crate) candidates: Vec<Candidate>,
     pub(crate) ends: Ends,
-    /// The trial of a direct path which is not configured, in addition to a relay.
+    /// The trial of a direct path that was found and not configured, in addition to a relay.
     pub(crate) trial: Option<Trial>,
-    /// The former or the configured address, tried in turn with `remote`.
+    /// The former or the configured address. It is tried in turn with `remote`.
     alternate_remote: Option<Place>,
     /// The address of the last beacon, until a packet confirms an address.
     beacon_remote: Option<Place>,
     /// Paces packets by the peer's reports; `None` if the configuration does not ask for that.
-    /// Lets packets go by what the peer reports, if anything does.
     pub(crate) controller: Option<Box<dyn Controller>>,
     /// Losses and marks that no report to the controller has counted yet.
     uncounted: Uncounted,
@@ -147,19 +149,19 @@ pub(crate) struct Link {
     pub(crate) in_flight: InFlight,
     drained_at: Instant,
     pub(crate) stalled: bool,
-    /// The bytes of both directions, as counted in `stats`, from which the link is spent.
+    /// The link counts as spent once `stats` counts this many bytes in both directions together.
     pub(crate) allowed_bytes: Option<u64>,
     /// Fraction of the packets that are lost, smoothed.
     pub(crate) loss: f64,
     pub(crate) redundancies: Redundancies,
-    /// One-way delay in microseconds modulo 2^32, smoothed: relative to the unknown offset of the
-    /// clocks, which is the same for all links to the peer.
+    /// One-way delay in microseconds modulo 2^32, smoothed. It includes the unknown offset of the
+    /// clocks. The offset is the same for all links to the peer.
     pub(crate) one_way_micros: Option<u32>,
     pub(crate) stats: LinkStats,
 }
 
 /// Losses and marks that became known without a report to the controller: by a timer, or by an
-/// acknowledgement without the newest packet, as that of a late one.
+/// acknowledgement without the newest packet, such as that of a late packet.
 #[derive(Debug, Clone, Copy, Default)]
 struct Uncounted {
     lost: u64,
@@ -246,7 +248,7 @@ impl Link {
         }
     }
 
-    /// A link that takes the number of a removed link and continues its packet numbers.
+    /// Makes a link that takes over the number of a removed link and continues its packet numbers.
     pub(crate) fn successor(before: &Self, radio: RadioId, config: LinkConfig) -> Self {
         let link = Self::new((before.id, before.peer), radio, before.number, config);
         let mut sent_packets = before.sent_packets.successor(false);
@@ -254,13 +256,14 @@ impl Link {
         Self { sent_packets, ..link }
     }
 
-    /// Changes the configuration; a larger packet size is examined, a smaller one applies at once.
+    /// Changes the configuration. A larger packet size is probed first; a smaller one applies at
+    /// once.
     pub(crate) fn set_config(&mut self, config: LinkConfig) {
         self.sent_packets.mtu.set_limit(config.ip_bytes(), config.header_bytes);
         self.config = config;
     }
 
-    /// Forgets what packets showed about the path, which is another now.
+    /// Forgets what packets showed about the path, because the path has changed.
     pub(crate) fn forget_path(&mut self) {
         if let Some(controller) = &mut self.controller {
             controller.on_interruption();
@@ -286,8 +289,8 @@ impl Link {
         self.candidates.push(candidate);
     }
 
-    /// The peer asks at which address this node sees it. A packet from elsewhere shows nothing: the peer may
-    /// be about to move.
+    /// Handles the peer's question at which address this node sees it. A question from an address to which
+    /// the link does not lead is ignored: the peer may be about to move.
     pub(crate) fn on_observe(&mut self, from: Place, own: SocketAddr) {
         if let Place::Udp(address) = from
             && self.remote == Some(from)
@@ -296,8 +299,8 @@ impl Link {
         }
     }
 
-    /// A probe of the MTU is not acknowledged: the acknowledgement of a PING shows whether it was lost. Or a
-    /// search is to begin again, which polling for packets does.
+    /// Handles the timer of MTU probes. If a probe is not acknowledged, the acknowledgement of a PING will
+    /// show whether the probe was lost. If a search is to begin again, polling for packets begins it.
     pub(crate) fn on_probe_timer(&mut self) {
         self.ping_now |= self.up && self.sent_packets.mtu.probe().is_some();
     }
@@ -306,8 +309,8 @@ impl Link {
         self.is_open() && !self.stalled
     }
 
-    /// Whether the link carries packets of `class`. A stall may concern a lower class only, whose
-    /// packets others' packets of higher classes keep off the air.
+    /// Whether the link carries packets of `class`. A stall may concern only a lower class, because
+    /// other stations' packets of higher classes keep its packets off the air.
     pub(crate) fn carries_class(&self, class: Class) -> bool {
         self.is_open() && (!self.stalled || self.in_flight.from(class) == 0)
     }
@@ -328,7 +331,7 @@ impl Link {
         self.stats.sent_bytes + self.stats.received_bytes
     }
 
-    /// Whether its allowance is used up.
+    /// Whether the link's allowance is used up.
     pub(crate) fn is_spent(&self) -> bool {
         self.allowed_bytes.is_some_and(|allowed| self.used_bytes() >= allowed)
     }
@@ -344,8 +347,8 @@ impl Link {
         if self.up && !self.stalled { self.in_flight } else { InFlight::default() }
     }
 
-    /// Whether an overdue packet may cause a PING. On a silent link, also PINGs and attempts to reach the
-    /// peer become overdue: without a growing pause, each would cause another one.
+    /// Whether an overdue packet may cause a PING. On a silent link, PINGs and attempts to reach the peer
+    /// become overdue as well: without a growing pause, each would cause another PING.
     pub(crate) fn may_ping_again(&mut self, now: Instant) -> bool {
         if !self.silent {
             self.overdue_pings = 0;
@@ -383,7 +386,7 @@ impl Link {
         }
     }
 
-    /// A packet came from `remote`: no other address is tried.
+    /// Notes that a packet came from `remote`, so that no other address is tried.
     pub(crate) fn confirm_address(&mut self) {
         (self.alternate_remote, self.beacon_remote) = (None, None);
     }
@@ -457,7 +460,7 @@ impl Link {
         let Outcome { acked_packets: acked, lost_packets: lost, loss_rows, .. } = *outcome;
         let undone = outcome.losses_undone;
         for (packets, is_lost) in [(acked, 0.0), (lost, 1.0)] {
-            // More packets at once say no more about the present.
+            // More packets at once than this say no more about the present.
             for _ in 0..packets.min(LOSS_PACKETS) {
                 self.loss += (is_lost - self.loss) / LOSS_PACKETS as f64;
             }
@@ -488,7 +491,8 @@ impl Link {
         self.sent_packets.mark_all_lost()
     }
 
-    /// Updates the one-way delay from an acknowledgement, if its packet had the peer's clock `time`.
+    /// Updates the one-way delay from an acknowledgement, if the packet with the acknowledgement carried the
+    /// peer's clock `time`.
     pub(crate) fn measure_delay(
         &mut self,
         now: Instant,
@@ -507,7 +511,8 @@ impl Link {
         self.one_way_micros = Some(before.wrapping_add(change as u32));
     }
 
-    /// Passes an acknowledgement to the controller, if its packet had the peer's clock `time`.
+    /// Passes an acknowledgement to the controller, if the packet with the acknowledgement carried
+    /// the peer's clock `time`.
     pub(crate) fn report_to_controller(
         &mut self,
         now: Instant,
@@ -558,7 +563,7 @@ impl Link {
         self.report.is_some()
     }
 
-    /// The kernel holds `bytes` of a class.
+    /// Records that the kernel holds `bytes` of a class.
     pub(crate) fn on_in_flight(&mut self, now: Instant, class: Class, bytes: usize) {
         let drained = self.in_flight.of_class(class).saturating_sub(bytes);
         let drains = drained > 0;
@@ -579,8 +584,8 @@ impl Link {
         }
     }
 
-    /// When the link is stalled if nothing of it is sent until then. `has_other`: another link can
-    /// carry its messages.
+    /// The time from which the link is stalled if the driver sends none of its packets before.
+    /// `has_other`: another link can carry its messages.
     pub(crate) fn stall_at(&self, has_other: bool) -> Option<Instant> {
         let timeout = match self.via {
             Some(_) => RELAY_STALL,

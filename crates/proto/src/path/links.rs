@@ -11,13 +11,15 @@ use crate::time::{Duration, Instant};
 use std::cmp::Reverse;
 use std::ops::{Index, IndexMut};
 
-/// Time after its last message for which a link is not spared: a message per second keeps it so.
+/// Time after its last message for which a metered link is not yet spared. A message per second
+/// keeps it from being spared.
 const SPARED_AFTER: Duration = Duration::from_secs(2);
-/// A report leaves the link of the reported packets for one on which it arrives this much earlier, in
-/// microseconds: within it, both directions of the link show in its round trip.
+/// A report uses another link than the reported packets only if it arrives there at least this much earlier,
+/// in microseconds. Otherwise it keeps to their link, so that the round trip covers both directions of one
+/// link.
 const REPORT_MARGIN: i32 = 5000;
 
-/// The link that a peer names by a number of ours.
+/// The link that a peer names by one of our link numbers.
 pub(crate) enum NumberedLink {
     Open(LinkId),
     Removed,
@@ -27,8 +29,8 @@ pub(crate) enum NumberedLink {
 /// The links of one peer.
 #[derive(Debug, Default)]
 pub(crate) struct Links {
-    /// By number, removed links included. The next links continue their packet numbers, so that no number
-    /// is used twice under one key.
+    /// The links by number, removed ones included. A link in the place of a removed one continues its packet
+    /// numbers, so that no number is used twice under one key.
     slots: Vec<Link>,
     /// Open links in order of preference.
     order: Vec<LinkId>,
@@ -77,7 +79,8 @@ impl Links {
         self.order.iter().map(|id| &self[*id])
     }
 
-    /// Opens a link after the others in the place of a removed one, if there is one.
+    /// Opens a link in the place of a removed link, if there is one. The new link is last in the
+    /// order of preference.
     pub(crate) fn reopen(&mut self, radio: RadioId, config: &LinkConfig) -> Option<LinkId> {
         let id = self.retired.pop()?;
         self.order.push(id);
@@ -86,7 +89,7 @@ impl Links {
         Some(id)
     }
 
-    /// Opens a link after the others; returns its number.
+    /// Opens a link that is last in the order of preference. Returns its number.
     pub(crate) fn open(&mut self, ids: (LinkId, PeerId), radio: RadioId, config: LinkConfig) -> u8 {
         let number = self.slots.len() as u8;
         self.slots.push(Link::new(ids, radio, number, config));
@@ -106,7 +109,7 @@ impl Links {
         relayed.then_some(radio)
     }
 
-    /// The removed links, whose ids others may take when the peer is gone.
+    /// The removed links. Other links may take their ids when the peer is gone.
     pub(crate) fn removed_links(&self) -> &[LinkId] {
         &self.retired
     }
@@ -186,9 +189,9 @@ impl Links {
         self.direct().max_by_key(worth).map(|link| link.id)
     }
 
-    /// The first link, in the order of preference, that is up and not stalled; otherwise the first on
-    /// which no packet of the class or a higher one is stuck, if it is of this radio. A link through a
-    /// relay counts only while that relay is `heard`. `None` for `link_use`: no link is spent.
+    /// The first link, in the order of preference, that is up and not stalled. Otherwise the first link on
+    /// which no packet of the class or a higher class is stuck, if that link is of this radio. A link through
+    /// a relay counts only while that relay is `heard`. `None` for `link_use`: no link is spent.
     pub(crate) fn first_for(
         &self,
         (radio, class): (RadioId, Class),
@@ -219,8 +222,8 @@ impl Links {
         link.is_heard() && (is_replaced || link.trial.is_some_and(|it| it.defers()))
     }
 
-    /// The link of a report: the one by which the packets came, if it is up and not much slower than
-    /// another; otherwise any.
+    /// The link for a report: the link by which the packets came, if it is up and not much slower than
+    /// another; otherwise any link.
     pub(crate) fn report_link(&self, now: Instant, came_by: Option<LinkId>) -> Option<LinkId> {
         let any =
             || self.iter().find(|it| it.carries_data()).or_else(|| self.iter().find(|it| it.up));
@@ -230,9 +233,10 @@ impl Links {
         }
     }
 
-    /// The link of a report on packets that came by this link, which is up.
+    /// The link for a report on packets that came by the link `came_by`. That link is up.
     pub(crate) fn report_link_of(&self, now: Instant, came_by: LinkId) -> LinkId {
-        // The peer may send more heartbeats by a spared link, and expects answers by it.
+        // The peer may send more heartbeats by a spared link than this node does, and expects the
+        // answers by the same link.
         let faster = || self.faster(came_by).unwrap_or(came_by);
         if self.is_spared(now, came_by) { came_by } else { faster() }
     }

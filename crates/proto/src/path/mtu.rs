@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The MTU of a link's path, found by probes (RFC 8899, DPLPMTUD). Routers may drop ICMP, and anybody
-//! can forge it, so that only acknowledgements count. All sizes are those of IP packets, in bytes.
+//! The MTU of a link's path, found by probes (RFC 8899, DPLPMTUD). Routers may drop ICMP, and anybody can
+//! forge it, so that only acknowledgements count. All sizes are sizes of IP packets, in bytes.
 //!
-//! A link begins with [`BASE_DATAGRAM`], which passes nearly everywhere. A probe is a PING padded to a
-//! larger size. It is lost if a later packet of the usual size is acknowledged and the probe is not.
-//! Rate control and the loss of the link do not count it.
+//! A link begins with [`BASE_DATAGRAM`], which passes nearly everywhere. A probe is a PING padded to a larger
+//! size. It is lost if a later packet of the usual size is acknowledged and the probe is not. Rate control
+//! and the loss statistics of the link do not count probes.
 //!
 //! If large packets are lost and smaller ones arrive, the path may have become a *black hole* for
-//! large ones. The size then falls by a step at once, and probes decide whether it stays.
-//! Messages are cut into frames when a packet is built, repairs included, so that nothing of the
-//! former size waits.
+//! large ones. The size then falls by a step at once, and probes decide whether it stays. Messages
+//! are cut into frames only when a packet is built, also for repairs. No frame of the former size
+//! is therefore left waiting.
 
 use crate::config::MIN_DATAGRAM;
 use crate::time::{Duration, Instant};
@@ -23,24 +23,24 @@ const SMALL_MTU: usize = 576;
 const LIKELY: [usize; 6] = [9000, 1500, 1492, 1420, 1400, 1280];
 /// Lost probes of one size after which a larger size counts as too large (MAX_PROBES in RFC 8899).
 const MAX_PROBES: u8 = 3;
-/// The search ends when it can gain at most this part of the size.
+/// The search ends when it can gain at most one part in this many of the size.
 const PRECISION: usize = 16;
 /// After this time a search begins again (PMTU_RAISE_TIMER in RFC 8899).
 const SEARCH_AGAIN: Duration = Duration::from_secs(600);
-/// Rounds of losses of large packets, each sent after the previous loss was known, that show a black
-/// hole.
+/// Number of rounds of losses of large packets that show a black hole. The packets of a round are sent after
+/// the losses of the previous round are known.
 const BLACK_HOLE_ROUNDS: u8 = 3;
 
 /// How the MTU of a path is known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum MtuState {
-    /// Probes look for a larger one.
+    /// Probes look for a larger MTU.
     Searching,
     /// The MTU is that of the interface, or the configured one.
     Full,
     /// Larger probes do not arrive.
     Probed,
-    /// Larger packets did arrive, or were the first ones, and do not arrive any more.
+    /// Larger packets used to arrive, or the link began with them, and they do not arrive any more.
     BlackHole,
 }
 
@@ -59,28 +59,28 @@ struct Probe {
     size: usize,
 }
 
-/// Losses of large packets, since none was acknowledged.
+/// Losses of large packets since the last acknowledgement of a large packet.
 #[derive(Debug, Clone, Copy)]
 struct Suspicion {
-    /// The smallest of them.
+    /// The size of the smallest lost packet.
     size: usize,
-    /// The number of the first.
+    /// The number of the first lost packet.
     first: u64,
     rounds: u8,
     /// Packets from this number on were sent after the last round was known.
     next_round: u64,
-    /// A smaller packet sent since then was acknowledged.
+    /// A smaller packet sent after the first loss was acknowledged.
     smaller_passes: bool,
 }
 
-/// A fall of the size.
+/// A fall of the packet size.
 #[derive(Debug, Clone, Copy)]
 struct Fall {
     from: usize,
-    /// The number of the first lost packet. If a large one from it on is acknowledged, the losses had
+    /// The number of the first lost packet. If this or a later large packet is acknowledged, the losses had
     /// another cause.
     first: u64,
-    /// Probes have confirmed it, which is reported once.
+    /// Probes have confirmed the fall, and it was reported. It is reported once.
     is_reported: bool,
 }
 
@@ -160,12 +160,12 @@ impl PathMtu {
         }
     }
 
-    /// The path may be another.
+    /// Begins the search again, because the path may have changed.
     pub(crate) fn restart(&mut self) {
         *self = Self::new(self.limit, self.header_bytes);
     }
 
-    /// A new session, whose packet numbers begin again, takes the same path.
+    /// Prepares for a new session on the same path. Packet numbers begin again.
     pub(crate) fn on_new_session(&mut self) {
         self.on_interruption();
         if let Some(fall) = &mut self.fall {
@@ -173,12 +173,13 @@ impl PathMtu {
         }
     }
 
-    /// Nothing is known about the packets in flight.
+    /// Forgets the packets in flight, about which nothing is known after an interruption.
     pub(crate) fn on_interruption(&mut self) {
         (self.probe, self.suspicion) = (None, None);
     }
 
-    /// The link is up again. Before an outage, a weak radio may lose large packets first.
+    /// Searches again when the link is up again: before an outage, a weak radio may have lost large
+    /// packets first.
     pub(crate) fn on_up(&mut self) {
         if self.fall.is_some() {
             self.search();
@@ -217,8 +218,8 @@ impl PathMtu {
         self.probe.map(|probe| probe.number)
     }
 
-    /// The next size to try: the first one, then the likely ones, then those between; at last the
-    /// present size, if no packet has shown that it passes.
+    /// The next size to try: `first`, then the likely sizes, then sizes between them. Last comes
+    /// the present size, if no packet has shown that it passes.
     fn next_size(&self) -> Option<usize> {
         let is_open = |size: &usize| *size > self.size && *size < self.fails;
         let likely = || LIKELY.into_iter().find(is_open);
@@ -236,7 +237,7 @@ impl PathMtu {
         self.conclude(now);
     }
 
-    /// A smaller packet sent after the probe was acknowledged.
+    /// Counts the probe as lost: a smaller packet that was sent after it was acknowledged.
     pub(crate) fn on_probe_lost(&mut self, now: Instant) {
         let Some(probe) = self.probe.take() else { return };
         // A size that is no longer of interest was tried.
@@ -249,7 +250,7 @@ impl PathMtu {
         self.conclude(now);
     }
 
-    /// A packet of this size arrived.
+    /// Records that a packet of this size arrived.
     fn pass(&mut self, size: usize) {
         self.is_confirmed |= size >= self.size;
         self.size = self.size.max(size.min(self.limit));
@@ -280,7 +281,7 @@ impl PathMtu {
         }
     }
 
-    /// The black hole that the last search confirmed; each only once.
+    /// Returns the black hole that the last search confirmed. Each black hole is returned once.
     pub(crate) fn take_black_hole(&mut self) -> Option<BlackHole> {
         let passes = self.size;
         let is_over = self.search_at.is_some();
@@ -289,7 +290,7 @@ impl PathMtu {
         Some(BlackHole { lost: fall.from, passes })
     }
 
-    /// An ack-eliciting packet was acknowledged for the first time.
+    /// Records that an ack-eliciting packet was acknowledged for the first time.
     pub(crate) fn on_acked(&mut self, number: u64, size: usize) {
         if let Some(suspicion) = self.suspicion.as_mut().filter(|it| number >= it.first) {
             if size >= suspicion.size {
@@ -304,7 +305,8 @@ impl PathMtu {
         }
     }
 
-    /// An ack-eliciting packet was declared lost. `next` is the number of the next packet.
+    /// Records that an ack-eliciting packet was declared lost. `next` is the number of the next
+    /// packet.
     pub(crate) fn on_lost(&mut self, number: u64, next: u64, size: usize) {
         let Some(smaller) = self.step_below(self.size) else { return };
         // A larger packet was sent before the size fell.
@@ -338,14 +340,15 @@ impl PathMtu {
         (self.lost_probes, self.search_at, self.suspicion) = (0, None, None);
     }
 
-    /// The size to which one falls: one that passes where larger ones do not.
+    /// The size to which `size` falls: a size that passes on common paths where larger ones do not.
     fn step_below(&self, size: usize) -> Option<usize> {
         let steps =
             [BASE_DATAGRAM + self.header_bytes, SMALL_MTU, MIN_DATAGRAM + self.header_bytes];
         steps.into_iter().find(|step| *step < size)
     }
 
-    /// Our own interface does not send a packet of this size. Returns whether smaller ones follow.
+    /// Handles the refusal of our own interface to send a packet of this size. Returns whether
+    /// smaller packets follow.
     pub(crate) fn on_refused(&mut self, now: Instant, size: usize) -> bool {
         if size <= self.size {
             let Some(smaller) = self.step_below(size) else { return false };

@@ -7,8 +7,8 @@ use crate::time::Duration;
 /// [`Marking::default`](crate::Marking).
 pub(crate) const URGENT: u8 = 140;
 
-/// A message leaves the links in the order of the configuration only for one on which it arrives
-/// this much earlier: less is within the jitter of timers, and changes of the link reorder messages.
+/// A message departs from the configured order of links only for a link on which it arrives at least this
+/// much earlier. A smaller gain is within the jitter of timers, and changes of the link reorder messages.
 pub const SWITCH_MARGIN: Duration = Duration::from_micros(500);
 
 /// The links that carry a message. Each packet is assigned when it is sent, not when its message is
@@ -19,7 +19,7 @@ pub enum LinkPolicy {
     #[default]
     Best,
     /// One link for each message, chosen at random with a probability proportional to the goodput
-    /// of the links (RCom).
+    /// of the links (as in RCom).
     Weighted,
     /// All links: the fragments of a message are divided so that they arrive at the same time.
     Stripe,
@@ -45,8 +45,8 @@ impl LinkPolicy {
         all.into_iter().find(|policy| policy.as_str() == name)
     }
 
-    /// The policy for messages of this priority. Commands are small and must not wait for the
-    /// detection of a lost link: two copies. Bulk data needs the rate of all links. For the rest the
+    /// The policy for messages of this priority. Commands are small and must not wait for the detection of a
+    /// lost link: they are sent in two copies. Bulk data needs the rate of all links. For other messages the
     /// fastest link suffices. The limits are those of voice and video in
     /// [`Marking::default`](crate::Marking).
     pub fn of_priority(priority: u8) -> Self {
@@ -68,12 +68,12 @@ impl LinkSet {
         Self(numbers.into_iter().filter(|number| *number < 16).fold(0, |set, it| set | 1 << it))
     }
 
-    /// Whether it has no links.
+    /// Whether the set has no links.
     pub fn is_empty(self) -> bool {
         self.0 == 0
     }
 
-    /// Whether it has the link of this number.
+    /// Whether the set has the link of this number.
     pub fn contains(self, number: u8) -> bool {
         number < 16 && self.0 & 1 << number != 0
     }
@@ -84,7 +84,7 @@ impl LinkSet {
 pub struct LinkUse {
     /// The choice among the usable links.
     pub policy: LinkPolicy,
-    /// No other link carries the messages, if several lead to the peer; `None`: all may.
+    /// If several links lead to the peer, only these carry the messages; `None`: all links may.
     pub only: Option<LinkSet>,
     /// The links that carry the messages only while no other link can.
     pub avoid: LinkSet,
@@ -98,7 +98,7 @@ impl LinkUse {
         self.allows_spent(spent) && self.only.is_none_or(|only| only.contains(number))
     }
 
-    /// Whether a link may carry the messages after its allowance is spent, or before.
+    /// Whether a link may carry the messages, depending on whether its allowance is spent.
     pub(crate) fn allows_spent(&self, spent: bool) -> bool {
         self.over_budget || !spent
     }

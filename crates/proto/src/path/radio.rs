@@ -19,7 +19,7 @@ pub(crate) struct Radio {
     pub(crate) config: RadioConfig,
     pub(crate) pacer: Box<dyn Controller>,
     fair_queue: FairQueue<PeerId>,
-    /// Peers without a team are one of them.
+    /// Peers without a team count as one team (`None`).
     fair_teams: FairQueue<Option<TeamId>>,
     meter: Meter,
     pub(crate) sent_packets: u64,
@@ -78,7 +78,7 @@ impl Radio {
         self.fair_teams.finish.remove(&Some(team));
     }
 
-    /// A packet with messages was sent to a peer, which may belong to a team.
+    /// Records that a packet with messages was sent to a peer. The peer may belong to a team.
     pub(crate) fn on_data_sent(
         &mut self,
         now: Instant,
@@ -90,14 +90,14 @@ impl Radio {
         self.meter.add(now, bytes);
     }
 
-    /// Any packet was sent.
+    /// Records that a packet was sent, with or without messages.
     pub(crate) fn on_sent(&mut self, now: Instant, bytes: usize, in_flight: usize) {
         self.pacer.on_sent(now, bytes, in_flight);
         self.sent_packets += 1;
         self.sent_bytes += bytes as u64;
     }
 
-    /// Nothing is queued: the time from here on does not count for the radio's rate.
+    /// Records that nothing is queued. The time from now on does not count for the radio's rate.
     pub(crate) fn on_idle(&mut self) {
         self.meter.since = None;
     }
@@ -107,7 +107,8 @@ impl Radio {
         self.meter.rate_bps
     }
 
-    /// A packet was held back. `by_path`: by a link's controller, not by the radio.
+    /// Records that a packet was held back. `by_path`: a link's controller held it back, not the
+    /// radio.
     pub(crate) fn on_held_back(&mut self, by_path: bool) {
         self.meter.limited_by_path |= by_path;
     }
@@ -143,7 +144,7 @@ fn controller(config: &RadioConfig) -> Box<dyn Controller> {
 }
 
 /// Fair queuing between peers, or teams, by bytes sent: start-time fair queueing (Goyal, Vin and Cheng, 1996)
-/// with equal weights. Bytes stand for airtime until links of one radio have rates of their own.
+/// with equal weights. Bytes stand for airtime as long as links of one radio have no rates of their own.
 #[derive(Debug)]
 struct FairQueue<K> {
     now: u64,
@@ -180,7 +181,7 @@ struct Meter {
     rate_bps: Option<u64>,
     /// A link's controller held back a packet in this span.
     limited_by_path: bool,
-    /// The rate of the last span without such a packet.
+    /// The rate of the last span in which no link's controller held back a packet.
     own: Option<Measured>,
 }
 

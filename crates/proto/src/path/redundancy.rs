@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Redundancy ahead of loss: small urgent messages are sent again on a lossy link before a loss is
-//! known. It costs rate, which less urgent messages lack.
+//! Redundancy ahead of loss: on a lossy link, small urgent messages are sent again before a loss is
+//! known. The copies cost rate that less urgent messages then lack.
 
 use crate::rate::FULL_PACKET;
 use crate::time::{Duration, Instant};
 
-/// Links that lose less have no redundancy: the 99th percentile of the delay is then that of messages
-/// that are not lost, or nearly so. See decision 45 for 1 and 2 %.
+/// Links that lose less have no redundancy: there the 99th percentile of the delay is nearly that of messages
+/// that are not lost. See decision 45 for 1 and 2 %.
 const LEAST_LOSS: f64 = 0.015;
-/// Copies are added until all are lost together with at most this probability, which leaves the 99th
-/// percentile of the delay to the last copy.
+/// Copies are added until the probability that all of them are lost is at most this. The 99th percentile of
+/// the delay is then at most that of the last copy.
 const LOST_TOGETHER: f64 = 0.01;
 /// Most copies of a message, in addition to the first transmission.
 const MAX_COPIES: u8 = 2;
@@ -20,11 +20,12 @@ const MAX_BURST: f64 = 2.0;
 const SHARE: f64 = 0.09;
 /// Credit in a burst, in bytes: a few messages.
 const BURST: f64 = 8000.0;
-/// Most debt, in bytes. Every urgent message is charged one copy, so that the debt lasts while their
-/// copies would need more than [`SHARE`]: copies of a few of them do not improve the 99th percentile.
+/// Most debt, in bytes. Every urgent message is charged one copy, so that the debt lasts while copies of all
+/// urgent messages would need more than [`SHARE`]. Copies of only a few messages do not improve the 99th
+/// percentile.
 const DEBT: f64 = 8000.0;
-/// Packets over which the loss is smoothed: at 3 %, eight lost ones, so that an estimate below
-/// [`LEAST_LOSS`] is rare, which it is not at 2 %. A short congestion weighs little.
+/// Packets over which the loss is smoothed. At 3 % loss, eight of them are lost, so that an
+/// estimate below [`LEAST_LOSS`] is rare. At 2 %, it is not rare. A short congestion weighs little.
 const LOSS_MEMORY: f64 = 256.0;
 /// Bursts over which their length is smoothed.
 const BURST_MEMORY: f64 = 16.0;
@@ -64,7 +65,7 @@ impl Default for Redundancies {
 }
 
 impl Redundancies {
-    /// Takes note of the fate of packets; those lost were lost in this number of rows.
+    /// Takes note of the fate of packets. The lost packets form `rows` rows of consecutive packets.
     pub(crate) fn on_outcome(&mut self, acked: u64, lost: u64, rows: u64) {
         for (packets, is_lost) in [(acked, 0.0), (lost, 1.0)] {
             let weight = 1.0 - (-(packets as f64) / LOSS_MEMORY).exp();
@@ -74,18 +75,18 @@ impl Redundancies {
         self.burst = (self.burst + grown).max(1.0);
     }
 
-    /// Packets that were counted as lost arrived after all.
+    /// Takes note that packets which were counted as lost arrived after all.
     pub(crate) fn on_undone(&mut self, packets: u64) {
         self.loss = (self.loss - packets as f64 / LOSS_MEMORY).max(0.0);
     }
 
-    /// Whether [`Self::next_copy`] returns `None` whatever the state of the link is, and earns nothing: to
-    /// find that state takes time for each packet.
+    /// Whether [`Self::next_copy`] returns `None` and earns nothing whatever the state of the link is. The
+    /// caller can then save the time of determining that state for each packet.
     pub(crate) fn needs_no_state(&self) -> bool {
         self.credit >= BURST && !self.can_help()
     }
 
-    /// Stands for [`Self::next_copy`] where that needs no state.
+    /// Replaces [`Self::next_copy`] where [`Self::needs_no_state`].
     pub(crate) fn pass(&mut self, now: Instant) {
         self.updated = now;
     }
@@ -106,7 +107,7 @@ impl Redundancies {
         let spacing = (0.5 + self.burst) * FULL_PACKET as f64 / link.rate;
         let interval = Duration::from_secs_f64(spacing.min(1.0));
         let enough = (LOST_TOGETHER.ln() / self.loss.ln()).ceil() as u8;
-        // The first copy helps most: further ones do not use up its credit.
+        // The first copy helps most. Further copies must not use up the credit for first copies.
         let most = if self.credit > BURST / 2.0 { MAX_COPIES } else { 1 };
         let copies = enough.saturating_sub(1).clamp(1, most);
         (interval < link.repair).then_some(Redundancy { copies, interval })
@@ -122,7 +123,7 @@ impl Redundancies {
 mod tests {
     use super::*;
 
-    /// 6 Mbps.
+    /// A link of 6 Mbps.
     const LINK: LinkState = LinkState { rate: 750e3, repair: Duration::from_millis(20) };
 
     fn with_loss(loss: f64) -> Redundancies {
@@ -163,7 +164,8 @@ mod tests {
         assert_eq!(with_loss(0.05).next_copy(Instant(1), fast), None, "a repair is as early");
     }
 
-    /// The part of the messages of 1000 bytes, sent at this interval, of which there are copies.
+    /// Returns the fraction of messages that get copies, when messages of 1000 bytes are sent at
+    /// this interval.
     fn share_with_copies(interval: Duration) -> f64 {
         let mut state = with_loss(0.05);
         let mut now = Instant(1);

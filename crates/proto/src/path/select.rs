@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Selects the link of a peer's next packet, at the time when the packet is built.
 //!
-//! With several usable links, each message is assigned by a forecast of its arrival on each of them:
-//! when the link can send it, behind what is assigned to the link already; the time to send it at
-//! the link's goodput; the one-way delay; and the time to repair expected losses. This extends
-//! earliest-completion-first scheduling (Lim and others, *ECF*, CoNEXT 2017) from connections to
-//! messages with priorities.
+//! With several usable links, each message is assigned by a forecast of its arrival on each of them: the time
+//! until the link can send it, after the messages already assigned to the link; the time to send it at the
+//! link's goodput; the one-way delay; and the time to repair expected losses. This extends
+//! earliest-completion-first scheduling (Lim and others, *ECF*, CoNEXT 2017) from connections to messages
+//! with priorities.
 
 use crate::ids::{LinkId, RadioId};
 use crate::path::policy::{LinkPolicy, LinkUse, SWITCH_MARGIN};
@@ -61,7 +61,7 @@ impl Forecast {
         self.offset() + bytes / self.goodput
     }
 
-    /// The same for a message without bytes.
+    /// When a message without bytes is expected to arrive.
     fn offset(&self) -> f64 {
         self.ready + self.ahead / self.goodput + self.delay + self.repair
     }
@@ -79,8 +79,8 @@ pub(crate) struct Demand {
     pub(crate) draw: f64,
 }
 
-/// Indices of forecasts: links of a peer, of which there are at most 16. They are determined several
-/// times for each packet, so that they take no memory of their own.
+/// Indices of forecasts: links of a peer, of which there are at most 16. A bit set without a heap allocation,
+/// since indices are determined several times for each packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 struct Indices(u16);
 
@@ -121,8 +121,8 @@ pub(crate) struct Forecasts {
 
 impl Forecasts {
     /// Assigns the next packet of a message to a link of `radio`, or the message to links of other
-    /// radios, whose forecasts then include it. `copy_bytes`: the bytes of the copy of a duplicated
-    /// message that a link may still send, by the number of the link.
+    /// radios. The forecasts of those links then include the message. `copy_bytes` gives, by link
+    /// number, how many bytes of its copy of a duplicated message a link may still send.
     pub(crate) fn assign(
         &mut self,
         radio: RadioId,
@@ -157,8 +157,8 @@ impl Forecasts {
         }
     }
 
-    /// The indices of the links that may carry a message: links to be avoided and metered links only
-    /// without others.
+    /// The indices of the links that may carry a message. Links to be avoided and metered links are included
+    /// only if there are no others.
     fn usable(&self, link_use: &LinkUse) -> Indices {
         // A topic that names its links may spend the budget of a metered one.
         let is_named = link_use.only.is_some();
@@ -173,7 +173,7 @@ impl Forecasts {
         ranks.into_iter().find(|rank| rank.len() > 0).unwrap_or_default()
     }
 
-    /// The link on which `bytes` arrive first, and when.
+    /// The link on which `bytes` arrive first, and the time of their arrival.
     fn earliest(&self, usable: Indices, bytes: f64) -> Option<(usize, f64)> {
         let mut best: Option<(usize, f64)> = None;
         for index in usable.iter() {
@@ -198,8 +198,8 @@ impl Forecasts {
         usable.iter().last()
     }
 
-    /// The link `chosen`, if it belongs to `radio` and may send; otherwise the bytes are added to its
-    /// forecast.
+    /// The link `chosen`, if it belongs to `radio` and may send; otherwise adds the bytes to the forecast of
+    /// `chosen`.
     fn take(&mut self, chosen: usize, radio: RadioId, bytes: f64) -> Option<LinkId> {
         let forecast = self.links[chosen];
         if forecast.can_send_on(radio) {
@@ -234,8 +234,8 @@ impl Forecasts {
         None
     }
 
-    /// When `bytes` have arrived that are divided among the links so that all parts end at the same
-    /// time.
+    /// The time at which `bytes` have arrived if they are divided among the links so that all parts
+    /// arrive at the same time.
     fn common_end(&self, usable: Indices, bytes: f64) -> f64 {
         let mut by_offset = [(f64::INFINITY, 0.0); u16::BITS as usize];
         for (place, index) in by_offset.iter_mut().zip(usable.iter()) {
@@ -255,7 +255,8 @@ impl Forecasts {
         end
     }
 
-    /// The copies of a message go to the links on which they arrive first, and stay there.
+    /// Sends the copies of a message on the links on which they arrive first. Each copy stays on
+    /// its link.
     fn duplicate(
         &mut self,
         usable: Indices,

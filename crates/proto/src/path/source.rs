@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The local address from which a link sends: the one at which the peer's packets arrive. Firewalls
-//! and address translators on the path pass answers from no other.
+//! and address translators on the path pass answers only from that address.
 
 use crate::address::Place;
 use crate::time::{Duration, Instant};
@@ -13,7 +13,7 @@ const HOLD: Duration = Duration::from_secs(1);
 /// The local address of a link.
 #[derive(Debug, Default)]
 pub(crate) struct Source {
-    /// The peer's address, and ours at which packets from there arrive.
+    /// The peer's address, and our address at which packets from there arrive.
     found: Option<(Place, IpAddr)>,
     heard: Instant,
 }
@@ -24,8 +24,8 @@ impl Source {
         self.found.filter(|(theirs, _)| Some(*theirs) == remote).map(|(_, ours)| ours)
     }
 
-    /// A packet from `remote` arrived at `local`. Its number was higher than all earlier ones: a packet
-    /// that is replayed or late shows nothing.
+    /// Handles a packet that arrived from `remote` at `local`. Call this only if the number of the packet is
+    /// higher than all earlier ones: a replayed or late packet shows nothing.
     pub(crate) fn on_packet(&mut self, now: Instant, remote: Place, local: Option<IpAddr>) {
         let Some(local) = local else { return };
         let known = self.address(Some(remote));
@@ -35,7 +35,8 @@ impl Source {
         }
     }
 
-    /// Our packets leave by another interface, or nothing arrives any more.
+    /// Forgets the local address, because our packets leave by another interface or nothing arrives
+    /// any more.
     pub(crate) fn forget(&mut self) {
         self.found = None;
     }

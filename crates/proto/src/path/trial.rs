@@ -1,31 +1,34 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The trial of a direct path that was found. Nobody has chosen this path, and a relay carries messages
-//! without it: it replaces the relay only while it loses few packets.
+//! The trial of a direct path that was found. Nobody has chosen this path, and the relay carries messages as
+//! well. The path therefore replaces the relay only while it loses few packets.
 
 /// Packets of one round. Without messages they are PINGs, so that a round takes a second.
 const PACKETS: u64 = 10;
-/// Lost packets with which a round is passed.
+/// Most lost packets with which a round is still passed.
 const MAX_LOST: u64 = 1;
-/// Smoothed loss below which the path may be used, and above which it is tried again. Where packets are
-/// lost beyond, the relay is better: losses of its hops are repaired hop by hop.
+/// Smoothed loss below which the path may be used. At a higher loss, the relay is better: losses on its route
+/// are repaired hop by hop.
 const ADMITTED_LOSS: f64 = 0.1;
+/// Smoothed loss above which the trial of a path in use begins again.
 const MAX_LOSS: f64 = 0.2;
 /// Rounds with frequent PINGs.
 const HURRIED_ROUNDS: u32 = 3;
-/// Acknowledged packets after which a path has proved itself. One that is interrupted earlier needs twice as
-/// many rounds the next time, at most [`MAX_NEEDED`].
+/// Acknowledged packets after which a path has proved itself. A path that is interrupted earlier needs twice
+/// as many rounds the next time, at most [`MAX_NEEDED`].
 const PROVED: u64 = 600;
 const MAX_NEEDED: u32 = 64;
 
 /// The trial of one link.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Trial {
-    /// Passed rounds in a row after which the trial ends, and those so far.
+    /// Number of rounds passed in a row after which the trial ends.
     needed: u32,
+    /// Rounds passed in a row so far.
     passed: u32,
     rounds: u32,
-    /// Packets of this round, or since the end of the trial.
+    /// Packets acknowledged in this round, or since the end of the trial.
     acked: u64,
+    /// Packets lost in this round, or since the end of the trial.
     lost: u64,
     /// Whether a relay carries the messages in the meantime.
     pub(crate) has_relay: bool,
@@ -50,7 +53,7 @@ impl Trial {
         !self.is_over() && self.rounds < HURRIED_ROUNDS
     }
 
-    /// The outcomes of packets are known; `loss` is smoothed over earlier ones.
+    /// Counts packets whose outcome is known. `loss` is the loss smoothed over earlier packets.
     pub(crate) fn on_outcome(&mut self, acked: u64, lost: u64, loss: f64) {
         (self.acked, self.lost) = (self.acked + acked, self.lost + lost);
         if self.is_over() {
@@ -65,7 +68,7 @@ impl Trial {
         }
     }
 
-    /// The path was interrupted, or loses too much.
+    /// Begins the trial again: the path was interrupted, or loses too much.
     pub(crate) fn restart(&mut self) {
         if self.is_over() {
             let has_proved = self.acked >= PROVED;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a controller is asked and told.
+//! The interface of controllers: the questions that they answer and the events that they receive.
 
 use crate::time::{Duration, Instant};
 
@@ -64,19 +64,19 @@ pub trait Controller: std::fmt::Debug + Send {
     /// Decides whether `packet` may be sent. Changes what [`Self::rate_bps`] and
     /// [`Self::expected_start`] return only with no bytes in flight: forecasts depend on this.
     fn release(&mut self, now: Instant, packet: PendingPacket, in_flight: usize) -> Release;
-    /// A packet of `bytes` was released, with `in_flight` bytes before it for a radio. For a link,
-    /// `in_flight` includes the packet if it will be acknowledged.
+    /// Records that a packet of `bytes` was released. For a radio, `in_flight` bytes are ahead of
+    /// it. For a link, `in_flight` includes the packet if it will be acknowledged.
     fn on_sent(&mut self, now: Instant, bytes: usize, in_flight: usize);
-    /// The driver has sent `bytes` of the in-flight bytes.
+    /// Records that the driver has sent `bytes` of the in-flight bytes.
     fn on_drained(&mut self, _now: Instant, _bytes: usize) {}
-    /// A new session began, whose packet numbers begin again.
+    /// Prepares for a new session: packet numbers begin again.
     fn on_new_session(&mut self) {}
-    /// The link was interrupted, or its path is another: the time and the losses since the last report are not
-    /// the path's.
+    /// Handles an interruption of the link, or a change of its path: the time and the losses since the last
+    /// report say nothing about the path.
     fn on_interruption(&mut self) {}
-    /// The peer acknowledged packets.
+    /// Takes the report of an acknowledgement.
     fn on_report(&mut self, _now: Instant, _report: &Report) {}
-    /// Whether to request an early report, with `in_flight` bytes.
+    /// Whether to request an early report while `in_flight` bytes are in flight.
     fn wants_report(&self, _in_flight: usize) -> bool {
         false
     }
@@ -88,8 +88,8 @@ pub trait Controller: std::fmt::Debug + Send {
     fn rate_bps(&self) -> Option<u64> {
         None
     }
-    /// Whether the packets since an idle time are a burst that continues, which the path forwards without a
-    /// queue. They need no pauses.
+    /// Whether the packets since the last idle time form a burst that may continue without pauses, because
+    /// the path forwards it without a queue.
     fn is_in_burst(&self) -> bool {
         false
     }
@@ -98,13 +98,13 @@ pub trait Controller: std::fmt::Debug + Send {
     fn fills_queue(&self) -> bool {
         false
     }
-    /// Whether the rate of the path is measured and varies little, as that of a pipe.
+    /// Whether the rate of the path is measured and varies little, like that of a wired link.
     fn is_steady(&self) -> bool {
         false
     }
-    /// Whether packets are cut smaller, so that urgent messages wait less.
+    /// Sets whether packets are cut smaller, so that urgent messages wait less.
     fn set_interleaving(&mut self, _is_on: bool) {}
-    /// When a packet behind `in_flight` bytes is expected to begin.
+    /// When the transmission of a packet behind `in_flight` bytes is expected to begin.
     fn expected_start(&self, now: Instant, _in_flight: usize) -> Instant {
         now
     }
@@ -114,8 +114,8 @@ pub trait Controller: std::fmt::Debug + Send {
     }
 }
 
-/// The time at which the packet after this one may be sent. This one was sent at `now` and is
-/// followed by `gap`. A late timer costs no rate, up to `catch_up`.
+/// The time at which the next packet may be sent, after a packet that is sent at `now` and needs
+/// `gap` after it. A timer that is late by at most `catch_up` costs no rate.
 pub(crate) fn next_send_time(
     next: Instant,
     now: Instant,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A configured rate, as in Pound: a gap after each packet.
+//! A configured rate, as in the ROS tool Pound: a gap after each packet.
 
 use super::controller::{Controller, PendingPacket, Release, next_send_time};
 use super::local::BackPressure;
@@ -7,11 +7,11 @@ use crate::time::{Instant, serialization_time};
 
 /// Bytes of the link-layer header (Ethernet, 802.11 after conversion) that a configured rate includes.
 const FRAME_HEADER: usize = 14;
-/// Bytes by which the next packet may be early, so that a late timer costs no rate: one full packet.
+/// Bytes by which the next packet may be early: one full packet. A late timer then costs no rate.
 const CATCH_UP_BYTES: usize = 1514;
 
 /// A gap after each packet: its serialization time at a configured rate (Pound). Local
-/// back-pressure still applies where the configured rate exceeds the radio's.
+/// back-pressure still applies if the configured rate exceeds the radio's.
 #[derive(Debug)]
 pub struct Fixed {
     rate_bps: u64,

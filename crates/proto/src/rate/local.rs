@@ -8,16 +8,16 @@ use super::controller::{Controller, FULL_PACKET, PendingPacket, Release};
 use crate::path::headroom::aged_limit;
 use crate::time::{Duration, Instant};
 
-/// Local back-pressure: a socket stays charged for a packet until the driver has sent it. The
-/// in-flight bytes therefore show when the radio becomes idle.
+/// Local back-pressure: the kernel charges a packet to its socket until the driver has sent the
+/// packet. The in-flight bytes therefore show when the radio becomes idle.
 ///
-/// The next packet is released shortly before the expected end of the previous one, which follows
-/// from the serialization times of recent packets. That is early enough that the radio finds the
-/// packet, and late enough that a more urgent message can still overtake it.
+/// The next packet is released shortly before the expected end of the previous one. That end is
+/// estimated from the serialization times of recent packets. That is early enough that the radio
+/// finds the packet, and late enough that a more urgent message can still overtake it.
 #[derive(Debug)]
 pub struct BackPressure {
     limit_bytes: usize,
-    /// When the packet now on the air began.
+    /// When the transmission of the packet now on the air began.
     head_since: Instant,
     /// Sums over recent packets, with exponential decay.
     recent_bytes: f64,
@@ -25,8 +25,8 @@ pub struct BackPressure {
     service: Service,
 }
 
-/// The rate of the driver by large packets alone. A report of a few bytes takes as long as the kernel
-/// takes to tell, and an idle radio sends nothing else.
+/// The rate of the driver, measured with large packets only. For a report of a few bytes, the measured time
+/// is that which the kernel takes to tell, and an idle radio sends nothing but reports.
 #[derive(Debug, Default)]
 struct Service {
     bytes: f64,
@@ -43,28 +43,27 @@ impl Service {
         }
     }
 
-    /// In bits per second; an old measurement is no limit.
+    /// The rate in bits per second. `None` for an old measurement, which is no limit.
     fn bps(&self, now: Instant) -> Option<u64> {
         let bps = self.bytes * 8.0 / self.seconds;
         (self.bytes > 0.0).then(|| aged_limit(bps as u64, now.since(self.measured_at))).flatten()
     }
 }
 
-/// Time by which the next packet is released before the end of the previous one. It covers the
-/// wake-up latency of a busy machine (p99 below 0.5 ms here) and is half of a full packet at
-/// 6 Mbps (2 ms).
+/// The next packet is released this long before the end of the previous one. It covers the wake-up
+/// latency of a busy machine (p99 below 0.5 ms here) and is half of a full packet at 6 Mbps (2 ms).
 const LEAD: Duration = Duration::from_millis(1);
 /// Highest in-flight budget on a fast radio: one aggregated frame (802.11n: 64 KB).
 const MAX_BUDGET: usize = 64 * 1024;
-/// A packet that our kernel held for longer waited for the end of a pause, and says nothing about the
-/// radio, unless nothing else is known: 1500 bytes at 48 kbps take as long.
+/// A packet that our kernel held for longer waited for the end of a pause, and says nothing about the rate of
+/// the radio. It counts only if nothing else is known: 1500 bytes at 48 kbps take as long.
 pub(crate) const PAUSE: Duration = Duration::from_millis(250);
-/// Bytes of a packet from which the rate of the driver is measured: half a full one.
+/// Packets of at least this many bytes measure the rate of the driver: half a full packet.
 const LARGE: usize = FULL_PACKET / 2;
 /// Weight of earlier large packets in that rate.
 const SERVICE_DECAY: f64 = 7.0 / 8.0;
-/// Weight of earlier packets, per packet. The memory is long enough that two packets that a
-/// shaper's bucket releases at once rarely show, and takes 130 ms at 3 Mbps.
+/// Weight of earlier packets, per packet. The memory is long, so that two packets released at once
+/// by a shaper's bucket rarely show. At 3 Mbps, it spans 130 ms.
 const DECAY: f64 = 31.0 / 32.0;
 
 impl BackPressure {
@@ -79,11 +78,11 @@ impl BackPressure {
         }
     }
 
-    /// The in-flight budget: on a fast radio all bytes that leave within the lead, so that the radio
-    /// can aggregate packets into frames.
+    /// The in-flight budget. On a fast radio, it covers all bytes that leave within [`LEAD`], so that the
+    /// radio can aggregate packets into frames.
     fn budget(&self) -> usize {
         let lead_bytes = self.recent_bytes / self.recent_seconds * LEAD.as_secs_f64();
-        // NaN before the first measurement, which the cast turns into 0.
+        // Before the first measurement, the value is NaN. The cast turns NaN into 0.
         self.limit_bytes.max((lead_bytes as usize).min(MAX_BUDGET))
     }
 
@@ -155,8 +154,8 @@ impl Controller for BackPressure {
         self.recent_seconds = self.recent_seconds * DECAY + took;
     }
 
-    /// A packet that is overdue is expected to take as long again: nothing is known about the end of
-    /// a pause but its length so far.
+    /// An overdue packet is expected to take as long again as it has taken: nothing is known about a pause
+    /// but its length so far.
     fn expected_start(&self, now: Instant, in_flight: usize) -> Instant {
         if in_flight == 0 {
             return now;

@@ -24,7 +24,7 @@ pub(crate) use local::{PAUSE, Window};
 /// How the rate of each link is controlled, in addition to its radio's back-pressure.
 #[derive(Clone, Copy)]
 pub struct LinkControl {
-    /// The word in files; two with the same word are equal.
+    /// The name in configuration files. Two controls with the same name are equal.
     pub name: &'static str,
     /// The signals that govern the rate, for people.
     pub signals: &'static str,
@@ -46,7 +46,8 @@ impl PartialEq for LinkControl {
 
 impl Eq for LinkControl {}
 
-/// The product's controllers, the default first. Files, schema, tests and the laboratory follow.
+/// The product's controllers, the default first. Configuration files, schema, tests and the
+/// laboratory all follow this table.
 pub const CONTROLS: [LinkControl; 2] = [
     LinkControl {
         name: "auto",

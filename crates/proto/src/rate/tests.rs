@@ -2,8 +2,8 @@
 //! All controllers on one model of a path: a queue of limited length at a bottleneck of fixed rate,
 //! and a report every 15 ms, of which some are lost.
 //!
-//! The path is not one of `medium`: a controller gets reports and no packets, and the tests give the
-//! path a delay that is any function of time, and a download that shares its queue.
+//! These tests do not use the paths of `medium`: a controller gets reports and no packets. The delay of the
+//! path here may be any function of time, and a download may share its queue.
 
 mod cubic;
 mod marking;
@@ -27,7 +27,7 @@ struct Path {
     queue_bytes: usize,
     /// One report in this many is lost; 0 for none.
     report_loss: u64,
-    /// Additional delay of packets sent at a given time; packets stay in order.
+    /// Additional delay of packets sent at a given time. Packets stay in order.
     external: fn(Instant) -> Duration,
     /// Seconds in which a download competes for the path.
     download: Range<u64>,
@@ -54,7 +54,7 @@ struct InFlight {
     sent: Instant,
     arrives: Instant,
     number: u64,
-    /// `None` for a packet dropped at the queue.
+    /// Queueing delay of a packet; `None` if the queue dropped it.
     queueing_delay: Option<Duration>,
     is_marked: bool,
 }
@@ -66,7 +66,8 @@ struct Second {
     worst_delay: Duration,
 }
 
-/// Runs `controller` with a backlog except in the seconds of `pause`; one entry per second.
+/// Runs `controller` with a backlog, except in the seconds of `pause`. Returns one entry per
+/// second.
 fn run(
     controller: &mut dyn Controller,
     path: &Path,
@@ -249,7 +250,7 @@ fn external_delay_costs_auto_no_rate() {
         for (number, external) in paths.into_iter().enumerate() {
             let path = Path { external, ..Path::new(rate_bps) };
             let seconds = run(&mut Auto::default(), &path, 20, 0..0);
-            // From the detection of the external delay on, while the path is longer.
+            // The seconds from the detection of the external delay on, while the path is longer.
             assert!(mean(&seconds[8..], &path) > 0.75, "{rate_bps} {number}: {seconds:?}");
         }
     }

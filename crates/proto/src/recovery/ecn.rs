@@ -5,15 +5,17 @@
 use crate::ecn::{Ecn, EcnCounts, EcnUse};
 use crate::time::{Duration, Instant};
 
-/// Packets of a test. Every other ack-eliciting packet is one, so that the others show whether the
-/// path carries anything.
+/// ECN-capable packets of a test. During a test, every other ack-eliciting packet is ECN-capable.
+/// The packets between them show whether the path carries anything.
 const TEST_PACKETS: u64 = 8;
-/// The path drops ECN-capable packets if all of the test are lost, and this many of the others
-/// between them arrived.
+/// A path counts as one that drops ECN-capable packets if all such packets of the test are lost,
+/// while this many of the packets between them arrive.
 const OTHER_PACKETS: u64 = 4;
-/// A path marks everything, whatever the rate, after this many packets and this time without an
-/// unmarked one. The rate has halved several times by then.
+/// A path counts as one that marks everything, whatever the rate, after at least this many packets
+/// without an unmarked one.
 const ALL_MARKED_PACKETS: u64 = 64;
+/// Least time without an unmarked packet before a path counts as one that marks everything. The
+/// rate has halved several times by then.
 const ALL_MARKED_TIME: Duration = Duration::from_secs(3);
 
 /// ECN on the sending side of a link. The counts continue through the session.
@@ -22,10 +24,11 @@ pub(crate) struct EcnPath {
     state: EcnUse,
     /// ECN-capable packets sent.
     sent: u64,
-    /// The last counts of the peer, and the largest packet number of their acknowledgement.
+    /// The last counts of the peer.
     counts: EcnCounts,
+    /// The largest packet number in the acknowledgement with these counts.
     largest: u64,
-    /// The time and the marks at which an unmarked packet last arrived.
+    /// The time at which an unmarked packet last arrived, and the count of marked packets then.
     unmarked: Option<(Instant, u64)>,
     test: Test,
 }
@@ -33,17 +36,21 @@ pub(crate) struct EcnPath {
 /// What the packets since the beginning of the last test showed.
 #[derive(Debug, Clone, Copy, Default)]
 struct Test {
-    /// The number of the first packet, and the counts of the peer before it.
+    /// The number of the first packet of the test.
     first: u64,
+    /// Packets that the peer had counted before the test.
     counted_before: u64,
-    /// ECN-capable packets sent while testing, and those acknowledged and lost. After the test,
-    /// acknowledged ones continue to count.
+    /// ECN-capable packets sent while testing.
     capable: u64,
+    /// ECN-capable packets acknowledged, also after the test.
     acked: u64,
+    /// ECN-capable packets lost.
     lost: u64,
-    /// Packets between them, the number of the last, and those acknowledged.
+    /// Packets without ECN that were sent between these.
     others: u64,
+    /// The number of the last packet without ECN.
     last_other: u64,
+    /// Packets without ECN that were acknowledged.
     others_acked: u64,
 }
 
@@ -52,7 +59,7 @@ impl EcnPath {
         self.state
     }
 
-    /// Begins a test with the next packet: the path may be another.
+    /// Begins a test with the next packet, because the path may have changed.
     pub(crate) fn test(&mut self, next_number: u64) {
         self.state = EcnUse::Testing;
         self.unmarked = None;
@@ -60,7 +67,8 @@ impl EcnPath {
             Test { first: next_number, counted_before: self.counts.total(), ..Test::default() };
     }
 
-    /// The ECN field of the next packet, which has this number.
+    /// Returns the ECN field of the next packet, whose number is `number`, and counts the packet as
+    /// sent.
     pub(crate) fn on_sent(&mut self, number: u64, eliciting: bool) -> Ecn {
         let is_capable = match self.state {
             EcnUse::Off => false,
@@ -81,7 +89,7 @@ impl EcnPath {
         if is_capable { Ecn::Capable } else { Ecn::NotCapable }
     }
 
-    /// An ack-eliciting packet was acknowledged for the first time.
+    /// Records that an ack-eliciting packet was acknowledged for the first time.
     pub(crate) fn on_acked(&mut self, number: u64, ecn: Ecn) {
         let test = &mut self.test;
         match ecn {
@@ -91,7 +99,7 @@ impl EcnPath {
         }
     }
 
-    /// An ack-eliciting packet was declared lost.
+    /// Records that an ack-eliciting packet was declared lost.
     pub(crate) fn on_lost(&mut self, number: u64, ecn: Ecn, next_number: u64) {
         let test = &mut self.test;
         if self.state != EcnUse::Testing || ecn == Ecn::NotCapable || number < test.first {
@@ -107,8 +115,8 @@ impl EcnPath {
         }
     }
 
-    /// Takes the counts of an acknowledgement; returns the packets marked since the last one. They are
-    /// none if the counts are older, or cannot be true.
+    /// Takes the counts of an acknowledgement. Returns the number of packets marked since the last counts: 0
+    /// if these counts are older, or cannot be true.
     pub(crate) fn on_counts(&mut self, now: Instant, largest: u64, counts: EcnCounts) -> u64 {
         if largest <= self.largest || self.state == EcnUse::Off {
             return 0;

@@ -8,6 +8,6 @@ mod reorder;
 mod rtt;
 pub(crate) mod sent;
 
-/// Maximum number of packets of one link in the sent-packet table, and of packets that a receiver remembers: of
-/// those that it forgets before it acknowledges them, the sender would repair all.
+/// Maximum number of packets of one link in the sent-packet table, and of packets that a receiver remembers.
+/// The sender would repair every packet that the receiver forgets before acknowledging it.
 pub(crate) const MAX_SENT_PACKETS: usize = 8192;

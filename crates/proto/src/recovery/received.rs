@@ -14,12 +14,14 @@ use crate::wire::frame::{Ack, MAX_ACK_RANGES};
 const RELAYED_ACK_DELAY: Duration = Duration::from_millis(100);
 /// Least time between two acknowledgements, however packets are reordered.
 const ACK_SPACING: Duration = Duration::from_millis(1);
-/// Ranges in an acknowledgement: at 20 % loss about 160 packets, three reports at 54 Mbps.
+/// Ranges in an acknowledgement. At 20 % loss, they cover about 160 packets: those of three reports
+/// at 54 Mbps.
 pub(crate) const ACK_RANGES: usize = MAX_ACK_RANGES;
-/// Fewest packet numbers that an acknowledgement covers, so that several may be lost.
+/// Fewest packet numbers that an acknowledgement covers, so that several acknowledgements may be
+/// lost.
 const ACK_NUMBERS: u64 = 1024;
-/// Fraction of the return path for acknowledgements, at the cost estimated here. At the cost on
-/// 802.11 at 6 Mbps, 365 us each, it is 2 %.
+/// Fraction of the return path that acknowledgements may take, at the cost estimated below. At
+/// their cost on 802.11 at 6 Mbps, 365 us each, the fraction is 2 %.
 const ACK_SHARE: f64 = 0.0175;
 /// IP bytes of a packet with one acknowledgement and nothing else.
 const ACK_BYTES: f64 = 90.0;
@@ -30,12 +32,12 @@ const ACK_AIRTIME: f64 = 200e-6;
 const MAX_ACK_INTERVAL: f64 = 60e-3;
 /// A queueing delay beyond the last report by more than this is reported immediately.
 const DELAY_JUMP: Duration = Duration::from_millis(3);
-/// Such a report ignores the budget once in this time: a link that falls to an eighth of its rate
-/// must not wait for the budget.
+/// A report of such a jump ignores the budget at most once in this time: a link that falls to an
+/// eighth of its rate must not wait for the budget.
 const DELAY_JUMP_INTERVAL: Duration = Duration::from_millis(250);
-/// Acknowledgements that may precede the average rate of the budget.
+/// Number of acknowledgements by which a burst may exceed the average rate of the budget.
 const ACK_BURST: u32 = 4;
-/// Fewest bytes of a run that measure the arrival rate.
+/// A run of packets must have at least this many bytes to measure the arrival rate.
 const RUN_BYTES: usize = 4500;
 
 /// The packets received on one link of a peer.
@@ -50,12 +52,14 @@ pub(crate) struct ReceivedPackets {
     /// The link by which the last packet came, and by which acknowledgements go.
     pub(crate) via: Option<LinkId>,
     budget: Budget,
-    /// Of this link alone: another one with a shorter path says nothing about its queue.
+    /// The least difference of this link alone. Another link with a shorter path says nothing about
+    /// this link's queue.
     least_difference: LeastDifference,
-    /// Packets with a clock since the last acknowledgement, and the sum and the minimum of their
-    /// queueing delays.
+    /// Packets with a clock since the last acknowledgement.
     timed_packets: u32,
+    /// The sum of their queueing delays.
     total_queueing_delay: Duration,
+    /// The least of their queueing delays.
     min_queueing_delay: Duration,
     /// The average queueing delay in the last acknowledgement.
     reported_delay: Duration,
@@ -113,8 +117,8 @@ impl ReceivedPackets {
         self.ecn.add(ecn);
     }
 
-    /// Records the arrival of a packet that the peer sent at `time` by its clock. If later ones
-    /// overtook it, its delay is not that of a queue, which they would have met as well.
+    /// Records the arrival of a packet that the peer sent at `time` by its clock. If later packets
+    /// overtook it, its delay is not that of a queue: they would have met the queue as well.
     pub(crate) fn on_clock(&mut self, now: Instant, time: u32, overtaken: bool) {
         let delay = self.least_difference.on_packet(now, time);
         if overtaken {
@@ -160,8 +164,8 @@ impl ReceivedPackets {
         self.due = Some(self.due.unwrap_or(now + RELAYED_ACK_DELAY));
     }
 
-    /// Plans the acknowledgement of a packet that carries relayed packets. Their maker sends no
-    /// more before it is known that they arrived, so that the budget does not apply.
+    /// Plans the acknowledgement of a packet that carries relayed packets. The budget does not
+    /// apply: the node that made these packets sends no more until it knows that they arrived.
     pub(crate) fn plan_hop_ack(&mut self, now: Instant, trigger: AckTrigger) {
         let delay = if trigger.gap {
             Duration::ZERO

@@ -1,23 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
 //! How much later a packet may arrive than packets that were sent after it.
 //!
-//! The window of RFC 8985, section 6.2, is a number of quarters of the least round trip, at most a
-//! whole one, and it is forgotten after 16 recoveries. A short path with parallel ways reorders by
-//! more than its round trip, and continues to reorder whatever else is lost. Therefore the window here
-//! also covers the lateness of the packets that others overtook, whether they were declared lost or
-//! not. For other losses that were wrong, it grows as in the RFC.
+//! In RFC 8985, section 6.2, the window is a multiple of a quarter of the least round trip, at most a whole
+//! round trip, and is reset after 16 recoveries. A short path with parallel ways reorders by more than its
+//! round trip, and continues to do so whatever else is lost. Therefore the window here also covers the
+//! lateness of the packets that others overtook, whether they were declared lost or not. When other packets
+//! were wrongly declared lost, the window grows as in the RFC.
 
 use crate::time::Duration;
 
 /// The longest lateness that counts: no packet is worth a longer wait.
 const MAX_WINDOW: Duration = Duration::from_millis(250);
-/// Least window after a late packet, as a part of the round trip (RFC 8985, section 6.2), and at least
-/// the jitter of schedulers.
+/// Least window after a late packet: the round trip divided by this (RFC 8985, section 6.2).
 const FIRST_PART: u32 = 4;
+/// Least window after a late packet where the round trip is short: the jitter of schedulers.
 const FIRST_LEAST: Duration = Duration::from_millis(1);
 /// The window is longer than the lateness seen by one part in this many.
 const MARGIN_PART: u32 = 8;
-/// The lateness decreases by one part in this many with each loss: by half with 22, where none is late.
+/// The remembered lateness decreases by one part in this many with each loss. After 22 losses without a late
+/// packet, it has halved.
 const LOSS_DECAY: u32 = 32;
 
 /// The growth for late acknowledgements lasts until this many further packets were lost (RFC 8985,
@@ -27,9 +28,10 @@ const LATE_ACK_MEMORY: u32 = 16;
 /// The reorder window of a link.
 #[derive(Debug, Default)]
 pub(crate) struct ReorderWindow {
-    /// What packets needed that others overtook.
+    /// The window that overtaken packets would have needed.
     lateness: Duration,
-    /// What other packets needed whose loss was wrong: their acknowledgement was late.
+    /// The window that other packets wrongly declared lost would have needed. Their acknowledgement
+    /// was late.
     late_ack: Duration,
     losses_since_late_ack: u32,
 }
@@ -39,8 +41,9 @@ impl ReorderWindow {
         self.lateness + self.late_ack
     }
 
-    /// A packet arrived after packets that were sent later; it needed a window of `lateness`. The
-    /// lateness at most doubles, since a single packet may be an exception.
+    /// Records that a packet arrived after packets that were sent later. It needed a window of
+    /// `lateness`. The remembered lateness at most doubles, since a single packet may be an
+    /// exception.
     pub(crate) fn on_late(&mut self, lateness: Duration, rtt: Duration) {
         let needed = lateness + lateness / MARGIN_PART;
         let first = (rtt / FIRST_PART).max(FIRST_LEAST);
@@ -48,14 +51,15 @@ impl ReorderWindow {
         self.lateness = needed.max(first).min(most).max(self.lateness);
     }
 
-    /// A packet arrived that had been declared lost although no later one had overtaken it.
+    /// Records the arrival of a packet that had been declared lost although no later packet had
+    /// overtaken it.
     pub(crate) fn on_late_ack(&mut self, rtt: Duration) {
         let step = (rtt / FIRST_PART).max(FIRST_LEAST);
         self.late_ack = (self.late_ack + step).min(rtt.max(step));
         self.losses_since_late_ack = 0;
     }
 
-    /// A packet was declared lost.
+    /// Records that a packet was declared lost.
     pub(crate) fn on_loss(&mut self) {
         self.lateness -= self.lateness / LOSS_DECAY;
         self.losses_since_late_ack += 1;

@@ -22,13 +22,14 @@ use std::collections::VecDeque;
 
 /// The longest delay of an acknowledgement by a receiver, unless the peer was seen to take longer.
 pub(crate) const ACK_DELAY: Duration = Duration::from_millis(10);
-/// The same for a packet with Ack Soon: about one packet at 6 Mbps.
+/// The longest delay of an acknowledgement of a packet with Ack Soon: about the time of one packet
+/// at 6 Mbps.
 pub(crate) const ACK_SOON_DELAY: Duration = Duration::from_millis(2);
 /// A lost packet stays in the table for this time, to recognise a late acknowledgement.
 const LOST_MEMORY: Duration = Duration::from_secs(1);
 /// Least allowance for the jitter of timers and schedulers at both ends.
 const GRANULARITY: Duration = Duration::from_millis(2);
-/// The same through relays, where a packet may wait for more urgent packets.
+/// Least allowance for jitter through relays, where a packet may wait for more urgent packets.
 const RELAY_GRANULARITY: Duration = Duration::from_millis(250);
 /// The overdue time doubles at most this many times while nothing is acknowledged.
 const MAX_BACKOFF: u32 = 6;
@@ -112,20 +113,20 @@ pub(crate) struct Newest {
     ack_soon: bool,
 }
 
-/// Packets of a class in our kernel: the number of the first one, and their bytes.
+/// Packets of a class in our kernel.
 #[derive(Debug, Clone, Copy)]
 struct InKernel {
     first: u64,
     bytes: usize,
 }
 
-/// The acknowledgement that is applied.
+/// The acknowledgement that is being applied.
 struct AckContext {
     now: Instant,
-    /// The highest number, and the delay of the packet with it.
+    /// The highest packet number in the acknowledgement.
     largest: u64,
     delay: Duration,
-    /// The largest acknowledged packets before it.
+    /// The largest acknowledged packets before this acknowledgement.
     before: [LargestAcked; CLASSES],
 }
 
@@ -155,8 +156,9 @@ pub(crate) struct SentPackets {
     largest_acked: [LargestAcked; CLASSES],
     reorder: ReorderWindow,
     backoff: u32,
-    /// The longest recent acknowledgement delay of the peer, without and with Ack Soon.
+    /// The longest recent acknowledgement delay of the peer for packets without Ack Soon.
     ack_delay: Duration,
+    /// The longest recent acknowledgement delay of the peer for packets with Ack Soon.
     ack_soon_delay: Duration,
     /// Through a relay, packets overtake each other by priority, and each hop repairs its own
     /// losses: only an overdue acknowledgement shows a loss.
@@ -195,7 +197,8 @@ impl SentPackets {
         Self { relayed: true, ..Self::new() }
     }
 
-    /// The table of a link that takes over this link number, and continues its packet numbers.
+    /// Returns the table of a link that takes over the number of this link and continues its packet
+    /// numbers.
     pub(crate) fn successor(&self, relayed: bool) -> Self {
         let first = self.next_number();
         let in_kernel = [InKernel { first, bytes: 0 }; CLASSES];
@@ -233,8 +236,8 @@ impl SentPackets {
         self.first + self.packets.len() as u64
     }
 
-    /// The ECN field of the packet that is recorded next. Only a packet with an IP header of its own has
-    /// one.
+    /// The ECN field of the packet that is recorded next. Only a packet with an IP header of its own has such
+    /// a field.
     pub(crate) fn next_ecn(&mut self, request: AckRequest) -> Ecn {
         if self.relayed {
             return Ecn::NotCapable;
@@ -242,7 +245,7 @@ impl SentPackets {
         self.ecn.on_sent(self.next_number(), request != AckRequest::None)
     }
 
-    /// The path may be another: finds out again whether it carries ECN.
+    /// Tests again whether the path carries ECN, because the path may have changed.
     pub(crate) fn test_ecn(&mut self) {
         self.ecn.test(self.next_number());
     }
@@ -311,7 +314,8 @@ impl SentPackets {
         Some(oldest)
     }
 
-    /// The kernel holds `bytes` of the link's packets of a class: those handed to it last.
+    /// Notes that the kernel holds `bytes` of the link's packets of a class. They are the packets
+    /// that were handed to the kernel last.
     pub(crate) fn on_in_flight(&mut self, now: Instant, class: Class, bytes: usize) {
         let in_kernel = &mut self.in_kernel[class as usize];
         for packet in self.packets.range_mut((in_kernel.first - self.first) as usize..) {
@@ -356,8 +360,8 @@ impl SentPackets {
         Ok(outcome)
     }
 
-    /// Records a probe of the path's MTU, whose outcome concerns [`PathMtu`] alone. Returns when its
-    /// acknowledgement is overdue.
+    /// Records a probe of the path's MTU. Its outcome concerns only [`PathMtu`]. Returns the time at which
+    /// its acknowledgement is overdue.
     pub(crate) fn record_probe(&mut self, now: Instant, class: Class, ip_bytes: usize) -> Instant {
         self.probe_built = now;
         self.mtu.on_probe_sent(self.next_number(), ip_bytes);
@@ -365,8 +369,8 @@ impl SentPackets {
         now + self.overdue_after(true)
     }
 
-    /// Whether the probe arrived or was lost. Only a later packet that arrived shows a loss: in an
-    /// outage, nothing arrives.
+    /// Decides whether the probe arrived or was lost. Only the arrival of a later packet shows a
+    /// loss: in an outage, nothing arrives.
     fn judge_probe(&mut self, now: Instant, ack: &Ack) {
         let Some(number) = self.mtu.probe() else { return };
         let newest = self.largest_acked[Class::Voice as usize];
@@ -463,10 +467,11 @@ impl SentPackets {
         outcome
     }
 
-    /// The kernel did not send a packet, because it is too large. Returns its pieces, whose repair is
-    /// due.
+    /// Records that the kernel did not send a packet because it is too large. Returns the pieces of the
+    /// packet, which have to be repaired.
     pub(crate) fn refuse(&mut self, now: Instant, number: u64, ip_bytes: usize) -> Vec<Piece> {
-        // Without a smaller size, the packet would be built again at once; it counts as lost later.
+        // If there is no smaller size, repairs would build the same packet again at once. The
+        // packet counts as lost later instead.
         if !self.mtu.on_refused(now, ip_bytes) {
             return Vec::new();
         }
@@ -552,7 +557,8 @@ impl SentPackets {
         }
     }
 
-    /// A packet is lost that the path, and no interruption, may have dropped for its size.
+    /// Tells [`PathMtu`] of a lost packet that the path may have dropped for its size, and not
+    /// because of an interruption.
     fn suspect_black_hole(&mut self, index: usize) {
         let number = self.first + index as u64;
         self.mtu.on_lost(number, self.next_number(), self.packets[index].ip_bytes);

@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-//! UDP addresses in frames: by which two nodes learn what lies between them, and find a direct path
-//! (OBSERVE, OBSERVED and CANDIDATES).
+//! UDP addresses in frames (OBSERVE, OBSERVED and CANDIDATES). With these frames, two nodes learn
+//! of address translators between them, and find a direct path.
 
 use super::WireError;
 use super::cursor::Reader;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
-/// Limit of addresses in one CANDIDATES frame: as many of the paths of a node are tried at once.
+/// Limit of addresses in one CANDIDATES frame. All of them are tried at once.
 pub const MAX_CANDIDATES: usize = 8;
 const FLAG_ANSWER: u8 = 1;
 
 /// Addresses at which the sender of a CANDIDATES frame may be reached.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Candidates {
-    /// Whether the frame answers one of the receiver.
+    /// Whether the frame answers a CANDIDATES frame of the receiver.
     pub is_answer: bool,
     /// 1 to [`MAX_CANDIDATES`] addresses.
     pub addresses: Vec<SocketAddr>,
@@ -49,7 +49,8 @@ pub(super) fn read_address(body: &mut Reader<'_>) -> Result<SocketAddr, WireErro
     Ok(SocketAddr::new(ip, u16::from_le_bytes(body.array()?)))
 }
 
-/// Appends an address. The interface of a link-local one has no meaning elsewhere, and is absent.
+/// Appends an address. The interface of a link-local address is left out: it has no meaning on
+/// another machine.
 pub(crate) fn put_address(address: SocketAddr, out: &mut Vec<u8>) {
     let ip = match address.ip() {
         IpAddr::V4(v4) => v4.to_ipv6_mapped(),

@@ -11,7 +11,7 @@ pub const TAG: usize = 8;
 /// radio sends multicast packets.
 pub const MAX_TAGS: usize = 64;
 
-/// A beacon: the sender's address, for its peers.
+/// A beacon. Its source address tells the sender's peers where the sender is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Beacon<'a> {
     /// Drawn for each beacon, so that no two look alike.

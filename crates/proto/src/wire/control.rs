@@ -142,8 +142,8 @@ pub enum Role {
     Calls,
 }
 
-/// Quality of service in the terms of ROS 2. The receiver applies it to its publisher; the link does
-/// not.
+/// Quality of service in the terms of ROS 2. The receiver applies the quality of service to its own
+/// publisher; the link ignores it.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct OfferedQos {
     /// The last messages are kept for late joiners.
@@ -162,7 +162,8 @@ pub struct OfferedQos {
     pub not_alive: bool,
     /// The classes of the publishers if they differ, as a bit set; 0 if all are as stated above.
     pub classes: u8,
-    /// Publishers that keep messages for late joiners; 0 and 1 mean one, if there are any.
+    /// Number of publishers that keep messages for late joiners. If there are any, 0 and 1 both
+    /// mean one publisher.
     pub keeping: u8,
 }
 
@@ -198,7 +199,7 @@ const CALLS: u8 = 16;
 const ORDER_SENT: u8 = 32;
 const ORDER_NEWEST: u8 = 64;
 const CLASSES: u8 = 128;
-/// A bit of the field Classes.
+/// The bit of the field Classes that stands for `not_alive`.
 const NOT_ALIVE: u8 = 128;
 
 impl Control {

@@ -45,9 +45,9 @@ pub const MAX_ACK_RANGES: usize = 32;
 pub enum Frame<'a> {
     /// A message or a fragment of one.
     Data(Data, &'a [u8]),
-    /// A relayed packet or a fragment of one, as data with the priority as channel.
+    /// A relayed packet or a fragment of one, encoded as DATA with its priority as the channel.
     Relay(Data, &'a [u8]),
-    /// A parity symbol or a fragment of one, as data on the protected channel.
+    /// A parity symbol or a fragment of one, encoded as DATA on the protected channel.
     Parity(Data, &'a [u8]),
     /// A relay backlog report.
     Held(Held),
@@ -57,14 +57,14 @@ pub enum Frame<'a> {
     Ping,
     /// The sender ends the session.
     Goodbye,
-    /// A token to be echoed to the sender's address, which validates it.
+    /// A token to be echoed to the sender's address. The echo validates that address.
     Challenge(u64),
     /// The response to a challenge.
     Echo(u64),
     /// The sender's view of both clocks.
     Clock(ClockReport),
-    /// The address from which the sender sends, as it knows it: asks for the address from which the
-    /// packet came.
+    /// The address from which the sender believes it sends. The frame asks for the address from
+    /// which the packet came.
     Observe(SocketAddr),
     /// The address from which the receiver's OBSERVE came.
     Observed(SocketAddr),
@@ -249,7 +249,7 @@ fn read_ack(body: &mut Reader<'_>) -> Result<Ack, WireError> {
 }
 
 impl Data {
-    /// Bytes of the frame around `payload_len` bytes.
+    /// Bytes that the frame adds to a payload of `payload_len` bytes.
     pub fn overhead(&self, payload_len: usize) -> usize {
         let body = self.body_header_len();
         1 + varint_len((body + payload_len) as u64) + body
@@ -373,7 +373,7 @@ pub fn put_ping(out: &mut Vec<u8>) {
     put_frame(TYPE_PING, &[], out);
 }
 
-/// Appends a PING of `bytes` bytes in all, at least 130: the receiver ignores its body.
+/// Appends a PING padded to `bytes` bytes in all, at least 130. The receiver ignores the padding.
 pub fn put_padded_ping(bytes: usize, out: &mut Vec<u8>) {
     // Type and a length of two bytes, which covers bodies from 128 to 16383 bytes.
     let body = bytes.saturating_sub(3);

@@ -9,7 +9,7 @@ use super::{VERSION, WireError};
 pub const MAGIC: u8 = b'T';
 /// Longest name of a node, in bytes.
 pub const MAX_NAME: usize = 63;
-/// Bytes of the header of a session packet, which is not encrypted.
+/// Bytes of the unencrypted header of a session packet.
 pub const SESSION_HEADER: usize = 9;
 /// Bytes of the sender's clock, the first encrypted field unless the packet is relayed.
 pub const TIME_BYTES: usize = 4;
@@ -17,9 +17,10 @@ pub const TIME_BYTES: usize = 4;
 pub const TAG: usize = 16;
 /// Bytes of MAC1 and of MAC2.
 pub const MAC: usize = 16;
-/// Bytes that a Noise message adds to its payload: the first message of IK (ephemeral key, encrypted
-/// static key, two tags), and the second (ephemeral key, tag).
+/// Bytes that the first Noise message of IK adds to its payload: ephemeral key, encrypted static key, two
+/// tags.
 const NOISE_FIRST: usize = 32 + 32 + TAG + TAG;
+/// Bytes that the second Noise message of IK adds to its payload: ephemeral key, tag.
 const NOISE_SECOND: usize = 32 + TAG;
 /// Bytes of the payload of a response: epoch and verdict.
 const RESPONSE_PAYLOAD: usize = 9;
@@ -48,7 +49,7 @@ pub enum Packet<'a> {
     Beacon(Beacon<'a>),
     /// Carries encrypted frames.
     Session(SessionHeader, &'a [u8]),
-    /// A handshake packet of another version, which is not read further.
+    /// A handshake packet of another version. The rest of it is not read.
     OtherVersion(u8),
 }
 
@@ -59,7 +60,7 @@ pub struct Initiation<'a> {
     pub session: u32,
     /// First message of Noise IK; its payload is a [`Greeting`].
     pub noise: &'a [u8],
-    /// All bytes before the MACs, which MAC1 covers.
+    /// All bytes before the MACs. MAC1 covers these bytes.
     pub proven: &'a [u8],
     /// Proves that the initiator knows the receiver's public key.
     pub mac1: [u8; MAC],
@@ -99,7 +100,7 @@ pub const COOKIE: usize = 16;
 /// The payload of an initiation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Greeting<'a> {
-    /// Session epoch of the initiator: another value shows a restart.
+    /// Session epoch of the initiator. A changed epoch shows a restart.
     pub epoch: u64,
     /// Name of the initiator.
     pub name: &'a str,
@@ -142,7 +143,7 @@ impl Verdict {
     }
 }
 
-/// The header of a session packet, which is authenticated but not encrypted.
+/// The header of a session packet. It is authenticated but not encrypted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SessionHeader {
     /// The sender asks for an early acknowledgement, since no later packet can reveal a loss, or
@@ -307,7 +308,7 @@ impl SessionHeader {
         out
     }
 
-    /// Like [`Self::emit`], in a buffer that is empty.
+    /// Like [`Self::emit`], but into the buffer `out`, which is empty.
     pub(crate) fn emit_into(&self, out: &mut Vec<u8>) {
         debug_assert!(self.link & !LINK == 0);
         let flag = |set: bool, flag: u8| if set { flag } else { 0 };

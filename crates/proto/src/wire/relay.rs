@@ -89,7 +89,7 @@ pub struct Held {
     pub to: ShortName,
     /// Bytes that the last relay has not sent.
     pub bytes: u64,
-    /// The node that made them; `None`: the receiver of the report.
+    /// The node that made the packets; `None`: the receiver of the report.
     pub from: Option<ShortName>,
 }
 

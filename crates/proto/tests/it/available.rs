@@ -44,8 +44,8 @@ fn image(net: &mut Net) -> ChannelId {
     net.open(0, P, channel(latest))
 }
 
-/// Whether the bottleneck is local or far, the reported rate is what it carries. A change is
-/// reported soon, and a steady rate seldom.
+/// Checks that the reported rate is what the bottleneck carries, whether it is local or far. A
+/// change is reported soon, and a steady rate seldom.
 fn follows(is_far: bool, signal: &str) {
     let mut net = Net::pair(51, &Pipe { is_far, ..Pipe::with_rate(6 * MBPS) });
     let image = image(&mut net);

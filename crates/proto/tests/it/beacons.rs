@@ -11,7 +11,7 @@ use tautline_testkit::net::*;
 const P: PeerId = PeerId(0);
 const L: LinkId = LinkId(0);
 
-/// Makes `name` a peer of a node, at an address or at none.
+/// Makes `name` a peer of a node, with a known address or without one.
 fn add(net: &mut Net, node: usize, name: &str, remote: Option<SocketAddr>) -> PeerId {
     let (now, endpoint) = (net.now, &mut net.nodes[node].endpoint);
     let peer = endpoint.add_peer(name, SecretKey::insecure(name).public()).unwrap();
@@ -20,7 +20,7 @@ fn add(net: &mut Net, node: usize, name: &str, remote: Option<SocketAddr>) -> Pe
     peer
 }
 
-/// `robot` (0) and `base` (1), peers without addresses.
+/// `robot` (0) and `base` (1). Each is a peer of the other, without an address.
 fn strangers(seed: u64) -> Net {
     let mut net = Net::new(seed);
     for name in ["robot", "base"] {
@@ -125,7 +125,7 @@ fn a_false_address_is_tried_in_turn_with_the_right_one() {
             node.pipe.cut = true;
         }
         net.run(6000 * MS);
-        // Recorded once, and replayed from one false address after another.
+        // The beacon is recorded once, and replayed from one false address after another.
         let beacon = beacon(&mut net, 1);
         for at in 10..15 {
             net.inject(0, address(at), &beacon);
@@ -134,7 +134,7 @@ fn a_false_address_is_tried_in_turn_with_the_right_one() {
         reached_addresses(&mut net, 0);
         net.run(1000 * MS);
         assert_eq!(reached_addresses(&mut net, 0), [address(1), address(14)], "{configured}");
-        // Only this node initiates: the other one has forgotten it.
+        // Only this node initiates, because the other node has forgotten it.
         net.restart(1, &[]);
         add(&mut net, 1, "robot", None);
         for node in &mut net.nodes {
@@ -160,7 +160,7 @@ fn a_flood_of_beacons_costs_little_and_causes_few_initiations() {
     }
     let refused = net.nodes[0].endpoint.refused_packets();
     assert!(refused.get(RefusedPacket::Flood) >= 1000 - 128);
-    // One at a time, because the kernel has not sent the first one.
+    // Initiations are sent one at a time, because the kernel has not sent the first one.
     assert!((1..=16).contains(&net.nodes[0].sent.len()));
 }
 

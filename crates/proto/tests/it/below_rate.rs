@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Load below the rate: random paths without faults, configurations and topics. Faults are the
-//! subject of lab's swarm, which loads healthy paths with one message at a time and has no `thin`
-//! topics.
+//! Load below the rate: random paths without faults, configurations and topics. The lab's swarm
+//! covers faults. It loads healthy paths with one message at a time and has no `thin` topics.
 
 use tautline_proto::{ChannelConfig, ChannelId, Config, Duration, PeerId};
 use tautline_testkit::net::*;
@@ -11,8 +10,8 @@ const SEEDS: u64 = 100;
 const NODES: usize = 2;
 /// Messages of each topic, one each second.
 const ROUNDS: usize = 20;
-/// Most bytes between the building of a packet and its end on the air: the in-flight budget, and
-/// packets without messages, to which the budget does not apply.
+/// Most bytes that are ahead of a packet between its building and its end on the air: the in-flight
+/// budget, and packets without messages. The budget does not apply to the latter.
 const MAX_AHEAD_BYTES: u64 = 6_000;
 
 fn pick<T: Copy>(rng: &mut Rng, choices: &[T]) -> T {
@@ -42,7 +41,7 @@ fn random_channel(rng: &mut Rng, name: &str) -> ChannelConfig {
     let mut topic = topic(name, rng.below(256) as u8);
     topic.keep_last = pick(rng, &[1, 2, 10, 1000]);
     topic.lifespan = pick(rng, &[None, Some(50), Some(300), Some(2000)]).map(|ms| MS * ms);
-    // A type of its own, so that the definition is requested.
+    // Each topic has a type of its own, so that the definition is requested.
     topic.type_name = format!("pkg{name}");
     let definition = "x".repeat(pick(rng, &[0, 500, 60_000])).into();
     let (repair, thin) = (!rng.chance(0.2), rng.chance(0.25));
@@ -73,7 +72,8 @@ struct Topic {
 fn offer_topics(net: &mut Net, rng: &mut Rng) -> Vec<Topic> {
     let mut topics = Vec::new();
     let counts = [0; NODES].map(|_| 1 + rng.below(3) as usize);
-    // All topics of a node together take at most a quarter of the rate that suits one.
+    // All topics of a node together take at most a quarter of the rate that a single topic could
+    // use.
     let share = 4 * counts.into_iter().max().unwrap_or(1);
     for (node, count) in counts.into_iter().enumerate() {
         for number in 0..count {
@@ -81,7 +81,7 @@ fn offer_topics(net: &mut Net, rng: &mut Rng) -> Vec<Topic> {
             let most = pick(rng, &[48, 1000, 20_000, 200_000]);
             let len = most.min(easy_len(net, node, &config)) / share;
             let id = net.nodes[node].endpoint.peer_mut(P).offer(net.now, config).unwrap();
-            // Shorter messages have no number.
+            // Messages shorter than four bytes carry no number.
             if len >= 4 {
                 topics.push(Topic { node, id, len });
             }

@@ -58,7 +58,8 @@ fn the_next_packet_follows_a_used_up_allowance() {
     net.send(0, P, image, payload(1, 100_000));
     net.run(SECOND);
     let link = net.nodes[0].endpoint.link(LINK).unwrap();
-    // A packet is sent as long as a byte is left. Acknowledgements and heartbeats of a second follow.
+    // A packet is sent as long as a byte is left. After that, acknowledgements and heartbeats of one second
+    // follow.
     let over = used_bytes(&link) - begun - 20_000;
     assert!(link.spent && over < 1500 + 4000, "{over} bytes more than allowed");
     assert_eq!(received(&net), 0);

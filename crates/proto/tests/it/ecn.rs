@@ -8,7 +8,8 @@ use tautline_testkit::net::{MS, Net, Pipe, channel, payload, topic};
 const P: PeerId = PeerId(0);
 const LINK: LinkId = LinkId(0);
 
-/// Sends 200 messages over a path that delivers packets with these fields; returns the network.
+/// Sends 200 messages over a path. `ecn` maps the ECN field of each packet to the delivered one;
+/// `None` drops the packet. Returns the network.
 fn run(ecn: fn(Ecn) -> Option<Ecn>) -> Net {
     let mut net = Net::pair(7, &Pipe { ecn, ..Pipe::with_rate(6_000_000) });
     let scan = net.open(0, P, channel(topic("/scan", 200)));
@@ -42,7 +43,7 @@ fn session_packets_of_links_are_capable_and_others_are_not() {
 #[test]
 fn marks_are_counted_and_lose_nothing() {
     let net = run(|ecn| Some(if ecn == Ecn::Capable { Ecn::Marked } else { ecn }));
-    // Everything is marked, whatever the rate: after 3 s the path counts as broken.
+    // The path marks everything, whatever the rate. After 3 s it counts as broken.
     let found = link(&net);
     assert!(found.stats.marked_packets > 50, "{}", found.stats.marked_packets);
     assert_eq!((found.ecn, found.stats.lost_packets), (EcnUse::Off, 0));
@@ -65,7 +66,7 @@ fn a_path_that_drops_capable_packets_costs_a_few() {
     let net = run(|ecn| (ecn == Ecn::NotCapable).then_some(ecn));
     let found = link(&net);
     assert_eq!(found.ecn, EcnUse::Off);
-    // Eight of a test, and those of one that an overdue acknowledgement began again.
+    // Eight packets of a first test, and eight of a test that an overdue acknowledgement began.
     assert!(found.stats.lost_packets <= 16, "{}", found.stats.lost_packets);
 }
 

@@ -31,7 +31,7 @@ fn open(net: &mut Net, fec: Option<u8>, repair: bool) -> ChannelId {
     channel
 }
 
-/// Sends messages of this size at 50 Hz, and waits for their delivery.
+/// Sends `count` messages of `bytes` bytes at 50 Hz, and waits for their delivery.
 fn send(net: &mut Net, topic: ChannelId, count: u32, bytes: usize) {
     for n in 0..count {
         net.send(0, P, topic, payload(n, bytes));

@@ -93,20 +93,21 @@ fn pieces_of_one_byte_with_holes_between() {
     let attacked = flood(MB, |attacked, n| {
         attacked.data(&data(1, 1, Some(Fragment { total, offset: 2 * n as u32 })), &[1]);
     });
-    // 4096 holes are tracked.
+    // At most 4096 ranges are tracked.
     assert_eq!(refused(&attacked, RefusedPacket::Bound), TIMES - 4096);
 }
 
-/// An initiation as strangers and nodes with a copied key send it, with `secret` and `name`.
-fn call(attacked: &Attacked, secret: &SecretKey, name: &str, epoch: u64, drawn: u64) -> Vec<u8> {
-    let node = SecretKey::insecure(attacked.endpoint.name()).public();
+/// Makes an initiation from a node with `secret` and `name`. Strangers and nodes with a copied key
+/// send such initiations.
+fn initiate(node: &Attacked, secret: &SecretKey, name: &str, epoch: u64, drawn: u64) -> Vec<u8> {
+    let key = SecretKey::insecure(node.endpoint.name()).public();
     let mut random = [0; 32];
     random[..8].copy_from_slice(&drawn.to_le_bytes());
     let payload = Greeting { epoch, name }.emit();
-    let (_, noise) = Initiator::initiate(secret, &node, random, &payload).unwrap();
-    let mut call = start_initiation(1, &noise);
-    CookieJar::default().append_macs(attacked.now, &MacKey::for_receiver(&node), &mut call);
-    call
+    let (_, noise) = Initiator::initiate(secret, &key, random, &payload).unwrap();
+    let mut packet = start_initiation(1, &noise);
+    CookieJar::default().append_macs(node.now, &MacKey::for_receiver(&key), &mut packet);
+    packet
 }
 
 #[test]
@@ -127,13 +128,13 @@ fn calls_of_who_does_not_know_the_key() {
         return;
     }
     let attacked = flood(MB, |attacked, n| {
-        let mut call = start_initiation(n as u32 + 1, &[n as u8; 130]);
+        let mut packet = start_initiation(n as u32 + 1, &[n as u8; 130]);
         CookieJar::default().append_macs(
             attacked.now,
             &MacKey::for_receiver(&PublicKey([3; 32])),
-            &mut call,
+            &mut packet,
         );
-        attacked.inject(&call);
+        attacked.inject(&packet);
     });
     assert_eq!(refused(&attacked, RefusedPacket::Unauthentic), TIMES);
 }
@@ -144,11 +145,12 @@ fn calls_of_unknown_keys() {
         return;
     }
     let attacked = flood(MB, |attacked, n| {
-        // 20 000 handshakes take a minute unoptimised, and the cookie limits admit few of them.
+        // In an unoptimised build, 20 000 handshakes would take a minute. The cookie limits admit
+        // few of them.
         let stranger = SecretKey::new([n as u8; 32]);
         if n % 20 == 0 {
-            let call = call(attacked, &stranger, "stranger", n, n);
-            attacked.inject(&call);
+            let packet = initiate(attacked, &stranger, "stranger", n, n);
+            attacked.inject(&packet);
         }
     });
     let unknown = refused(&attacked, RefusedPacket::UnknownKey);
@@ -162,8 +164,8 @@ fn initiations_of_the_peer_with_ever_new_epochs() {
     }
     let attacked = flood(MB, |attacked, n| {
         if n % 20 == 0 {
-            let call = call(attacked, &SecretKey::insecure("robot"), "robot", n + 100, n);
-            attacked.inject(&call);
+            let packet = initiate(attacked, &SecretKey::insecure("robot"), "robot", n + 100, n);
+            attacked.inject(&packet);
         }
     });
     assert!(refused(&attacked, RefusedPacket::Flood) > 0);
@@ -192,7 +194,8 @@ fn one_channel_offered_with_ever_new_types() {
     if !in_own_process() {
         return;
     }
-    // 4 MB of definitions, and 20 000 requests for them whose replies are not acknowledged.
+    // There are 4 MB of definitions, and 20 000 requests for them. The replies are not
+    // acknowledged.
     flood(16 * MB, |attacked, n| {
         let_time_pass(attacked);
         let mut other = topic("/in");

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Arbitrary bytes on the port, and a peer that sends arbitrary content. floods.rs measures the
-//! memory that they cause.
+//! memory that such input makes a node allocate.
 
 use proptest::prelude::*;
 use proptest::sample::Index;
@@ -115,7 +115,8 @@ proptest! {
     }
 }
 
-/// The number of datagrams refused for a reason, or received. A repeated initiation is answered again.
+/// The number of datagrams that were refused with a reason or received. A repeated initiation is not counted:
+/// it is answered again.
 fn accounted_datagrams(net: &Net, node: usize) -> u64 {
     let endpoint = &net.nodes[node].endpoint;
     endpoint.refused_packets().total() + endpoint.link(LinkId(0)).unwrap().stats.received_packets
@@ -125,17 +126,17 @@ fn accounted_datagrams(net: &Net, node: usize) -> u64 {
 fn inject(net: &mut Net, datagram: &[u8]) {
     let before = accounted_datagrams(net, 1);
     net.inject(1, address(0), datagram);
-    let call = matches!(Packet::parse(datagram), Ok(Packet::Initiation(_)));
-    assert!(call || accounted_datagrams(net, 1) > before, "not counted: {datagram:02x?}");
+    let is_initiation = matches!(Packet::parse(datagram), Ok(Packet::Initiation(_)));
+    assert!(is_initiation || accounted_datagrams(net, 1) > before, "not counted: {datagram:02x?}");
 }
 
 #[derive(Debug, Clone)]
 enum Mutation {
     Replay,
     Truncate(Index),
-    /// The header of one packet, the rest of another.
+    /// Joins the header of one packet to the rest of another.
     Splice(Index),
-    /// Any bit.
+    /// Flips any bit.
     Flip(Index, u8),
     Insert(Index, u8),
     Random(Vec<u8>),
@@ -174,7 +175,7 @@ fn mutated(recorded: &[Transmit], which: &Index, mutation: &Mutation) -> Vec<u8>
 
 const P: PeerId = PeerId(0);
 
-/// A pair whose robot has sent messages of many sizes over a lossy link, and still does.
+/// A pair of nodes. The robot has sent messages of many sizes over a lossy link, and keeps sending.
 fn busy_pair(seed: u64) -> (Net, ChannelId) {
     let mut net = Net::pair(seed, &Pipe::lossy(6_000_000, 0.1));
     let channel = net.open(0, P, channel(topic("/data", 100)));
@@ -185,7 +186,7 @@ fn busy_pair(seed: u64) -> (Net, ChannelId) {
     (net, channel)
 }
 
-/// Continues while mutated packets of the robot, old and new, reach the base in between.
+/// Continues the session while mutated packets of the robot, old and new, also reach the base.
 fn attack(net: &mut Net, channel: ChannelId, mutations: &[(Index, Mutation)]) {
     for (n, (which, mutation)) in mutations.iter().enumerate() {
         let number = 12 + n as u32;
@@ -289,12 +290,12 @@ fn forged_answers_cost_few_key_agreements() {
     let proof = MacKey::for_receiver(&endpoint.key());
     net.run(1000 * MS);
     // Anybody who hears an initiation knows its session number.
-    let mut calls =
+    let mut sessions =
         net.nodes[robot].sent.iter().filter_map(|it| match Packet::parse(&it.datagram) {
-            Ok(Packet::Initiation(call)) => Some(call.session),
+            Ok(Packet::Initiation(packet)) => Some(packet.session),
             _ => None,
         });
-    let session = calls.next_back().expect("it calls");
+    let session = sessions.next_back().expect("it calls");
     for drawn in 0..1000u64 {
         let noise: Vec<u8> = (0..57).map(|i| (drawn >> (i % 8)) as u8 ^ i as u8).collect();
         let mut answer = start_response(77, session, &noise);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A hostile peer with a valid key. It gets no more than its rights, and no other pair of nodes is
-//! harmed.
+//! A hostile peer with a valid key. It can do no more than its rights allow, and harms no other
+//! pair of nodes.
 
 use std::net::SocketAddr;
 use tautline_proto::crypto::cookies::{CookieJar, MacKey};
@@ -33,7 +33,7 @@ struct Liar {
 }
 
 impl Liar {
-    /// Makes it a peer of `node` and completes a handshake.
+    /// Makes the liar a peer of `node` and completes a handshake.
     fn meet(net: &mut Net, node: usize, name: &'static str) -> Self {
         let key = SecretKey::insecure(name).public();
         let peer = net.nodes[node].endpoint.add_peer(name, key).unwrap();
@@ -45,31 +45,31 @@ impl Liar {
             metered: false,
         };
         net.nodes[node].endpoint.peer_mut(peer).add_link(net.now, RadioId(0), link).unwrap();
-        // Packets to another liar leave the kernel.
+        // Time for packets to another liar to leave the kernel.
         net.run(10 * MS);
         let mut liar =
             Self { name, node, from, peer, session: 0, sealer: None, packet: 0, control: 0 };
-        assert!(liar.call(net, 1), "the handshake succeeds");
+        assert!(liar.shake_hands(net, 1), "the handshake succeeds");
         assert!(net.nodes[node].endpoint.peer(peer).up);
         liar
     }
 
     /// Completes a handshake with session epoch `epoch`, and sends a first packet under the new keys.
-    fn call(&mut self, net: &mut Net, epoch: u64) -> bool {
+    fn shake_hands(&mut self, net: &mut Net, epoch: u64) -> bool {
         let node_key = net.nodes[self.node].endpoint.key();
         let payload = Greeting { epoch, name: self.name }.emit();
         let drawn = [(net.rng.draw() & 0xff) as u8; 32];
         let secret = SecretKey::insecure(self.name);
-        let (mut caller, noise) = Initiator::initiate(&secret, &node_key, drawn, &payload).unwrap();
-        let mut call = start_initiation(7, &noise);
-        CookieJar::default().append_macs(net.now, &MacKey::for_receiver(&node_key), &mut call);
+        let (mut state, noise) = Initiator::initiate(&secret, &node_key, drawn, &payload).unwrap();
+        let mut packet = start_initiation(7, &noise);
+        CookieJar::default().append_macs(net.now, &MacKey::for_receiver(&node_key), &mut packet);
         net.nodes[self.node].sent.clear();
-        net.inject(self.node, self.from, &call);
+        net.inject(self.node, self.from, &packet);
         let sent = std::mem::take(&mut net.nodes[self.node].sent);
         let answers = sent.iter().filter(|it| it.remote == self.from);
         let met = answers.filter_map(|transmit| match Packet::parse(&transmit.datagram) {
             Ok(Packet::Response(answer)) => {
-                let (split, _) = caller.finish(answer.noise).ok()?;
+                let (split, _) = state.finish(answer.noise).ok()?;
                 Some((answer.session, Sealer::new(&split)?))
             }
             _ => None,
@@ -111,7 +111,7 @@ impl Liar {
         self.send(net, &frame);
     }
 
-    /// Sends the content of a RELAY frame in as many packets as it takes.
+    /// Sends the content of a RELAY frame in as many packets as needed.
     fn relay(&mut self, net: &mut Net, number: u64, content: &[u8]) {
         let total = content.len() as u32;
         for (index, piece) in content.chunks(1300).enumerate() {
@@ -273,7 +273,7 @@ fn rights_to_be_relayed_ignore_the_claimed_name() {
     }
     assert_eq!(forwarded(&net), before);
     assert_eq!(refused(&net, 1, RefusedPacket::NotRelayed), 4);
-    // With the right, it may send for itself and for nodes that are unknown here.
+    // With the right to be relayed, it may send for itself and for nodes that are unknown here.
     net.nodes[1].endpoint.peer_mut(liar.peer).set_rights(RELAYED);
     for (number, claimed) in ["robot", "base", "nobody", "liar"].into_iter().enumerate() {
         let (from, to) = (Some(short_name(claimed)), Some(short_name("base")));
@@ -388,7 +388,7 @@ fn new_sessions_of_one_peer_are_few() {
     let mut begun = 0;
     let start = net.now;
     for epoch in 2..200 {
-        begun += u32::from(liar.call(&mut net, epoch));
+        begun += u32::from(liar.shake_hands(&mut net, epoch));
         net.run(50 * MS);
     }
     let seconds = net.now.since(start).as_secs() as u32;
@@ -413,7 +413,7 @@ fn control_messages_of_one_peer_are_handled_at_a_bounded_rate_and_none_is_lost()
         }
     }
     let allowed = tautline_proto::limits::CONTROL_MESSAGES;
-    // 100 000 of 50 us are 5 s.
+    // 100 000 responses of 50 us each take 5 s.
     assert!(taken <= allowed.burst + 5 * allowed.per_second + 1, "{taken} were handled");
     assert!(taken > allowed.burst);
     assert_eq!(net.nodes[0].endpoint.peer(liar.peer).channels_in().count(), 1);
@@ -433,25 +433,25 @@ fn a_forged_cookie_causes_few_initiations() {
     };
     net.nodes[0].endpoint.peer_mut(peer).add_link(net.now, RadioId(0), link).unwrap();
     net.run(100 * MS);
-    let calls = |net: &Net| {
+    let initiations = |net: &Net| {
         let sent = net.nodes[0].sent.iter();
         sent.filter(|it| matches!(Packet::parse(&it.datagram), Ok(Packet::Initiation(_)))).count()
     };
-    let start = calls(&net);
+    let start = initiations(&net);
     let mut forged = Vec::new();
     for _ in 0..2000 {
-        let call = net.nodes[0].sent.iter().rev().find(|it| it.datagram[1] & 0xf == 0).unwrap();
-        let Ok(Packet::Initiation(call)) = Packet::parse(&call.datagram) else { panic!("a call") };
-        // Anybody who hears the initiation and knows the base's public key can forge it.
-        let cookie =
-            MacKey::for_receiver(&base).cookie(call.session, &call.mac1, [1; 12], &[2; 16]);
+        let sent = net.nodes[0].sent.iter().rev().find(|it| it.datagram[1] & 0xf == 0).unwrap();
+        let Ok(Packet::Initiation(it)) = Packet::parse(&sent.datagram) else { panic!("a call") };
+        // Anybody who hears the initiation and knows the base's public key can forge a cookie
+        // reply.
+        let cookie = MacKey::for_receiver(&base).cookie(it.session, &it.mac1, [1; 12], &[2; 16]);
         forged.clone_from(&cookie.unwrap());
         net.inject(0, address(1), &forged);
         net.run(MS);
     }
-    // Twelve per second by cookies, and six because the base is sought.
-    let calls = calls(&net) - start;
-    assert!(calls < 45, "{calls} calls in 2 s");
+    // Cookies cause twelve initiations per second, and seeking the base causes six.
+    let initiations = initiations(&net) - start;
+    assert!(initiations < 45, "{initiations} initiations in 2 s");
     assert!(!forged.is_empty());
 }
 

@@ -12,7 +12,7 @@ const MAP_BYTES: usize = 4_000_000;
 const MAP: u32 = 1;
 const MAP_PRIORITY: u8 = 10;
 
-/// A latched map: its last message is kept, and it has no lifespan.
+/// The channel of a latched map: the last message is kept, and messages have no lifespan.
 fn map_channel() -> ChannelConfig {
     let mut map = topic("/map", MAP_PRIORITY);
     map.keep_last = 1;
@@ -38,8 +38,8 @@ fn set_cut(net: &mut Net, cut: bool) {
     net.nodes.iter_mut().for_each(|node| node.pipe.cut = cut);
 }
 
-/// Runs until the map has arrived; returns when, and checks that it arrives once, unchanged, and that
-/// the sender knows.
+/// Runs until the map has arrived and returns the time of its arrival. Checks that it arrives once and
+/// unchanged, and that the sender knows of the delivery.
 fn await_map(net: &mut Net, map: ChannelId, limit: Duration) -> Duration {
     let start = net.now;
     assert!(net.run_until_done(100 * MS, limit, |net| arrivals(net, map) > 0), "in {limit:?}");
@@ -70,7 +70,7 @@ fn a_message_of_half_a_minute_arrives_once_in_the_time_that_its_link_needs() {
 
 #[test]
 fn fragments_that_arrived_before_an_outage_are_not_resent() {
-    // The second outage is longer than the life of keys.
+    // The second outage is longer than the lifetime of keys.
     for outage in [15, 200].map(Duration::from_secs) {
         let mut net = Net::pair(2, &Pipe::lossy(1_000_000, 0.01));
         let map = net.open(0, P, map_channel());
@@ -109,7 +109,7 @@ fn a_message_continues_after_more_urgent_ones() {
     assert!(taken < left + 3_000 * MS, "{taken:?} of {left:?}");
 }
 
-/// Alongside the scans.
+/// The traffic alongside the scans.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Bulk {
     Nothing,
@@ -157,8 +157,8 @@ fn scans_during_a_large_message_wait_only_for_the_packets_on_the_link() {
                 [Bulk::Nothing, Bulk::Images, Bulk::Map].map(|bulk| scan_ages(&pipe, bulk));
             println!("{rate_bps} bps, {loss}, far: {is_far}: {alone:?}, {images:?}, {map:?}");
             let packet = Duration::from_secs_f64(1500.0 * 8.0 / rate_bps as f64);
-            // A scan waits for up to two full packets. If it is lost, the next one shows that, and
-            // its repair waits again.
+            // A scan waits for up to two full packets. If the scan is lost, the next scan reveals
+            // the loss, and the repair waits again.
             assert!(map[0] < alone[0] + packet * 2, "{map:?}, alone {alone:?}");
             assert!(map[1] < alone[1] + packet * 5, "{map:?}, alone {alone:?}");
             assert!(map[1] < images[1] + packet, "{map:?}, images {images:?}");
@@ -184,8 +184,8 @@ fn a_message_without_acknowledgements_is_dropped() {
     assert_eq!((arrivals(&net, map), arrivals(&net, scan)), (0, 6000));
     let (_, _, stats) = net.nodes[0].endpoint.peer(P).channel_out(map).unwrap();
     assert_eq!(stats.dropped.get(DropReason::Lost), 1, "{stats:?}");
-    // Within 30 s it is over. Until then repairs have their share of the bytes sent for the first time,
-    // a burst of 64 KiB and 8 kB/s.
+    // The map is given up within 30 s. Until then, repairs may take their share of the bytes sent for the
+    // first time, a burst of 64 KiB, and 8 kB/s.
     let first = MAP_BYTES as u64 + 1500 * 1000;
     assert!(repairs[1500] < first * 3 / 10 + 65_536 + 30 * 8_000, "{} bytes", repairs[1500]);
     assert_eq!(repairs[1500], repairs[5999]);

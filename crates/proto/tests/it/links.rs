@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Two radios to one peer: the first that is up carries the data. When it dies, no message is lost or delivered twice.
+//! Two radios to one peer: the first radio that is up carries the data. When it fails, no message is lost or
+//! delivered twice.
 
 use std::net::SocketAddr;
 use tautline_proto::{
@@ -30,7 +31,7 @@ fn unlinked(number: usize) -> Endpoint {
     endpoint
 }
 
-/// The link of a node to the other one by a radio.
+/// The link of node `number` to the other node by `radio`.
 fn link(number: usize, radio: RadioId) -> LinkConfig {
     // A slow second radio has smaller datagrams: fragments are byte ranges, not indices.
     let datagram_bytes = [1472, 600][radio.0 as usize];
@@ -67,7 +68,7 @@ struct JoinedNodes {
     nodes: [Endpoint; 2],
     cut: [bool; 2],
     delays: [Duration; 2],
-    /// How long each packet to the second node waits there before the node reads it.
+    /// How long each packet to the second node waits before that node reads it.
     waits: Duration,
     on_way: Vec<OnWay>,
     carried: [usize; 2],
@@ -201,7 +202,8 @@ fn both_links_come_up_and_share_a_message() {
     assert!(first > 5000 && second > 5000 && first + second < 25_000, "{:?}", joined.carried);
 }
 
-/// A busy computer reads its packets late. That is no round trip and no queue of the radio.
+/// A busy computer reads its packets late. This time counts neither as round trip nor as a queue of
+/// the radio.
 #[test]
 fn waiting_in_the_receiver_is_no_delay_of_the_path() {
     let mut joined = JoinedNodes::from_nodes([node(0), node(1)]);
@@ -257,7 +259,7 @@ fn a_spent_link_leaves_messages_to_the_other_link() {
     joined.send(channel, 1);
     joined.run(500);
     assert_eq!(joined.received, [1]);
-    // Two packets of the message, one heartbeat in flight, and two heartbeats a second.
+    // The bound: two packets of the message, one heartbeat in flight, and two heartbeats a second.
     assert!(
         joined.nodes[0].link(first).unwrap().spent && joined.carried[0] < 6000,
         "{:?}",
@@ -299,7 +301,7 @@ fn a_recovered_link_carries_messages_again() {
     assert!(joined.carried[0] > 5000, "{:?}", joined.carried);
 }
 
-/// A node learns the paths to its peer one after another, while the peer sends already.
+/// A node learns the paths to its peer one after another, while the peer is already sending.
 #[test]
 fn a_link_keeps_its_address_although_the_peer_was_first_heard_by_the_other() {
     let (mut robot, base) = (unlinked(0), node(1));
@@ -328,8 +330,8 @@ fn a_link_keeps_its_address_although_the_peer_was_first_heard_by_the_other() {
     }
 }
 
-/// The queueing delay of a link is that beyond its own fastest packet: the other one's path says
-/// nothing about its queue.
+/// The queueing delay of a link is the delay beyond the link's own fastest packet. The other link's
+/// path says nothing about this queue.
 #[test]
 fn a_longer_path_is_not_taken_for_a_queue() {
     let mut joined = JoinedNodes::from_nodes([node(0), node(1)]);
@@ -350,7 +352,7 @@ fn a_longer_path_is_not_taken_for_a_queue() {
 
 const LTE: LinkId = LinkId(1);
 
-/// Two nodes whose second link is metered at these ends.
+/// Two nodes. Their second link is metered at the ends for which `ends` is true.
 fn metered_at(ends: [bool; 2]) -> JoinedNodes {
     let mut joined = JoinedNodes::from_nodes([0, 1].map(|number| node_with(number, ends[number])));
     joined.delays[1] = Duration::from_millis(40);
@@ -365,7 +367,8 @@ fn used_by_lte(joined: &JoinedNodes) -> u64 {
 
 #[test]
 fn an_idle_metered_link_uses_the_documented_bytes() {
-    // Where only one end knows, the other sends PINGs as often as by any link, and has answers.
+    // If only one end knows that the link is metered, the other end sends PINGs and gets answers as
+    // often as on any link.
     let one_sided = HEARTBEAT_BYTES_PER_SECOND * 4 / 7;
     let cases = [
         ([true, true], METERED_HEARTBEAT_BYTES_PER_SECOND),
@@ -401,7 +404,8 @@ fn a_metered_link_stays_up_independently_of_the_other() {
         let channel = joined.offer();
         let mut number = 0u32;
         for round in 0..150u32 {
-            // Some hundred milliseconds to some seconds, so that each end decides at all times.
+            // The intervals range from hundreds of milliseconds to seconds, so that each end
+            // decides at many different times.
             number = number.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
             joined.cut[0] = round % 2 == 0;
             if round % 3 == 0 {
@@ -443,7 +447,7 @@ fn a_metered_link_is_watched_normally_when_the_other_fails() {
     joined.cut[1] = true;
     joined.run(1500);
     assert!(joined.nodes.iter().all(|it| !it.peer(PEER).up));
-    // Both at once, after a time in which little was heard of the second.
+    // Both links return at once, after a time in which little was heard on the second.
     joined.cut = [false, false];
     joined.run(12_000);
     joined.cut = [true, true];

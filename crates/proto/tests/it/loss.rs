@@ -118,7 +118,7 @@ fn repairs_stay_within_their_budget_when_little_gets_through() {
     let link = net.nodes[0].endpoint.links().next().unwrap();
     let stats = *net.nodes[0].endpoint.link(link).unwrap().stats;
     let first = stats.sent_bytes - stats.repair_bytes;
-    // 20 % of the bytes sent for the first time, a burst of 64 KiB and 8 kB/s.
+    // The budget: 20 % of the bytes sent for the first time, a burst of 64 KiB, and 8 kB/s.
     let budget = first / 5 + 65_536 + 8_000 * 12;
     assert!(stats.repair_bytes < budget, "{} of {budget}", stats.repair_bytes);
     net.check_conservation(0, P, &[bulk]);
@@ -129,7 +129,7 @@ fn repeated_definitions_leave_budget_for_repairs() {
     let mut net = Net::pair(14, &Pipe::with_rate(6_000_000));
     net.nodes[0].pipe.loss = 0.4;
     for n in 0..12 {
-        // A type of its own each, so that its definition is requested.
+        // Each topic has a type of its own, so that the definition is requested.
         let type_name = format!("lab_msgs/Type{n}");
         let mut config =
             channel(tautline_proto::OfferedTopic { type_name, ..topic(&format!("/{n}"), 10) });
@@ -222,7 +222,7 @@ fn a_thin_topic_keeps_conservation_through_losses_and_outages() {
         for n in 0..400 {
             let cut = n % 100 >= 80;
             net.nodes.iter_mut().for_each(|node| node.pipe = Pipe { cut, ..faults.clone() });
-            // Refused while the peer is down.
+            // The message is refused while the peer is down.
             let _ = net.try_send(0, P, image, payload(n, 20_000));
             net.run(50 * MS);
             net.check_conservation(0, P, &[image]);

@@ -16,7 +16,7 @@ fn link(net: &Net, node: usize) -> LinkView<'_> {
     net.nodes[node].endpoint.link(LINK).unwrap()
 }
 
-/// Sets the MTU of the path from each node.
+/// Sets the MTU of the paths in both directions.
 fn set_mtu(net: &mut Net, mtu: usize) {
     net.nodes.iter_mut().for_each(|node| node.pipe.longest = mtu - HEADERS);
 }
@@ -61,7 +61,7 @@ fn lost_probes_are_no_losses_of_the_link() {
     for node in 0..2 {
         let view = link(&net, node);
         assert_eq!((view.mtu, view.mtu_state), (1400, MtuState::Probed));
-        // Probes of both ends delay an acknowledgement.
+        // Every loss is spurious: probes of both ends delay an acknowledgement.
         assert_eq!(view.stats.lost_packets, view.stats.spurious_losses);
         assert!(black_holes(&net, node).is_empty());
         let probes = net.nodes[node].sent.iter().filter(|it| it.datagram.len() > 1200).count();
@@ -155,7 +155,7 @@ fn a_path_through_a_relay_follows_the_link_to_the_relay() {
     assert_eq!(net.nodes[robot].endpoint.link(through).unwrap().mtu, DATAGRAM - 64);
     net.send(robot, to_base, map, payload(0, 300_000));
     net.run(200 * MS);
-    // The last hop shrinks first, whose relay cannot tell the robot, then the first one.
+    // The last hop shrinks first: its relay cannot tell the robot. Then the first hop shrinks.
     for (round, node) in [relay, robot].into_iter().enumerate() {
         net.nodes[node].pipe.longest = 1280 - HEADERS;
         net.run(200 * MS);

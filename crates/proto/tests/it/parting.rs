@@ -161,7 +161,7 @@ fn a_peer_at_a_reused_index_gets_nothing_of_the_previous_peer() {
     net.part(0, PeerId(1));
     let (place, _) = net.join(0, guest);
     assert_eq!(place, PeerId(1));
-    // Packets of the first one are still on the air.
+    // Packets of the first robot are still on the air.
     let _ = net.try_send(2, PeerId(0), theirs, payload(99, 1000));
     net.run(Duration::from_secs(5));
     assert!(net.nodes[0].endpoint.peer(place).up);
@@ -285,7 +285,7 @@ fn a_beacon_names_no_peer_that_was_removed() {
     assert_eq!(lengths(&mut net), None);
     net.meet(0, 2);
     assert_eq!(lengths(&mut net), one);
-    // Its packets are for the peer that has the place now.
+    // The packets of node 2 are for the peer that now has the place.
     net.part(2, PeerId(0));
     net.meet(2, 0);
     let beacon = net.nodes[0].endpoint.beacon().unwrap();

@@ -22,7 +22,7 @@ fn row(seed: u64, names: &[&str], pipe: &Pipe) -> Net {
     net
 }
 
-/// Robot, relay and base, with the ids of the robot and the base at each other.
+/// Robot, relay and base. Also returns the base's id at the robot, and the robot's id at the base.
 fn three(seed: u64, pipe: &Pipe) -> (Net, PeerId, PeerId) {
     let mut net = row(seed, &["robot", "relay", "base"], pipe);
     let base = net.meet_through(0, 2, &[PeerId(0)]);
@@ -101,13 +101,15 @@ fn urgent_messages_overtake_at_every_hop_and_the_queue_stays_at_the_sender() {
     let mut ages: Vec<_> = of_laser.map(delay).collect();
     assert_eq!(ages.len(), 200);
     ages.sort_unstable();
-    // Two packets ahead at each hop, and the airtime of its own: 12 + 4 ms, 4 + 1.5 ms.
+    // At each hop, two packets are ahead, and the laser's own packet takes airtime: 12 + 4 ms, then
+    // 4 + 1.5 ms.
     assert!(ages[190] < 30 * MS, "{:?}", ages[190]);
     assert!(worst_at_relay < 12_000, "{worst_at_relay} bytes wait at the relay");
     let dropped = net.nodes[1].endpoint.peer(PeerId(1)).relayed().dropped.total();
     assert_eq!(dropped, 0, "nothing is dropped on the path");
     let carried = net.nodes[2].received.iter().filter(|r| r.2 == bulk).count() * 15_000;
-    // The relay's 2 Mbps carry 1.2 MB in the time: the laser 0.2, acknowledgements 0.17, headers 0.1.
+    // The relay's 2 Mbps carry 1.2 MB in this time: the laser takes 0.2, acknowledgements 0.17, headers 0.1
+    // MB.
     assert!(carried > 600_000, "{carried} bytes of bulk");
 }
 
@@ -136,7 +138,7 @@ fn a_chain_of_three_hops_works_and_another_route_takes_over_when_a_relay_dies() 
     for (node, peer) in [(0, robot_c), (c, c_robot), (3, base_c), (c, c_base)] {
         net.nodes[node].endpoint.peer_mut(peer).set_rights(RELAYED);
     }
-    // The relays know the ends, because they are their neighbours.
+    // The relays know the ends, because the ends are their neighbours.
     net.meet_through(1, 3, &[PeerId(1)]);
     net.meet_through(2, 0, &[PeerId(0)]);
     let base = net.meet_through(0, 3, &[PeerId(0), robot_c]);
@@ -223,7 +225,7 @@ fn a_relay_limits_the_priority_of_a_sender() {
     net.nodes[1].endpoint.peer_mut(PeerId(0)).set_rights(clamped);
     net.nodes[1].pipe.rate_bps = 1_000_000;
     let greedy = net.open(0, base, channel(topic("/greedy", 250)));
-    // The relay's own messages, to the same base.
+    // The relay's own messages go to the same base.
     let own = net.open(1, PeerId(1), channel(topic("/own", 100)));
     for n in 0..100 {
         net.send(0, base, greedy, payload(n, 8000));
@@ -235,7 +237,7 @@ fn a_relay_limits_the_priority_of_a_sender() {
     let mut ages: Vec<_> = of_own.map(|r| r.3.age).collect();
     ages.sort_unstable();
     assert!(ages.len() >= 95, "{}", ages.len());
-    // Two packets of 1.5 kB ahead at 1 Mbps, and the packet itself.
+    // At 1 Mbps, two packets of 1.5 kB are ahead, and the packet itself takes its time.
     assert!(ages[ages.len() * 95 / 100] < 40 * MS, "{ages:?}");
 }
 
@@ -265,7 +267,7 @@ fn expired_messages_are_dropped_on_the_path() {
 
 #[test]
 fn packets_in_a_routing_loop_are_dropped() {
-    // a and b each have the other as the next hop to a base that neither reaches.
+    // Each of a and b has the other as the next hop to a base that neither reaches.
     let mut net = row(9, &["a", "b", "robot"], &Pipe::with_rate(MBPS_6));
     let base = net.add("base", defaults(), Pipe::with_rate(MBPS_6));
     net.meet_through(0, base, &[PeerId(0)]);

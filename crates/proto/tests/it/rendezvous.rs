@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Two nodes behind address translators, which find a direct path with the help of a relay.
+//! Two nodes behind address translators find a direct path with the help of a relay.
 
 use std::net::SocketAddr;
 use tautline_proto::{
@@ -105,7 +105,8 @@ fn without_a_translator_no_direct_path_is_sought() {
         let mut net = net_behind_translators([None, None], when, &pipe);
         assert_eq!(runs_until_direct(&mut net, 20 * SECOND), is_expected, "{when:?}");
     }
-    // One translator suffices: the other end cannot know the address.
+    // One translator is enough to make both ends seek a path: the other end cannot know the
+    // address.
     let mut net = net_behind_translators([Some(KINDS[3]), None], DirectPath::IfTranslated, &pipe);
     assert!(runs_until_direct(&mut net, 20 * SECOND));
 }
@@ -205,7 +206,8 @@ fn a_direct_path_that_loses_much_does_not_replace_the_relay() {
             net.losses = vec![(0, 2, loss), (2, 0, loss)];
             let round = scan(&mut net, channel, 1);
             assert_eq!(round.len(), 20, "loss {loss}, round {second}");
-            // The first end of a path that was good costs the time until it is silent.
+            // The first failure of a path that was good costs the time until the path counts as
+            // silent.
             if second >= 3 {
                 delays.extend(round);
             }
@@ -291,7 +293,7 @@ fn the_address_of_a_dead_direct_path_is_removed() {
     net.run(600 * SECOND);
     let relay = net.nodes[RELAY].address;
     let count = net.nodes[0].sent.iter().filter(|it| it.remote != relay).count();
-    // Two addresses, six challenges, at both ends' attempts.
+    // Each attempt sends six challenges to two addresses, at both ends.
     assert!(count < 12 * 12, "{count} packets in 10 min");
 }
 
@@ -302,7 +304,7 @@ fn without_a_translator_a_beacon_is_no_direct_path_either() {
         net.losses = vec![(0, 2, 1.0), (2, 0, 1.0)];
         net.run(2 * SECOND);
         net.run(1 * SECOND);
-        // The beacon arrives before the relay has led to the peer.
+        // The beacon arrives before the peer was reached through the relay.
         net.restart(0, &[]);
         join(&mut net, 0, 2, when);
         net.losses.clear();

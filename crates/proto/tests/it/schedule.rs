@@ -34,7 +34,7 @@ fn a_small_urgent_message_waits_for_no_more_than_two_packets() {
     net.run(1000 * MS);
     let laser_delays = delays_ms(&net, 1, laser);
     assert_eq!(laser_delays.len(), 350);
-    // Its own airtime of 1.4 ms, at most two packets in the kernel, and half a round trip of margin.
+    // The scan's own airtime of 1.4 ms, at most two packets in the kernel, and half a round trip as margin.
     let worst = laser_delays.iter().copied().fold(0.0, f64::max);
     let bound = 1.4 + 2.0 * PACKET.as_secs_f64() * 1e3 + 3.0;
     assert!(worst < bound, "worst {worst} ms, bound {bound} ms");
@@ -42,7 +42,7 @@ fn a_small_urgent_message_waits_for_no_more_than_two_packets() {
     net.check_conservation(0, P, &[laser, image]);
 }
 
-/// A caller may build packets until there are no more, and then hand all of them to the kernel.
+/// A caller may build packets until there are no more, and hand them to the kernel only then.
 #[test]
 fn packets_in_sequence_stay_within_the_budget_before_any_kernel_report() {
     for (rate_bps, packets) in [(MBPS_6, 1..=1), (480_000_000, 10..=44)] {
@@ -83,7 +83,7 @@ fn one_packet_of_each_higher_class_enters_alongside_lower_ones() {
     let laser = net.open(0, P, channel(topic("/scan", 200)));
     let image = net.open(0, P, channel(topic("/image", 20)));
     let before = net.nodes[0].sent.len();
-    // Packets stay in the kernel, as behind the bulk of others.
+    // Packets stay in the kernel, as they do behind bulk packets of other stations.
     net.nodes[0].stuck.push(address(1));
     net.send(0, P, image, payload(0, 65_536));
     net.run(5 * MS);
@@ -114,7 +114,7 @@ fn a_link_where_a_lower_class_is_stuck_still_carries_higher_ones() {
     let image_packets = classes(&net, 0, before).len();
     net.send(0, P, laser, payload(0, 1000));
     net.run(20 * MS);
-    // It may be repaired: acknowledgements were few until now.
+    // The image may be repaired: there were few acknowledgements until now.
     let since = &classes(&net, 0, before)[image_packets..];
     assert!(!since.is_empty() && since.iter().all(|it| *it == (Class::Video, 32)), "{since:?}");
     assert_eq!(delays_ms(&net, 1, laser).len(), 1);
@@ -192,8 +192,8 @@ fn expired_messages_cost_no_airtime_and_are_counted() {
     assert!(!net.nodes[1].received.is_empty() && stats.adds_up());
 }
 
-/// Sends two messages, of two publishers, before an outage and two within it. Returns the numbers of
-/// those that arrive. `lifespans`: of the channel, and of the messages of the publishers.
+/// Sends two messages, of two publishers, before an outage and two within it. Returns the numbers of the
+/// messages that arrive. `lifespans`: that of the channel, and those of the messages of each publisher.
 fn survivors(fec: Option<u8>, lifespans: [Option<Duration>; 3]) -> Vec<u32> {
     let mut net = Net::pair(4, &Pipe::with_rate(1_000_000));
     let [of_channel, of_messages @ ..] = lifespans;
@@ -363,15 +363,16 @@ fn a_kilobyte_message_carries_at_most_48_bytes_tag_included() {
 
 /// The outcome of a steady stream on a link that is too slow for it.
 struct Stream {
-    /// Periods of the publisher between messages that arrived.
+    /// Numbers of the publisher's periods between consecutive messages that arrived.
     gaps: BTreeSet<u32>,
-    /// From publication to arrival, in milliseconds.
+    /// Times from publication to arrival, in milliseconds.
     ages: Vec<f64>,
     thinned: u64,
 }
 
 impl Stream {
-    /// Images of 64 KB, 92 ms at 6 Mbps, one every `period`, with a laser above them.
+    /// Runs a stream of images of 64 KB (92 ms at 6 Mbps), one every `period`, alongside a laser of
+    /// higher priority.
     fn run(thin: bool, period: Duration) -> Self {
         let mut net = Net::pair(31, &Pipe::with_rate(MBPS_6));
         let mut latest = topic("/image", 10);
@@ -388,7 +389,7 @@ impl Stream {
         net.run(1000 * MS);
         net.check_conservation(0, P, &[laser, image]);
         let of_image = net.nodes[1].received.iter().filter(|r| r.2 == image);
-        // With the first one, rate control finds the rate of the link.
+        // With the first image, rate control finds the rate of the link. That image is skipped.
         let numbers: Vec<_> = of_image.skip(1).map(|r| number_of(&r.3.payload)).collect();
         let (_, _, stats) = net.nodes[0].endpoint.peer(P).channel_out(image).unwrap();
         Self {
@@ -425,7 +426,7 @@ fn thinned_messages_are_evenly_spaced_and_do_not_wait_for_each_other() {
 
 #[test]
 fn a_slow_link_is_not_filled_with_messages_that_expire_on_the_path() {
-    // 30 KB every 50 ms, where each takes 125 ms and has a lifespan of 300 ms.
+    // Messages of 30 KB every 50 ms. Each takes 125 ms and has a lifespan of 300 ms.
     let delivered = |keep_last, delay| {
         let mut net = Net::pair(32, &Pipe { delay, ..Pipe::with_rate(2_000_000) });
         let mut short = topic("/image", 10);
@@ -439,7 +440,7 @@ fn a_slow_link_is_not_filled_with_messages_that_expire_on_the_path() {
         net.nodes[1].received.len()
     };
     for delay in [MS, 30 * MS] {
-        // As many as fit, however many may be queued.
+        // As many messages arrive as fit, however many may be queued.
         for keep_last in [1, 3, 10, 1000] {
             let delivered = delivered(keep_last, delay);
             assert!((75..=81).contains(&delivered), "keep_last {keep_last}: {delivered}");
@@ -455,7 +456,7 @@ fn a_message_that_seems_late_is_tried_if_it_is_the_newest() {
     let image = net.open(0, P, channel(short));
     net.send(0, P, image, payload(0, 30_000));
     net.run(500 * MS);
-    // The link is faster now, which no estimate shows yet.
+    // The link is faster now, but no estimate shows this yet.
     net.nodes[0].pipe.rate_bps = MBPS_6;
     for n in 1..4 {
         net.send(0, P, image, payload(n, 30_000));

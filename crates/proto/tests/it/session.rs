@@ -94,7 +94,7 @@ fn goodbye_is_noticed_at_once() {
     assert!(net.nodes[1].events.contains(&Event::PeerDown { peer: P, said_goodbye: true }));
 }
 
-/// Types of the handshake packets that a node sent: 0 for initiations, 1 for responses.
+/// The handshake packets of a kind that a node sent: 0 for initiations, 1 for responses.
 fn handshakes(net: &Net, node: usize, kind: u8) -> Vec<Vec<u8>> {
     let all = net.nodes[node].sent.iter().map(|t| &t.datagram);
     all.filter(|d| d[0] == MAGIC && d[1] & 0xf == kind).cloned().collect()
@@ -210,7 +210,7 @@ fn a_key_under_another_name_is_refused_and_reported_at_both_ends() {
 fn the_later_of_two_nodes_with_one_key_stays_and_all_report_it() {
     let mut net = Net::pair(13, &Pipe::with_rate(6_000_000));
     let twin = net.add("robot", defaults(), Pipe::with_rate(6_000_000));
-    // Only the base detects it: both robots have its address.
+    // Only the base detects the twin: both robots have the base's address.
     net.meet(twin, 1);
     net.run(5000 * MS);
     let twins = |notice: &Notice| matches!(notice, Notice::Twins { .. });
@@ -339,13 +339,13 @@ fn a_message_delayed_at_a_far_queue_is_too_old() {
     let mut net = Net::pair(20, &Pipe::with_rate(6_000_000));
     let mut command = topic("/cmd_vel", 220);
     command.lifespan = Some(200 * MS);
-    // Otherwise it is repaired, in time.
+    // With repair, the message would be repaired in time.
     let config = ChannelConfig { repair: false, ..channel(command) };
     let channel = net.open(0, P, config);
     net.run(2000 * MS);
     net.send(0, P, channel, payload(1, 100));
     net.run(100 * MS);
-    // An access point delays packets by 600 ms, which is too short for the link to go down.
+    // An access point delays packets by 600 ms. That is too short for the link to go down.
     net.nodes[0].pipe.delay = 600 * MS;
     net.send(0, P, channel, payload(2, 100));
     net.run(1 * MS);
@@ -364,7 +364,7 @@ fn an_old_round_trip_does_not_expire_new_messages() {
     command.lifespan = Some(100 * MS);
     let command = net.open(0, P, ChannelConfig { repair: false, ..channel(command) });
     net.run(2000 * MS);
-    // The base has measured round trips of 600 ms, and few since.
+    // The base has measured round trips of 600 ms, and few round trips since.
     net.nodes[0].pipe.delay = 300 * MS;
     net.nodes[1].pipe.delay = 300 * MS;
     net.run(6000 * MS);
@@ -463,7 +463,7 @@ fn a_message_too_large_for_the_receiver_is_reported_at_both_ends_and_the_next_ar
         allowed: 10_000,
     };
     assert!(notices(&net, 1).contains(&notice));
-    // Of the first, second and fourth.
+    // Reports of the first, second and fourth message.
     let refused = net.nodes[0].events.iter().filter_map(|event| match event {
         Event::Refused { reason, .. } => Some(reason.as_str()),
         _ => None,

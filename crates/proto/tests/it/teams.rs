@@ -56,7 +56,7 @@ impl Teams {
         teams
     }
 
-    /// Adds a member at the relay, which finds out its address.
+    /// Adds a member at the relay. The relay finds out the member's address.
     fn enrol(&mut self, team: TeamId, name: &str, own_name: &str) -> PeerId {
         let endpoint = &mut self.net.nodes[RELAY].endpoint;
         let id = endpoint.team_mut(team).add_member(name, key(own_name)).unwrap();
@@ -124,7 +124,7 @@ impl Flood {
         Self { liar: Liar::new(cast), address, number: 0, seen: 0 }
     }
 
-    /// Reads what the relay sent to it.
+    /// Reads what the relay sent to the flooding member.
     fn listen(&mut self, net: &mut Net) {
         let sent = &net.nodes[RELAY].sent;
         let own: Vec<_> =
@@ -258,7 +258,7 @@ fn p99_under_flood(limit_bps: Option<u64>, has_teams: bool) -> Option<Duration> 
         other.sent_bytes / 1000,
     );
     if let Some(limit_bps) = limit_bps {
-        // 8 s of flood, a second before and one after, and the burst.
+        // The bound: 8 s of flood, one second before and one after it, and the burst.
         assert!(own.sent_bytes * 8 < limit_bps * 12, "{} bytes", own.sent_bytes);
         assert!(
             own.refused.get(RefusedPacket::TeamFull) + own.refused.get(RefusedPacket::Bound) > 0

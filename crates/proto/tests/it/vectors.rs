@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The golden vectors of spec/vectors: bytes and their meaning.
 //!
-//! `UPDATE=1` writes the bytes again from the meanings, which are written by hand: a change of the
-//! format shows as a diff of both.
+//! The meanings are written by hand. `UPDATE=1` writes the bytes again from the meanings, so that a
+//! change of the format shows as a diff of both.
 #![expect(clippy::disallowed_methods, reason = "the vectors are files")]
 
 use serde_json::{Value, json};
@@ -196,7 +196,7 @@ fn control_meaning(bytes: &[u8]) -> Result<Value, WireError> {
     })
 }
 
-/// Encodes a meaning.
+/// Encodes the frames that a meaning describes.
 fn frames_bytes(meaning: &Value) -> Vec<u8> {
     let mut out = Vec::new();
     meaning.as_array().expect("frames").iter().for_each(|frame| put_frame(frame, &mut out));

@@ -92,7 +92,7 @@ function drawRobot(name, { colour, radius }) {
   const { pose, plan, scan } = seen[name];
   if (!pose) return;
   const [x, y, theta] = pose;
-  // Where a robot without contact is, and where it drives, is only what it said last.
+  // The pose and plan of a robot without contact are the last ones that it sent.
   pen.globalAlpha = state.robots[name]?.present === false ? 0.3 : 1;
   if (scan) {
     pen.fillStyle = colour + "60";
@@ -122,13 +122,13 @@ function listen(ros, name, messageType, receive) {
   new ROSLIB.Topic({ ros, name, messageType, throttle_rate: THROTTLE_MS }).subscribe(receive);
 }
 
-// Commands of the pressed key go to the chosen robot; on release, one that stops it.
+// While a key is pressed, its command goes to the chosen robot; on release, a command that stops it.
 function driveByKeyboard(ros) {
   const topics = {};
   for (const name of Object.keys(ROBOTS)) {
     topics[name] = new ROSLIB.Topic({ ros, name: `/${name}/cmd_vel`, messageType: "geometry_msgs/Twist" });
   }
-  // So that whoever carries them knows them before a key is down.
+  // Advertise early, so that the topics are connected before a key is pressed.
   ros.on("connection", () => Object.values(topics).forEach((topic) => topic.advertise()));
   let key = null;
   const command = ([speed, turn]) => {

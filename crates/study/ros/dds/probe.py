@@ -50,7 +50,7 @@ class Sender:
         client.advertise()
 
     def warm_up(self):
-        """Publishes uncounted messages until a command is there."""
+        """Publishes uncounted messages until a command arrives."""
         message = self.client.message(256)
         while not select.select([sys.stdin], [], [], WARM_UP_PERIOD_S)[0]:
             STAMP.pack_into(self.client.data(message), 0, WARM_UP, time.monotonic_ns())
@@ -100,7 +100,7 @@ class Receiver:
         received_ns = time.monotonic_ns()
         sequence, sent_ns = STAMP.unpack_from(data)
         if sequence == WARM_UP:
-            # `first` follows `ready`; until then, the next message will do.
+            # `first` must follow `ready`: before `ready`, leave it to the next message.
             if self.is_announced and not self.warm:
                 self.warm = True
                 say("first")
@@ -115,13 +115,13 @@ class Receiver:
             self.news.notify()
 
     def count_deadlines(self, batch):
-        """Counts those between the first and the last message of a batch, not those before."""
+        """Counts missed deadlines between the first and the last message of a batch, not earlier ones."""
         if batch != self.batch:
             self.batch, self.client.missed_deadlines = batch, 0
         self.missed_deadlines = self.client.missed_deadlines
 
     def wait(self, first, count, patience_s):
-        """Returns the number of messages of a batch, when they are complete or no more come."""
+        """Waits until a batch is complete or no more messages come; returns the number of its messages."""
         patience_ns = int(patience_s * NANOSECONDS)
         seen, at, begin_ns = set(), 0, time.monotonic_ns()
         with self.news:

@@ -194,7 +194,7 @@ int run(int count, char** words) {
   if (arguments.role != "subscribe")
     sender.reset(new Sender(node, arguments.queue, arguments.latched));
   ros::AsyncSpinner spinner(1);
-  // `first`, of a callback, follows `ready`.
+  // The spinner starts after this line, since a callback prints `first`, which must follow `ready`.
   std::cout << "ready " << now_ns() << std::endl;
   spinner.start();
   if (arguments.warm && sender) warm_up(*sender);

@@ -16,7 +16,7 @@ from cyclonedds.util import duration
 
 TOPIC = "rt/stream"
 BLOCKING_S = 10
-"""Longest wait of a writer that keeps all messages."""
+"""Longest time for which a writer that keeps all messages blocks."""
 
 
 @dataclass
@@ -39,7 +39,7 @@ class UInt8MultiArray(IdlStruct, typename="std_msgs::msg::dds_::UInt8MultiArray_
 
 
 def take_bytes_as_bytes():
-    """Replaces the codec of `data` by the package's own one of bytes, which has the same form.
+    """Replaces the codec of `data` by the package's own codec for bytes, which has the same encoding.
 
     The package decodes a sequence of numbers one by one, which takes 150 ms for 4 MB.
     """
@@ -100,7 +100,7 @@ class Client(Listener):
         return Qos(*policies)
 
     def kept_for_late_joiners(self):
-        """Returns what ROS 2 sets: as many messages for late joiners as in the history."""
+        """Returns the policy that ROS 2 sets: late joiners get as many messages as the history has."""
         depth = self.arguments.depth
         history = Policy.History.KeepLast(depth) if depth else Policy.History.KeepAll
         return Policy.DurabilityService(duration(), history, -1, -1, -1)

@@ -3,10 +3,10 @@
 //!
 //! A local hop is a publisher and a subscriber that communicate directly on one computer: roscpp to
 //! roscpp, or Cyclone DDS to Cyclone DDS. In *read*, the gateway replaces the subscriber, and the
-//! delay ends when it passes the message to the daemon. In *written*, it replaces the publisher,
-//! and the delay begins when the daemon passes it the message. The three hops run in turns, message
-//! by message. The added delay is the difference of the medians, without encryption, link and
-//! second daemon; the latency part measures the whole path.
+//! delay ends when the gateway passes the message to the daemon. In *written*, the gateway replaces the
+//! publisher, and the delay begins when the daemon passes the message to the gateway. The three hops run
+//! in turns, message by message. The added delay is the difference of the medians, without encryption,
+//! link and second daemon; the latency part measures the whole path.
 
 use super::probe::{Batch, Probe, Quality, Role, Start, messages};
 use super::series::{Quantiles, WARM_UP};
@@ -24,12 +24,13 @@ use tautline_lab::rig::verdict::{Bound, Verdict};
 use tautline_lab::setup::load::FIRST_PATIENCE;
 use tautline_lab::setup::ros::{START_PATIENCE, WRITE_PATIENCE, utf8};
 
-/// Targets: at 1 KB and at 1 MB.
+/// Target for the added delay at 1 KB, milliseconds.
 const ADDED_MS: Bound = Bound::AtMost(0.3);
+/// Target for the added delay at 1 MB, percent of the direct hop.
 const ADDED_PERCENT: Bound = Bound::AtMost(15.0);
 const SMALL: usize = 1000;
 const LARGE: usize = 1_000_000;
-/// Bytes before the data in ROS 1, and in ROS 2 with its encapsulation.
+/// Bytes before the data of a message: in ROS 1, and in ROS 2 with the encapsulation header.
 const HEADS: [usize; 2] = [12, 16];
 const PERIOD: Duration = Duration::from_millis(50);
 const COUNTDOWN: Duration = Duration::from_millis(300);
@@ -55,7 +56,7 @@ const HOPS: [Hop; 3] = [Hop::Direct, Hop::Read, Hop::Written];
 /// The delays of the three hops for one size.
 #[derive(Debug, Serialize)]
 pub struct Row {
-    /// 1 or 2.
+    /// Version of ROS: 1 or 2.
     pub ros: u8,
     pub bytes: usize,
     /// Delays of each round: direct, read, written.
@@ -63,7 +64,8 @@ pub struct Row {
 }
 
 impl Row {
-    /// Returns the median over the rounds of the difference from the direct hop, ms.
+    /// Returns the median over the rounds of a hop's difference from the direct hop, ms. `hop` is an index
+    /// into [`HOPS`].
     pub fn added_ms(&self, hop: usize) -> f64 {
         middle(&self.rounds.iter().map(|it| it[hop].median - it[0].median).collect::<Vec<_>>())
     }
@@ -93,7 +95,7 @@ pub fn verdicts(rows: &[Row]) -> Vec<Verdict> {
 /// One end of a hop.
 enum End {
     Probe(Probe),
-    /// `tautline-lab dds-end`, and the file that it writes.
+    /// The process of `tautline-study dds-end`, and the file of its samples.
     Own(Process, PathBuf),
 }
 
@@ -155,7 +157,7 @@ impl End {
         }
     }
 
-    /// Returns the file of the publisher's samples.
+    /// Makes the publisher write its samples; returns their file.
     fn sent(&mut self) -> Result<PathBuf> {
         match self {
             Self::Probe(probe) => {

@@ -5,8 +5,8 @@
 //! library received the message. The middleware's part is the time between the end of serialization
 //! and this reception: with Tautline it includes both gateways, both daemons and the path between
 //! them. The remainder is the time from the reception to the callback, without deserialization.
-//! rclpy passes bytes to its own probe, which then serializes and deserializes outside the library
-//! by the library's functions.
+//! With rclpy, the probe publishes and receives bytes: it serializes and deserializes itself, by the
+//! library's functions.
 
 use super::probe::Message;
 use super::series::{Cell, Group, Variant, duration};
@@ -43,7 +43,8 @@ pub struct Parts {
 }
 
 impl Parts {
-    /// Returns the medians over messages; `None` if no message has all parts.
+    /// Returns the medians over messages; `None` if no message has all parts. `sent` and `received` are the
+    /// probes' files, and `first` is the number of the batch's first message.
     pub fn from_messages(
         messages: &[Message],
         sent: &Path,
@@ -68,7 +69,8 @@ impl Parts {
     }
 }
 
-/// Splits the delay of one message into four parts.
+/// Splits the delay of one message into its four parts in milliseconds: serialization, middleware,
+/// deserialization and the remainder.
 fn split(
     message: &Message,
     serialize_ns: u64,

@@ -20,13 +20,13 @@ const DATA: &str = "measured/study-dds.json.gz";
 pub struct Table {
     /// Name in the markers.
     name: String,
-    /// Title when printed.
+    /// Title of the table in the terminal.
     title: String,
-    /// The table.
+    /// The table in Markdown.
     markdown: String,
 }
 
-/// Fails early if the page does not exist.
+/// Checks that the page exists, so that a missing page is reported before the measurements.
 pub fn check(docs: Option<&Path>) -> Result<()> {
     docs.map_or(Ok(()), |docs| docs_page::check(docs, PAGE))
 }
@@ -46,7 +46,7 @@ pub fn tables(report: &str) -> Result<Vec<Table>> {
     Ok(serde_json::from_slice(&output.stdout)?)
 }
 
-/// Returns tables as printed.
+/// Returns the text of the tables for the terminal.
 pub fn page(tables: &[Table]) -> String {
     tables.iter().map(|it| format!("\n{}\n{}", it.title, it.markdown)).collect()
 }
@@ -70,7 +70,7 @@ pub fn write(docs: &Path, report: &Path, tables: Vec<Table>, figures: &Figures) 
     draw(report, &docs.join("explanation"))
 }
 
-/// Makes tables and pictures of the page again, from the data of the documentation.
+/// Makes tables and pictures of the page again, from `data`: the report that the documentation keeps.
 pub fn write_again(docs: &Path, data: &str) -> Result<()> {
     fill(docs, tables(data)?)?;
     draw(&docs.join(DATA), &docs.join("explanation"))

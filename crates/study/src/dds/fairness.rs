@@ -15,13 +15,13 @@ use tautline_lab::rig::stats::median;
 
 /// Subscribers, as in the paper.
 pub const SUBSCRIBERS: usize = 5;
-/// Size at which the paper found the fifth subscriber at twice the time of the first, bytes.
+/// Bytes of a message. At this size, the paper's fifth subscriber needed twice the time of the first.
 const BYTES: usize = 1_000_000;
 const MESSAGES: u64 = 50;
 const QUICK_MESSAGES: u64 = 8;
 /// Systems that share a period; each has six programs.
 const TOGETHER: usize = 4;
-/// Period of one system; a message to five subscribers takes longer than to one.
+/// Period of each system, longer than elsewhere: a message to five subscribers takes longer than to one.
 const PERIOD: Duration = Duration::from_millis(600);
 const COUNTDOWN: Duration = Duration::from_millis(300);
 const SYSTEMS: [System; 8] = [

@@ -19,7 +19,9 @@ use tautline_lab::rig::clock::monotonic_ns;
 const MESSAGES: u64 = 20;
 const QUICK_MESSAGES: u64 = 10;
 const BYTES: usize = 256;
+/// Number of starts of each system.
 const STARTS: usize = 3;
+/// Number of systems that run at the same time.
 const TOGETHER: usize = 5;
 /// Time between the subscribers' start and the publisher's, in which remote daemons learn of the
 /// subscribers.
@@ -29,7 +31,7 @@ const HEAD_START: Duration = Duration::from_secs(2);
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Durability {
-    /// Nothing.
+    /// None.
     Volatile,
     /// All messages; in ROS 1 the last one (latched).
     TransientLocal,
@@ -52,16 +54,16 @@ impl Durability {
     }
 }
 
-/// The starts of one system.
+/// The results of all starts of one system.
 #[derive(Debug, Serialize)]
 pub struct Row {
     pub system: System,
     pub durability: Durability,
     /// Published messages of each start.
     pub published: u64,
-    /// Lost first messages of each start.
+    /// Number of first messages that were lost, for each start.
     pub lost: Vec<u64>,
-    /// Time from the first publication to the first callback of each start with a callback, ms.
+    /// Time from the first publication to the first callback, ms. Starts without a callback are omitted.
     pub until_first_ms: Vec<f64>,
 }
 

@@ -18,9 +18,10 @@ use tautline_lab::rig::processes::status_bytes;
 
 /// Time until a new node is idle.
 const REST: Duration = Duration::from_secs(2);
-/// Systems whose publisher is measured, and systems whose first daemon is measured.
+/// Systems whose publisher is measured.
 const NODES: [System; 5] =
     [System::Rospy, System::Roscpp, System::RclpyShm, System::Cyclone, System::Zenoh];
+/// Systems whose first daemon is measured.
 const DAEMONS: [System; 2] = [System::Tautline11, System::Tautline22];
 
 /// One idle program.
@@ -31,19 +32,20 @@ pub struct Row {
     pub threads: u64,
     /// Mapped shared libraries.
     pub libraries: usize,
-    /// Total size of their files.
+    /// Total size of the files of these libraries.
     pub library_bytes: u64,
     pub resident_bytes: u64,
     pub proportional_bytes: u64,
 }
 
-fn here(context: &Context, systems: &[System]) -> Vec<System> {
+/// Returns those of `systems` that the run measures.
+fn chosen(context: &Context, systems: &[System]) -> Vec<System> {
     systems.iter().copied().filter(|it| context.systems.contains(it)).collect()
 }
 
 /// Returns the steps of [`run`].
 pub fn steps(context: &Context) -> Vec<Step> {
-    let stages = here(context, &NODES).len() + here(context, &DAEMONS).len();
+    let stages = chosen(context, &NODES).len() + chosen(context, &DAEMONS).len();
     let time = Duration::from_secs(2) * u32::try_from(stages).unwrap_or(0) + REST;
     vec![(step(Part::Footprint, "idle nodes"), time)]
 }
@@ -52,7 +54,7 @@ pub fn steps(context: &Context) -> Vec<Step> {
 pub fn run(context: &Context, failures: &mut Vec<Failure>) -> Result<Vec<Row>> {
     context.progress.enter_next();
     let mut running = Vec::new();
-    for system in here(context, &NODES).into_iter().chain(here(context, &DAEMONS)) {
+    for system in chosen(context, &NODES).into_iter().chain(chosen(context, &DAEMONS)) {
         match start(context, system) {
             Ok(found) => running.push((system, found)),
             Err(error) => {

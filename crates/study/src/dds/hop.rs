@@ -21,7 +21,7 @@ pub struct Failure {
 /// The common settings of one part's hops.
 #[derive(Clone, Copy)]
 pub struct Kind {
-    /// Part of the study, the folder of the samples.
+    /// Part of the study, which also names the folder of the samples.
     pub part: &'static str,
     pub place: Place,
     pub quality: Quality,
@@ -30,7 +30,7 @@ pub struct Kind {
 }
 
 impl Kind {
-    /// Records a failure, and prints it.
+    /// Prints a failure, and returns its record.
     pub fn failure(&self, system: System, error: &anyhow::Error) -> Failure {
         eprintln!("tautline-lab: {}, {}: {error:#}", self.part, system.name());
         Failure { part: self.part, system, place: self.place, error: format!("{error:#}") }
@@ -42,18 +42,18 @@ pub struct Hop {
     pub system: System,
     pub stage: Stage,
     pub subscribers: Vec<Probe>,
-    /// Dropped before the stage, which ends the program.
+    /// The publisher. It is dropped, which ends its program, before the stage.
     pub publisher: Option<Probe>,
 }
 
 impl Hop {
-    /// Starts the stage and the subscribers, and waits for neither.
+    /// Starts the stage, without waiting for it and without subscribers.
     fn start(context: &Context, kind: &Kind, system: System, run: &str) -> Result<Self> {
         let label = format!("{}-{}-{run}", kind.place.name(), system.name());
         let folder = context.folder(kind.part).join(label);
         let number = context.next_number();
         let mut stage = {
-            // Like the clients' history: all messages, or the daemon's default of ten.
+            // The daemons keep as many messages as the clients: all, or their default of ten.
             let keeps_all = kind.quality.depth == 0;
             let topic = if keeps_all { "when_slow: queue" } else { "priority: 100" };
             Stage::with_topic(system, kind.place, number, &context.daemons, folder, topic)?

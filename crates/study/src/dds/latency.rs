@@ -18,11 +18,12 @@ const FEWER_SIZES: [usize; 8] =
     [256, 1000, 16_000, 64_000, 256_000, 1_000_000, 2_000_000, 4_000_000];
 const QOS_SIZES: [usize; 5] = [256, 64_000, 256_000, 1_000_000, 4_000_000];
 const QUICK_SIZES: [usize; 4] = [1000, 64_000, 1_000_000, 4_000_000];
-/// Counted messages of each size: the paper's number, and the number in quick runs.
+/// Counted messages of each size, as many as in the paper.
 const MESSAGES: u64 = 100;
+/// Counted messages of each size in quick runs.
 const QUICK_MESSAGES: u64 = 10;
-/// Systems that run together, in this order. A direct system runs with Tautline between the same
-/// programs.
+/// All systems, in the order in which groups are formed: a direct system runs together with Tautline
+/// between the same programs.
 const ORDER: [System; 10] = [
     System::Rospy,
     System::RclpyUdp,
@@ -35,6 +36,7 @@ const ORDER: [System; 10] = [
     System::Tautline12,
     System::Tautline21,
 ];
+/// Number of systems in a group, which run at the same time.
 const TOGETHER: usize = 5;
 /// Deadline of the paper's QoS, ms.
 const DEADLINE_MS: u32 = 100;
@@ -62,6 +64,7 @@ fn places(context: &Context) -> impl Iterator<Item = Place> {
     PLACES.into_iter().filter(wanted)
 }
 
+/// Whether a system has a case at a place.
 fn fits(system: System, place: Place) -> bool {
     match place {
         Place::InProcess => system.has_in_process(),

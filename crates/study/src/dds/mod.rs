@@ -4,8 +4,8 @@
 //! Tautline.
 //!
 //! A delay is from the publisher's stamp before `publish` to the start of the callback. All
-//! programs, even in different namespaces, share CLOCK_MONOTONIC, so no message needs to be
-//! returned, as in the paper.
+//! programs, even in different namespaces, share CLOCK_MONOTONIC. So, unlike in the paper, no message
+//! needs to be returned.
 //!
 //! | part | module |
 //! |---|---|
@@ -73,7 +73,7 @@ pub struct Arguments {
     /// Measure the delay by size only at these places.
     #[arg(long, value_delimiter = ',')]
     place: Vec<Place>,
-    /// Measure the delay by size only with messages of these bytes, also others than the paper's.
+    /// Measure the delay by size only with messages of these bytes; sizes that the paper lacks are allowed.
     #[arg(long, value_delimiter = ',', value_parser = clap::value_parser!(u32).range(64..))]
     bytes: Vec<u32>,
     #[command(flatten)]
@@ -114,9 +114,9 @@ pub struct Context {
     places: Vec<Place>,
     /// Requested sizes in bytes; empty for the usual sizes.
     sizes: Vec<usize>,
-    /// The daemon.
+    /// Setup of the daemons.
     pub daemons: DaemonSetup,
-    /// Stages with the remaining time.
+    /// Display of the steps and the remaining time.
     pub progress: Progress,
     folder: PathBuf,
     number: std::cell::Cell<u8>,
@@ -134,7 +134,7 @@ impl Context {
         self.folder.join("raw").join(part)
     }
 
-    /// Returns a number for a stage.
+    /// Returns the number for the next [`stage::Stage`].
     pub fn next_number(&self) -> u8 {
         let number = (self.number.get() + 1) % STAGES;
         self.number.set(number);
@@ -142,7 +142,7 @@ impl Context {
     }
 }
 
-/// A stage of the run: its name and its expected duration.
+/// A step of the run, for the progress display: its name and its expected duration.
 type Step = (String, Duration);
 
 /// All results.
@@ -315,7 +315,7 @@ fn packages() -> Vec<String> {
         .collect()
 }
 
-/// Returns a name on the command line, for titles of steps.
+/// Returns the title of a step: the names of the study and the part on the command line, then `what`.
 fn step(part: Part, what: &str) -> String {
     format!("{NAME}, {}: {what}", word(part))
 }

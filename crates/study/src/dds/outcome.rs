@@ -5,7 +5,7 @@ use serde::Serialize;
 
 /// Deadline of the paper, milliseconds.
 pub const DEADLINE_MS: f64 = 100.0;
-/// Fraction of messages that may exceed the deadline, because of a busy machine.
+/// Largest fraction of messages that may exceed the deadline, since the machine may be busy.
 const LATE_SHARE: f64 = 0.05;
 
 /// A system's result with a message size.
@@ -27,8 +27,8 @@ pub enum Outcome {
 }
 
 impl Outcome {
-    /// Determines the outcome from the numbers of published and received messages and the delays in
-    /// milliseconds.
+    /// Determines the outcome. `planned` messages were to be published, and `sent` were (`None` if
+    /// publishing did not end); `delays` has the delay of each message that arrived, in milliseconds.
     pub fn new(planned: u64, sent: Option<u64>, delays: &[f64]) -> Self {
         let arrived = delays.len() as u64;
         let late = delays.iter().filter(|delay| **delay > DEADLINE_MS).count();

@@ -86,14 +86,14 @@ pub struct Start {
     pub role: Role,
     /// The quality of service.
     pub quality: Quality,
-    /// Whether it publishes uncounted messages until its first command.
+    /// Whether the probe publishes uncounted messages until its first command.
     pub warm: bool,
-    /// Whether it measures the parts of the delay.
+    /// Whether the probe measures the parts of the delay.
     pub timed: bool,
 }
 
 impl Start {
-    /// Returns an ordinary start.
+    /// Returns the usual settings: uncounted messages first, and no parts of the delay.
     pub fn for_role(role: Role, quality: Quality) -> Self {
         Self { role, quality, warm: true, timed: false }
     }
@@ -152,7 +152,7 @@ impl Probe {
         Ok(Self { process, prefix })
     }
 
-    /// Waits until the program has created its publisher or subscriber; returns the time.
+    /// Waits until the program has created its publisher or subscriber; returns the time that it reports.
     pub fn await_ready(&mut self) -> Result<u64> {
         let said = self.process.await_line("ready", START_PATIENCE)?;
         said.parse().with_context(|| format!("'ready {said}' has no time"))
@@ -163,7 +163,7 @@ impl Probe {
         self.process.await_line("first", FIRST_PATIENCE).map(drop)
     }
 
-    /// Starts to publish a batch at a time of CLOCK_MONOTONIC.
+    /// Tells the publisher to publish a batch from `start_ns` on, a time of CLOCK_MONOTONIC.
     pub fn publish(&mut self, batch: &Batch, start_ns: u64) -> Result<()> {
         let Batch { first, bytes, count, period } = *batch;
         let limit = PUBLISH_LIMIT.as_secs_f64();

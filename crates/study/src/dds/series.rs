@@ -22,14 +22,14 @@ pub const PERIOD: Duration = Duration::from_millis(100);
 const LARGE: usize = 500_000;
 /// Number of systems that share a period for large messages.
 const LARGE_SHARE: usize = 2;
-/// Size above which a link of 100 Mbit/s cannot carry ten messages per second, and the number of
-/// messages for larger sizes.
+/// Size above which a link of 100 Mbit/s cannot carry ten messages per second.
 const OVERLOAD_BYTES: usize = 1_200_000;
+/// Number of messages above this size.
 const OVERLOAD_COUNT: u64 = 20;
 
 /// Maximum number of starts of a variant's programs, one after each halt.
 const MAX_STARTS: usize = 3;
-/// Starts without a message after which a variant counts as not configured.
+/// Number of starts after which no message arrived, until a variant counts as wrongly configured.
 const MAX_FAILED_STARTS: usize = 2;
 
 /// Delays of the messages that arrived, milliseconds.
@@ -85,7 +85,7 @@ pub struct Cell {
     pub outcome: Outcome,
     /// Starts of the programs after which no message arrived.
     pub failed_starts: usize,
-    /// The error of a halt or of an invalid configuration.
+    /// The reason for a halt or for an outcome that is a configuration error.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
 }
@@ -235,7 +235,8 @@ impl Runner {
         }
     }
 
-    /// After the last failure the variant has an error in all its cells.
+    /// Records a start after which no message arrived. After the last such start, all further cells of the
+    /// variant have the error.
     fn fail_to_start(&mut self, error: &anyhow::Error) {
         self.failed_starts += 1;
         self.stage.write_statuses(self.failed_starts);
@@ -334,7 +335,7 @@ impl Group {
         Ok(Self { runners })
     }
 
-    /// Publishes a batch of each size over all variants; returns their cells.
+    /// Publishes a batch of `count` messages of each size over all variants; returns their cells.
     pub fn run(&mut self, sizes: &[usize], count: u64) -> Vec<Cell> {
         let mut cells = Vec::new();
         for (number, &bytes) in sizes.iter().enumerate() {

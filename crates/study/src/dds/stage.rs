@@ -75,7 +75,7 @@ pub enum Side {
 pub struct Stage {
     /// System that runs here.
     pub system: System,
-    /// Place of its ends.
+    /// Place of publisher and subscriber.
     pub place: Place,
     /// The daemons, publisher's side first; empty without Tautline.
     pub daemons: Vec<Daemon>,
@@ -102,7 +102,7 @@ impl Stage {
         Self::with_topic(system, place, number, setup, folder, "priority: 100")
     }
 
-    /// Like [`Self::new`], with options of the topic in the daemons' files.
+    /// Like [`Self::new`]; `topic` has the options of the topic in the daemons' files.
     pub fn with_topic(
         system: System,
         place: Place,
@@ -261,7 +261,7 @@ impl Stage {
         }
     }
 
-    /// Returns the value of Fast DDS's variable. All computers share this machine's memory, so
+    /// Returns the value of FASTDDS_BUILTIN_TRANSPORTS. All computers share this machine's memory, so
     /// shared memory would bypass a cable.
     fn transports(&self) -> &'static str {
         if self.system == System::RclpyShm { "DEFAULT" } else { "UDPv4" }
@@ -297,7 +297,7 @@ impl Stage {
         [Some(endpoint), no_memory].into_iter().flatten().collect()
     }
 
-    /// Returns a command that runs a program of this lab on the publisher's computer.
+    /// Returns a command that runs this program (`tautline-study`) on the publisher's computer.
     pub fn own_command(&self) -> Result<Command> {
         let mut command = self.computer(Side::From).command(std::env::current_exe()?);
         command.arg("--inside");
@@ -315,7 +315,7 @@ impl Stage {
         self.masters.first().map(Process::id)
     }
 
-    /// Writes the daemons' statuses, for diagnosis.
+    /// Writes the daemons' statuses to files with this number, for diagnosis.
     pub fn write_statuses(&self, number: usize) {
         for (daemon, side) in self.daemons.iter().zip(["a", "b"]) {
             let status =

@@ -15,10 +15,11 @@ use serde::Serialize;
 use std::time::Duration;
 use tautline_lab::rig::clock::monotonic_ns;
 
-/// Sizes, and the number of messages in a full and in a quick run.
+/// Bytes of a message, the number of messages in a full run, and the number in a quick run.
 const SIZES: [(usize, u64, u64); 2] = [(1000, 3000, 1000), (1_000_000, 30, 10)];
 const ROUNDS: usize = 3;
 const PLACES: [Place; 2] = [Place::Local, Place::Wire];
+/// Number of systems whose programs run at the same time; they publish one after another.
 const TOGETHER: usize = 5;
 const COUNTDOWN: Duration = Duration::from_millis(100);
 
@@ -108,7 +109,8 @@ fn one_round(context: &Context, hop: &mut Hop, round: usize, rows: &mut [Row]) -
     Ok(())
 }
 
-/// Publishes a batch; returns the number of published messages and the times of the arrivals.
+/// Publishes a batch as fast as possible; returns the number of published messages, and the times of
+/// the arrivals in nanoseconds.
 fn flood(hop: &mut Hop, batch: &Batch) -> Result<(u64, Vec<u64>)> {
     let publisher = hop.publisher()?;
     publisher.publish(batch, monotonic_ns() + COUNTDOWN.as_nanos() as u64)?;

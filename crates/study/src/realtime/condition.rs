@@ -10,7 +10,7 @@ use tautline_lab::rig::processes::Process;
 use tautline_lab::setup::stress;
 use tautline_lab::setup::usage::MachineTicks;
 
-/// With stress-ng, all cores are busy for at least this percentage of the time.
+/// Percentage of the time for which stress-ng must keep the cores busy; otherwise the run is void.
 const STRESS_BUSY_PERCENT: f64 = 90.0;
 /// Time between the start of stress-ng and the measurement.
 const STRESS_WARM_UP: Duration = Duration::from_secs(1);
@@ -68,7 +68,7 @@ pub struct BackgroundLoad {
 pub struct MeasuredLoad {
     /// Percentage of all cores' time that any program used.
     pub busy_percent: f64,
-    /// Reason why the run is void.
+    /// Reason why the run is void; `None` if it is valid.
     pub void: Option<String>,
 }
 
@@ -99,8 +99,8 @@ impl BackgroundLoad {
     }
 }
 
-/// Returns whether `program` is installed; otherwise records the skipped measurement and the
-/// package.
+/// Returns whether `program` is installed. If not, records in `skipped` that `what` is skipped, and
+/// which package to install.
 pub fn installed(program: &str, package: &str, what: &str, skipped: &mut Vec<String>) -> bool {
     let found = Command::new(program).arg("--version").output().is_ok()
         || Command::new(program).arg("--help").output().is_ok();
@@ -112,12 +112,12 @@ pub fn installed(program: &str, package: &str, what: &str, skipped: &mut Vec<Str
     found
 }
 
-/// Returns the word for a run with or without stress.
+/// Returns the word for a run with or without stress, for names and tables.
 pub fn stress_word(stressed: bool) -> &'static str {
     if stressed { "stress" } else { "idle" }
 }
 
-/// Returns a pair's value without and with stress, as in `paper`.
+/// Returns one value of a pair in `paper`: the first without stress, the second with stress.
 pub fn value_under_stress<T: Copy>(pair: &[T; 2], stressed: bool) -> T {
     pair[usize::from(stressed)]
 }

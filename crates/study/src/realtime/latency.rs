@@ -20,9 +20,9 @@ use tautline_lab::rig::verdict::{Bound, Verdict};
 const PERIOD_US: u64 = 1000;
 /// SCHED_FIFO priority, as in cyclictest's examples.
 const PRIORITY: u8 = 80;
-/// Latencies above this count as overflows of cyclictest's histogram, microseconds.
+/// Bins of cyclictest's histogram, one for each microsecond; longer latencies are overflows.
 const CYCLICTEST_BINS: u64 = 100_000;
-/// Largest difference of the medians of the two instruments, microseconds.
+/// Largest allowed difference between the medians of the two instruments, microseconds.
 const AGREEMENT: Bound = Bound::AtMost(20.0);
 /// Time within which a program ends after the measurement.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -57,7 +57,7 @@ pub struct Row {
     pub busy_percent: Vec<f64>,
     /// Reasons why rounds are void.
     pub void: Vec<String>,
-    /// Pairs of microseconds and cycles.
+    /// Number of cycles for each latency.
     pub histogram: Histogram,
 }
 
@@ -106,7 +106,7 @@ fn percentile(histogram: &Histogram, share: f64) -> Option<u64> {
     histogram.iter().find(reached).map(|(us, _)| *us)
 }
 
-/// Returns the stages of progress.
+/// Returns the stages of this part for the progress display, each with its expected duration.
 pub fn stages(context: &Context<'_>) -> Vec<(String, Duration)> {
     let time = context.seconds(2, 12) + Duration::from_secs(1);
     let of = |what: &str| (format!("latency: {what}"), time * 4);
@@ -219,7 +219,8 @@ fn parse(text: &str) -> Result<Histogram> {
     Ok(histogram)
 }
 
-/// Compares the instrument's median with cyclictest's.
+/// Compares our median with that of cyclictest, for SCHED_FIFO without stress; returns no verdict if
+/// one of them was not measured.
 pub fn verdicts(rows: &[Row]) -> Vec<Verdict> {
     let median = |instrument| {
         let wanted = |row: &&Row| {
@@ -235,7 +236,7 @@ pub fn verdicts(rows: &[Row]) -> Vec<Verdict> {
     vec![AGREEMENT.judge(what, Some(ours.abs_diff(other) as f64), "us")]
 }
 
-/// Formats the figures, with the paper's.
+/// Formats the figures next to those of the paper.
 pub fn table(rows: &[Row]) -> String {
     table::markdown(
         rows,

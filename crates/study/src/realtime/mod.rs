@@ -66,7 +66,7 @@ pub struct Context<'a> {
     runs: Option<u64>,
     /// Folder of raw samples and logs.
     raw: PathBuf,
-    /// The daemon.
+    /// Program of the daemon.
     tautline: PathBuf,
     progress: &'a Progress,
     /// Whether stress-ng is installed.
@@ -76,7 +76,7 @@ pub struct Context<'a> {
 }
 
 impl Context<'_> {
-    /// Returns a measurement's time with `--quick` and without.
+    /// Returns the time of a measurement: `quick` seconds with `--quick`, otherwise `full` seconds.
     fn seconds(&self, quick: u64, full: u64) -> Duration {
         Duration::from_secs(if self.quick { quick } else { full })
     }
@@ -85,7 +85,7 @@ impl Context<'_> {
         self.runs.unwrap_or(if self.quick { 1 } else { 2 })
     }
 
-    /// Returns `false` and, if stress is possible, `true`.
+    /// Returns the settings of stress to measure: `false`, and `true` if stress-ng is installed.
     fn stress_settings(&self) -> impl Iterator<Item = bool> + use<> {
         let can_stress = self.can_stress;
         [false, true].into_iter().filter(move |stressed| can_stress || !stressed)
@@ -110,7 +110,7 @@ pub struct Figures {
 }
 
 impl Figures {
-    /// Returns why runs are void.
+    /// Returns the reasons why runs are void.
     fn void(&self) -> Vec<&str> {
         let latency = self.latency.iter().flat_map(|row| &row.void);
         let tasks = self.tasks.iter().flat_map(|row| &row.void);

@@ -2,8 +2,8 @@
 //! Figures of J. Park, R. Delgado, B. W. Choi, *Real-Time Characteristics of ROS 2.0 in Multiagent
 //! Robot Systems: An Empirical Study*, IEEE Access, 2020 ("the paper").
 //!
-//! The paper's ROS 1 ran on a standard kernel, its ROS 2 on a kernel with PREEMPT_RT. Pairs are
-//! values without and with stress-ng.
+//! The paper's ROS 1 ran on a standard kernel, its ROS 2 on a kernel with PREEMPT_RT. Unless stated
+//! otherwise, a pair has the values without and with stress-ng.
 
 /// Largest scheduling latency of the standard kernel, microseconds.
 pub const LATENCY_STANDARD_US: [f64; 2] = [290.0, 1280.0];
@@ -16,7 +16,7 @@ pub const NODE_PERIODS_MS: [u64; 4] = [5, 10, 50, 100];
 pub const NODE_PRIORITIES: [u8; 4] = [97, 96, 95, 94];
 /// Largest jitter of the nodes of ROS 1, milliseconds, by stress, then by node.
 pub const JITTER_ROS1_MS: [[f64; 4]; 2] = [[3.01, 4.58, 0.148, 0.142], [11.9, 14.2, 8.5, 4.4]];
-/// Largest jitter of the nodes of ROS 2.
+/// Like [`JITTER_ROS1_MS`], for ROS 2.
 pub const JITTER_ROS2_MS: [[f64; 4]; 2] =
     [[0.055, 0.051, 0.051, 0.097], [0.192, 0.162, 0.176, 0.139]];
 
@@ -39,15 +39,16 @@ pub const ROUND_TRIP_ROS1_SLOW_IDLE_MS: f64 = 0.29;
 pub const ROUND_TRIP_ROS1_FAST_IDLE_MS: f64 = 40.0;
 /// Largest round trip of ROS 1 at 10 and 20 Hz with 30 Mbps of iperf3.
 pub const ROUND_TRIP_ROS1_SLOW_TRAFFIC_MS: f64 = 50.0;
-/// Largest round trip of ROS 1 at 100 Hz with 30 Mbps of iperf3; the paper states "over".
+/// Largest round trip of ROS 1 at 100 Hz with 30 Mbps of iperf3; the paper states "over" this
+/// value.
 pub const ROUND_TRIP_ROS1_FAST_TRAFFIC_MS: f64 = 119.0;
 /// Range of the largest round trips of ROS 2 up to 100 Hz.
 pub const ROUND_TRIP_ROS2_MS: [f64; 2] = [0.4, 0.9];
 /// Largest round trip of ROS 2 at 200 Hz with 30 Mbps of iperf3.
 pub const ROUND_TRIP_ROS2_200_TRAFFIC_MS: f64 = 2.7;
 
-/// Lost and sent messages of 10^5 bytes at 100 and 200 Hz, ROS 1; the paper lost none up to 10^4
-/// bytes.
+/// Lost and sent messages of ROS 1 with 10^5 bytes, at 100 Hz and at 200 Hz. The paper states that no
+/// message of up to 10^4 bytes was lost.
 pub const LOST_ROS1: [[u32; 2]; 2] = [[46_164, 180_000], [134_259, 360_000]];
 /// Like [`LOST_ROS1`], for ROS 2.
 pub const LOST_ROS2: [[u32; 2]; 2] = [[179_907, 180_000], [359_859, 360_000]];

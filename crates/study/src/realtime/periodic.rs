@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Shared code of the measured programs: locked memory, absolute sleeps, and their last line.
+//! Shared code of the measured programs: locking memory, absolute sleeps, and the last line of output.
 
 use anyhow::{Context, Result};
 use rustix::mm::{MlockAllFlags, mlockall};

@@ -99,6 +99,7 @@ impl Row {
 }
 
 impl Node {
+    /// Computes the figures of the report from the samples.
     fn summarize(&mut self) {
         self.intervals = self.samples.len();
         let figures = delay(self.samples.clone());
@@ -112,7 +113,7 @@ fn time(context: &Context<'_>) -> Duration {
     context.seconds(1, 8)
 }
 
-/// Returns the stages of progress.
+/// Returns the stages of this part for the progress display, each with its expected duration.
 pub fn stages(context: &Context<'_>) -> Vec<(String, Duration)> {
     let one = (time(context) + Duration::from_secs(3)) * (2 * LIBRARIES.len() as u32);
     let of = |stressed| (format!("periods: {}", stress_word(stressed)), one);
@@ -145,17 +146,17 @@ pub fn measure(context: &mut Context<'_>) -> Result<Vec<Row>> {
 }
 
 fn run(row: &mut Row, round: u64, computer: &Computer, context: &Context<'_>) -> Result<()> {
-    let crew = Crew { row, round, computer, raw: &context.raw, time: time(context) };
+    let launch = Launch { row, round, computer, raw: &context.raw, time: time(context) };
     // Python nodes start before the load, which would delay their start.
-    let mut nodes = crew.check_installed()?;
+    let mut nodes = launch.prepare()?;
     let surroundings = BackgroundLoad::begin(row.stressed, &context.raw)?;
-    let crew = Crew { row, round, computer, raw: &context.raw, time: time(context) };
-    crew.start(&mut nodes)?;
+    let launch = Launch { row, round, computer, raw: &context.raw, time: time(context) };
+    launch.start(&mut nodes)?;
     for node in &mut nodes {
         node.await_line("done", time(context) + PATIENCE)?;
     }
     let end = surroundings.end()?;
-    let files: Vec<PathBuf> = (0..NODES).map(|index| crew.file(index)).collect();
+    let files: Vec<PathBuf> = (0..NODES).map(|index| launch.file(index)).collect();
     row.busy_percent.push(end.busy_percent);
     if let Some(reason) = end.void {
         row.void.push(reason);
@@ -168,8 +169,8 @@ fn run(row: &mut Row, round: u64, computer: &Computer, context: &Context<'_>) ->
     Ok(())
 }
 
-/// The four processes of a run.
-struct Crew<'a> {
+/// The settings with which the four nodes of a run are started.
+struct Launch<'a> {
     row: &'a Row,
     round: u64,
     computer: &'a Computer,
@@ -177,7 +178,7 @@ struct Crew<'a> {
     time: Duration,
 }
 
-impl Crew<'_> {
+impl Launch<'_> {
     fn name(&self, index: usize) -> String {
         let library = self.row.client.name().replace(' ', "-");
         format!(
@@ -197,8 +198,9 @@ impl Crew<'_> {
         self.time.as_millis() as u64 / paper::NODE_PERIODS_MS[index] + 1
     }
 
-    /// Starts the nodes of a library; nodes that wait for a start command are ready.
-    fn check_installed(&self) -> Result<Vec<Process>> {
+    /// Starts the nodes of rospy or rclpy, and waits until all of them await the start command. Plain
+    /// loops are not started.
+    fn prepare(&self) -> Result<Vec<Process>> {
         let ros = match self.row.client {
             Library::Plain => return Ok(Vec::new()),
             Library::Rospy => Ros::One,
@@ -215,6 +217,7 @@ impl Crew<'_> {
         Ok(nodes)
     }
 
+    /// Starts the plain loops, or sends the start command to the prepared nodes.
     fn start(&self, nodes: &mut Vec<Process>) -> Result<()> {
         if self.row.client == Library::Plain {
             *nodes = (0..NODES).map(|index| self.plain(index)).collect::<Result<_>>()?;
@@ -252,7 +255,7 @@ impl Crew<'_> {
     }
 }
 
-/// Formats the jitters, with the paper's.
+/// Formats the jitters next to those of the paper.
 pub fn table(rows: &[Row]) -> String {
     table::markdown(
         rows,

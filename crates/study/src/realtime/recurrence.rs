@@ -66,8 +66,8 @@ struct Job {
     left: u64,
 }
 
-/// Computes the global schedule of tasks in order of priority on `cores`, in steps of one unit up
-/// to `end`.
+/// Computes the schedule of tasks, given in order of priority, on `cores` cores: in steps of one unit up
+/// to `end`, with the first release of each task in `offsets`. Returns the longest times of each task.
 pub fn schedule(tasks: &[Task], offsets: &[u64], cores: usize, end: u64) -> Vec<Longest> {
     let mut longest = vec![Longest::default(); tasks.len()];
     let mut jobs: Vec<Job> = Vec::new();

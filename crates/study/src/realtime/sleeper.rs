@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A periodic loop by absolute sleeps, the method of cyclictest (package rt-tests): the program of
-//! scheduling latency, and the plain loop among the nodes.
+//! A periodic loop by absolute sleeps, the method of cyclictest (package rt-tests). It measures
+//! scheduling latency, and is the plain loop that is compared with the nodes of rospy and rclpy.
 
 use super::periodic::{lock_memory, report_done, sleep_until};
 use anyhow::Result;

@@ -2,8 +2,8 @@
 //! The highest load that plain ROS 1 and Tautline carry over the same radio.
 //!
 //! Three families of loads. `robots`: each robot has a scan and a command, and both must keep their
-//! periods. `text`: many small messages. `scan`: scans alone. They were chosen after early results,
-//! and have the same targets.
+//! periods. `text`: many small messages. `scan`: scans alone. The families were chosen after
+//! early results, and have the same targets.
 //!
 //! A load is held if 95 % of its messages were published, 99 % of their echoes returned, the round
 //! trips did not grow during the run, and 95 of 100 round trips of each kind of message ended
@@ -19,9 +19,9 @@ use tautline_lab::rig::stats::middle;
 use tautline_lab::rig::table::{self, left, or_dash, right};
 use tautline_lab::rig::verdict::{Bound, Verdict};
 
-/// Highest load of Tautline as a multiple of plain ROS 1's.
+/// Required highest load of Tautline, as a multiple of plain ROS 1's.
 const RATIO: Bound = Bound::AtLeast(1.5);
-/// Loads that plain ROS 1 holds and Tautline does not.
+/// Allowed number of loads that plain ROS 1 holds and Tautline does not.
 const NOT_HELD: Bound = Bound::AtMost(0.0);
 
 /// The comparison of one family of loads between nodes of one client library.
@@ -36,7 +36,7 @@ pub struct Comparison {
     /// Ratio of the highest loads of Tautline and the better plain ROS 1; `None` if either holds no
     /// load, or if no run shows a load that plain ROS 1 does not hold.
     pub ratio: Option<f64>,
-    /// The same value for each repetition.
+    /// The ratio of each repetition alone.
     pub ratios: Vec<Option<f64>>,
     /// Whether Tautline held every load that was tried, so that the ratio is a lower bound.
     pub is_lower_bound: bool,
@@ -47,7 +47,7 @@ pub struct Comparison {
     pub not_shown: Vec<f64>,
 }
 
-/// The highest load of a system, with all lower ones.
+/// The highest load that a system held together with all lower loads.
 #[derive(Debug, Clone, Serialize)]
 pub struct Highest {
     /// The system.
@@ -56,9 +56,9 @@ pub struct Highest {
     pub senders: usize,
     /// Messages per second of all senders; 0 if the system held no load.
     pub per_s: f64,
-    /// The same value for each repetition.
+    /// Messages per second of the highest load in each repetition alone.
     pub per_s_by_repetition: Vec<f64>,
-    /// Reason why the system did not hold the next load; `None` if it held all loads.
+    /// Reason why the system did not hold the next higher load; `None` if it held all loads.
     pub limit: Option<String>,
     /// Whether the runs with the next load were void, so the system might have held it.
     pub is_open: bool,
@@ -109,7 +109,7 @@ struct Ladder {
 struct Rung {
     senders: usize,
     per_s: f64,
-    /// Whether more than half of the valid repetitions held it; `None` if all are void.
+    /// Whether the system held the load in more than half of the valid repetitions; `None` if all are void.
     held: Option<bool>,
     limit: String,
 }

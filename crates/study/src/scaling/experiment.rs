@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The experiments: ladders of loads, each for one system on one link. A ladder ends above the
-//! system's limit.
+//! The experiments. Each consists of ladders: runs of one system on one link, whose load grows from
+//! rung to rung until it exceeds the system's limit.
 
 use super::load::{Contents, Load, Pairing, Recording, SMALLEST_TEXT, THESIS_TEXT};
 use super::row::Row;
@@ -11,7 +11,7 @@ use serde::Serialize;
 
 /// Number of rungs above the limit that are still measured; the second confirms the first.
 const RUNGS_ABOVE_LIMIT: usize = 2;
-/// The same for targets, where repetitions confirm the limit.
+/// Number of such rungs in ladders that decide about targets: their repetitions confirm the limit.
 const RUNGS_ABOVE_HELD: usize = 1;
 /// Repetitions of the runs that decide about targets.
 const ACCEPTANCE_RUNS: usize = 3;
@@ -20,7 +20,7 @@ const ACCEPTANCE_RUNS: usize = 3;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, clap::ValueEnum)]
 #[serde(rename_all = "lowercase")]
 pub enum Experiment {
-    /// One pair, small messages, the frequency up to the limit (the thesis's experiment 1).
+    /// One pair with small messages, whose frequency rises to the limit (the thesis's experiment 1).
     Frequency,
     /// One pair whose nodes have 100, 75 or 50 % of a core (experiment 3).
     Cpu,
@@ -55,7 +55,7 @@ pub struct OwnLoad {
     link: Medium,
 }
 
-/// Highest frequency of a sender, Hz: the thesis's.
+/// Highest frequency of a sender, Hz, as in the thesis.
 const MAX_HZ: f64 = 1e6;
 
 fn frequency(text: &str) -> std::result::Result<f64, String> {
@@ -77,7 +77,7 @@ fn contents(text: &str) -> std::result::Result<Contents, String> {
     }
 }
 
-/// Runs of one system with a growing load.
+/// Runs of one system with a growing load. Each load is a rung.
 #[derive(Debug, Clone)]
 pub struct Ladder {
     /// Experiment that it belongs to.
@@ -85,7 +85,7 @@ pub struct Ladder {
     /// Repetitions unless the user asks for others.
     pub repetitions: usize,
     trials: Vec<Trial>,
-    /// Expected number of rungs, for the remaining time.
+    /// Expected number of rungs, to estimate the remaining time.
     likely: usize,
     /// Whether a repetition carried the load, for each rung so far.
     carried: Vec<bool>,
@@ -103,7 +103,8 @@ const ALL_SYSTEMS: &[System] = &[
     System::Tautline,
     System::TautlineRoscpp,
 ];
-/// TCP_NODELAY changes nothing on a wire that is never full.
+/// Systems that are compared on a wire. TCP_NODELAY changes nothing there, since the wire is never
+/// full.
 const ON_WIRE: &[System] = &[
     System::Rospy,
     System::Roscpp,
@@ -113,30 +114,37 @@ const ON_WIRE: &[System] = &[
     System::TautlineRoscpp,
 ];
 const FEW_SYSTEMS: &[System] = &[System::Rospy, System::Roscpp, System::Rclpy, System::Tautline];
-/// Robots of the comparison over the radio.
+/// Numbers of robots in the comparison over the radio.
 const ROBOTS: [usize; 10] = [6, 7, 8, 9, 10, 11, 12, 13, 14, 15];
+/// Numbers of robots in a quick comparison.
 const QUICK_ROBOTS: [usize; 4] = [8, 9, 12, 13];
-/// Pairs with small messages, and with scans.
+/// Numbers of pairs with small messages in this comparison.
 const TEXT_PAIRS: [usize; 9] = [4, 6, 8, 12, 16, 24, 32, 40, 48];
+/// Numbers of pairs with scans in this comparison.
 const SCAN_PAIRS: [usize; 6] = [4, 5, 6, 7, 8, 9];
+/// Scans per second of each of these pairs.
 const SCANS_HZ: f64 = 10.0;
-/// Expected rungs of the comparison, including the one above the limit. Used only for the remaining
-/// time.
+/// Expected rungs of Tautline in the comparison, including the rung above the limit. Used only to
+/// estimate the remaining time.
 const LIKELY_RUNGS: usize = 8;
+/// Expected rungs of plain ROS 1 in the comparison.
 const LIKELY_PLAIN_RUNGS: usize = 4;
-/// Systems of the comparison over the radio. rospy's nodes cannot send the many small messages on
-/// two cores.
+/// Systems with rospy nodes in the comparison over the radio. They do not take part in the loads of
+/// small messages, which are too many for rospy on two cores.
 const BY_ROSPY: &[System] = &[System::Rospy, System::RospyNodelay, System::Tautline];
+/// Systems with roscpp nodes in the comparison over the radio.
 const BY_ROSCPP: &[System] = &[System::Roscpp, System::RoscppNodelay, System::TautlineRoscpp];
-/// Bytes and frequency of small messages in the comparison over the radio.
+/// Bytes of a small message in the comparison over the radio.
 const SMALL_BYTES: usize = 64;
+/// Small messages per second of each pair in this comparison.
 const SMALL_HZ: f64 = 50.0;
 
 impl Experiment {
     /// Experiments of `--quick`.
     pub const QUICK: [Self; 3] = [Self::Frequency, Self::Vertical, Self::Tautline];
 
-    /// Returns the runs; `recording` replaces the generated messages of [`Self::Recorded`].
+    /// Returns the ladders of the experiment; `recording` replaces the generated messages of
+    /// [`Self::Recorded`].
     pub fn ladders(self, quick: bool, recording: Option<&Recording>, own: &OwnLoad) -> Vec<Ladder> {
         match self {
             Self::Frequency => self.frequency(quick),
@@ -236,7 +244,7 @@ impl Experiment {
     }
 
     /// Three families of loads on the same radio; see [`super::acceptance`]. Every system held the
-    /// first loads in early runs.
+    /// lowest loads in early runs.
     fn tautline(self, quick: bool) -> Vec<Ladder> {
         let robots: &[usize] = if quick { &QUICK_ROBOTS } else { &ROBOTS };
         let robots: Vec<Load> = robots.iter().map(|robots| Load::robots(*robots)).collect();
@@ -300,12 +308,12 @@ fn one_pair(contents: &Contents, hz: &[f64]) -> Vec<Load> {
 }
 
 impl Ladder {
-    /// Returns the system.
+    /// Returns the system whose runs these are.
     pub fn system(&self) -> System {
         self.trials[0].system
     }
 
-    /// Returns the run on a rung; `None` above the last one, and well above the limit.
+    /// Returns the run on a rung; `None` above the last rung, and if enough lower rungs were not carried.
     pub fn trial(&self, rung: usize) -> Option<&Trial> {
         let is_for_targets = self.experiment == Experiment::Tautline;
         let enough = if is_for_targets { RUNGS_ABOVE_HELD } else { RUNGS_ABOVE_LIMIT };

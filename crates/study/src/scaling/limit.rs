@@ -11,11 +11,11 @@ use serde::Serialize;
 pub const PROCESS_BUSY: f64 = 90.0;
 /// Use of all cores from which the machine is at its limit, percent.
 const MACHINE_BUSY: f64 = 95.0;
-/// Fraction of the time with a waiting or transmitted frame from which the channel is at its limit,
-/// percent. The transmission time alone is less, because DIFS and backoff take a quarter of the
-/// time between short frames.
+/// Percentage of the time with a waiting or transmitted frame from which the channel is at its limit.
+/// The transmission time alone is less, because DIFS and backoff take a quarter of the time between
+/// short frames.
 pub const CHANNEL_BUSY: f64 = 95.0;
-/// Fraction of its rate from which a cable is full, percent.
+/// Use of a cable's rate from which the cable is full, percent.
 const LINK_BUSY: f64 = 95.0;
 /// Messages under way per conversation from which a queue exists; without a queue, up to two may be
 /// under way at the end of the counted time.
@@ -27,6 +27,7 @@ pub const PRODUCED_PERCENT: f64 = 95.0;
 /// A queue grows if the median round trip of the last quarter exceeds that of the first by this
 /// factor and by [`GROWTH_MS`].
 const GROWTH: f64 = 2.0;
+/// See [`GROWTH`]; milliseconds.
 const GROWTH_MS: f64 = 2.0;
 /// Maximum mean round trip of a load that the thesis accepted; its worst accepted row, 256 nodes at
 /// 1 Hz, has 221 ms.
@@ -34,7 +35,7 @@ pub const ACCEPTABLE_MS: f64 = 250.0;
 
 /// Whether the median round trips of the first and last quarter, in milliseconds, show a growing
 /// queue.
-pub fn grow([first, last]: [f64; 2]) -> bool {
+pub fn shows_growth([first, last]: [f64; 2]) -> bool {
     last > GROWTH * first && last - first > GROWTH_MS
 }
 
@@ -114,7 +115,7 @@ impl Limit {
     }
 }
 
-/// Measurements of a run about its limits.
+/// Measurements that show the limits of a run.
 #[derive(Debug, Clone, Default, Serialize)]
 pub struct Evidence {
     /// Published messages, percent of the requested messages.
@@ -141,9 +142,9 @@ pub struct Evidence {
 }
 
 impl Evidence {
-    /// Whether the round trips grow during the run.
+    /// Whether the round trips grew during the run.
     pub fn grows(&self) -> bool {
-        self.rtt_quarters_ms.is_some_and(grow)
+        self.rtt_quarters_ms.is_some_and(shows_growth)
     }
 
     /// Whether the load was produced and carried without a long or growing queue.
@@ -156,7 +157,7 @@ impl Evidence {
             && !self.grows()
     }
 
-    /// Returns the limits that the run has reached, the machine's first.
+    /// Returns the limits that the run has reached, the machine's first; at least one.
     pub fn limits(&self) -> Vec<Limit> {
         let mut limits = Vec::new();
         let at_least = |percent: Option<f64>, bound| percent.filter(|percent| *percent >= bound);
@@ -168,7 +169,7 @@ impl Evidence {
         limits.extend(link.map(|percent| Limit::Link { percent }));
         limits.extend(self.limit_of_process());
         if limits.is_empty() {
-            limits.push(self.limit_without_load());
+            limits.push(self.limit_if_nothing_is_busy());
         }
         limits
     }
@@ -181,7 +182,7 @@ impl Evidence {
         (of.demand_percent() >= PROCESS_BUSY).then_some(Limit::Starved { of })
     }
 
-    fn limit_without_load(&self) -> Limit {
+    fn limit_if_nothing_is_busy(&self) -> Limit {
         if let Some(of) = self.dropped.clone().filter(|_| self.echoed_percent < CARRIED_PERCENT) {
             return Limit::Dropped { of };
         }

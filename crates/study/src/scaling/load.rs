@@ -11,11 +11,12 @@ pub const SMALLEST_TEXT: usize = 4 + 15;
 pub const THESIS_TEXT: usize = 32;
 /// Bytes of a command, in ROS 1: as `geometry_msgs/Twist`.
 const COMMAND_BYTES: usize = 48;
-/// Commands and scans per second of a robot. One more robot is a small step, so the highest load is
-/// known to within a seventh.
+/// Commands per second of a robot. With [`SCAN_HZ`], one more robot is a small step in load, so the
+/// highest load is known to within a seventh.
 const COMMAND_HZ: f64 = 25.0;
+/// Scans per second of a robot.
 const SCAN_HZ: f64 = 5.0;
-/// Bytes of a PR2's scan of 1040 beams, in ROS 1 (Scaling, facts).
+/// Bytes of a laser scan of 1040 beams, as a PR2 sends it in ROS 1.
 pub const SCAN_BYTES: usize = 4227;
 /// Bytes of an image of 640x480 with a Bayer pattern, in ROS 1.
 pub const IMAGE_BYTES: usize = 640 * 480 + 67;
@@ -24,7 +25,7 @@ pub const IMAGE_BYTES: usize = 640 * 480 + 67;
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Contents {
-    /// `std_msgs/String` of that number of bytes in ROS 1.
+    /// `std_msgs/String`, with its number of bytes in ROS 1.
     Text(usize),
     /// `sensor_msgs/LaserScan` of [`SCAN_BYTES`].
     Scan,
@@ -108,18 +109,18 @@ pub struct Load {
     pub contents: Contents,
     /// Messages per second of each sender.
     pub hz: f64,
-    /// The messages of every second sender, and their frequency.
+    /// The messages of every second sender and their frequency, if they differ from the others.
     pub companion: Option<(Contents, f64)>,
 }
 
 impl Load {
-    /// Returns pairs of senders and echoers.
+    /// Returns a load of `senders` pairs of a sender and an echoer.
     pub fn pairs(senders: usize, contents: Contents, hz: f64) -> Self {
         Self { senders, pairing: Pairing::Pairs, contents, hz, companion: None }
     }
 
-    /// Returns robots with a scan and a command each: the command goes to the robot's echoer and back
-    /// as a control loop does.
+    /// Returns the load of `robots` robots. Each has a sender of scans and a sender of commands; a command
+    /// goes to its echoer and back, as in a control loop.
     pub fn robots(robots: usize) -> Self {
         let companion = Some((Contents::Text(COMMAND_BYTES), COMMAND_HZ));
         Self { companion, ..Self::pairs(2 * robots, Contents::Scan, SCAN_HZ) }
@@ -142,7 +143,8 @@ impl Load {
         (0..self.senders).map(|sender| self.flow(sender).1).sum()
     }
 
-    /// Returns the counterparts of a sender or an echoer.
+    /// Returns the numbers of the echoers that answer sender `number`. They are also the numbers of the
+    /// senders that echoer `number` answers.
     pub fn counterparts(&self, number: usize) -> Vec<usize> {
         match self.pairing {
             Pairing::Pairs => vec![number],
@@ -150,7 +152,7 @@ impl Load {
         }
     }
 
-    /// Returns the number of echoes of one message.
+    /// Returns the number of echoes that each message causes.
     pub fn echoes(&self) -> usize {
         self.counterparts(0).len()
     }

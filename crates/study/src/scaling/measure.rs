@@ -30,6 +30,7 @@ struct Measure {
 }
 
 impl Measure {
+    /// Makes the runs of an experiment, rung by rung, until no ladder continues.
     fn climb(&mut self, experiment: Experiment, common: &Common, folder: &Path) -> Result<()> {
         for rung in 0.. {
             let runs = self.runs(experiment, rung);
@@ -45,7 +46,7 @@ impl Measure {
         Ok(())
     }
 
-    /// Makes a run, and repeats a void run if the cause may have been an accident.
+    /// Makes a run, and repeats it once if it is void and targets depend on it.
     fn run(
         &mut self,
         ladder: usize,
@@ -67,7 +68,8 @@ impl Measure {
         Ok(())
     }
 
-    /// Returns the runs of a rung in order: all ladders once, then again.
+    /// Returns the runs of a rung in order: the first repetition of all ladders, then the second, and so on.
+    /// A run has the index of its ladder, its repetition from 1, and its trial.
     fn runs(&self, experiment: Experiment, rung: usize) -> Vec<(usize, usize, Trial)> {
         let repetitions = self.ladders.iter().map(|it| it.repetitions).max().unwrap_or(0);
         let mut runs = Vec::new();

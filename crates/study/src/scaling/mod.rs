@@ -59,7 +59,7 @@ pub struct Arguments {
     /// Counted seconds of each run.
     #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u64).range(1..=600))]
     seconds: u64,
-    /// Repetitions of each run, interleaved; by default 1, of the runs for targets 3.
+    /// Repetitions of each run, interleaved; by default 1, or 3 for runs that decide about targets.
     #[arg(long, value_parser = clap::value_parser!(u64).range(1..=20))]
     runs: Option<u64>,
     /// For recorded: a recording to replay, FILE.bag by rospy or FILE.mcap by rclpy.
@@ -116,8 +116,8 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
 }
 
 impl Arguments {
-    /// Returns the runs of all chosen experiments, and the systems omitted because a program is
-    /// missing.
+    /// Returns the ladders of all chosen experiments, and the systems that were omitted because a program
+    /// is missing.
     fn ladders(&self) -> Result<(Vec<Ladder>, Vec<String>)> {
         let recording = self.recording()?;
         let of = |it: &Experiment| it.ladders(self.quick, recording.as_ref(), &self.own);

@@ -71,7 +71,7 @@ impl Nodes {
         Ok(())
     }
 
-    /// Makes all senders publish for `time`, the first of them after [`COUNTDOWN`].
+    /// Tells all senders to publish for `time`; the first of them begins after [`COUNTDOWN`].
     pub fn begin(&mut self, load: &Load, time: Duration) -> Result<()> {
         for node in &mut self.senders {
             let (phase_ns, period_ns) = (load.phase_ns(node.number), load.period_ns(node.number));
@@ -104,7 +104,7 @@ impl Nodes {
         self.senders.iter().map(|node| read(&file(node))).collect()
     }
 
-    /// Returns the processes.
+    /// Returns the processes of all nodes, each with the processor time that it may use.
     pub fn watched(&self, allowed_percent: f64) -> Vec<Watched> {
         let watched = |kind: &'static str, node: &Node| Watched {
             kind,
@@ -186,7 +186,7 @@ impl Launch<'_> {
 /// Port of the first echoer of zenoh.
 const ZENOH_PORT: usize = 7447;
 
-/// Formats numbers for the nodes' command line.
+/// Formats numbers for the command line of a node, separated by commas.
 fn list(numbers: &[usize]) -> String {
     numbers.iter().map(usize::to_string).collect::<Vec<_>>().join(",")
 }

@@ -9,10 +9,11 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// Interval at which the radios' queues are read. It is no fraction of a sender's period; otherwise
-/// all readings would have the same phase.
+/// Interval at which the radios' queues are read. The interval does not divide a sender's period:
+/// otherwise all readings would fall at the same phases of it.
 const LOOK_PERIOD: Duration = Duration::from_micros(13_700);
-/// If the messages' bytes exceed the kernel's by this factor, most are inside the programs.
+/// If the queued messages have more than this many times the bytes in the kernel's buffers, most of
+/// them are inside the programs.
 const INSIDE: u64 = 4;
 
 /// Queues at the end of the counted time.
@@ -20,7 +21,7 @@ const INSIDE: u64 = 4;
 pub struct Queued {
     /// Published messages that had not returned.
     pub messages: usize,
-    /// Number of such messages per conversation of a sender with an echoer.
+    /// Number of such messages for each pair of a sender and an echoer that answers it.
     pub messages_per_conversation: f64,
     /// Bytes of these messages in ROS 1; 0 if unknown.
     pub bytes: u64,
@@ -52,7 +53,7 @@ pub struct Measured {
     pub contended_percent: Option<f64>,
     /// Bits sent by the busier host, percent of the cable's rate.
     pub link_percent: Option<f64>,
-    /// Queues, without the messages, which the samples show.
+    /// Queues. The numbers of messages are not set: the samples show them.
     pub queued: Queued,
 }
 

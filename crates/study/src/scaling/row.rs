@@ -13,7 +13,7 @@ use serde::Serialize;
 use std::time::Duration;
 use tautline_lab::rig::stats::{middle, percentile};
 
-/// One measured row. A model can be fitted to these.
+/// One measured row. Formulas are fitted to such rows.
 #[derive(Debug, Clone, Serialize)]
 pub struct Row {
     /// Experiment of the run.
@@ -34,7 +34,7 @@ pub struct Row {
     pub frequency_hz: f64,
     /// Bytes of a message in ROS 1; 0 if unknown.
     pub message_bytes: usize,
-    /// Contents: `text`, `scan`, ...; `robots` is a scan and, by every second sender, a command.
+    /// Contents: `text`, `scan`, ...; `robots` means scans, and commands of every second sender.
     pub contents: &'static str,
     /// Processor time that each node may use, percent of one core; `None` without a limit.
     pub cpu_share_percent: Option<u32>,
@@ -42,7 +42,7 @@ pub struct Row {
     pub sent: usize,
     /// Echoes of these messages that returned.
     pub echoed: usize,
-    /// Echoes that did not return until the end of the wait.
+    /// Echoes that did not return before the end of the wait.
     pub lost: usize,
     /// Requested messages per second of all senders together.
     pub offered_per_s: f64,
@@ -56,7 +56,7 @@ pub struct Row {
     /// Round trips; `None` if nothing returned.
     pub rtt_ms: Option<Rtt>,
     /// The 95th percentile of the round trips, in periods of the sender; for a mixed load, the
-    /// largest value.
+    /// largest value of a kind of messages.
     pub p95_periods: Option<f64>,
     /// Measurements of processors, link and queues.
     #[serde(flatten)]
@@ -135,8 +135,8 @@ pub struct Counted {
 }
 
 impl Counted {
-    /// Adds the echoes of one sender's messages from number `from`; `per_message` is the number of
-    /// its echoers. Its counted time begins with message `from`.
+    /// Adds the echoes of one sender's messages. The counted time of this sender begins with message
+    /// `from` and lasts for `time`; `per_message` is the number of echoes of each message.
     pub fn add(&mut self, echoes: &[Echo], from: u64, per_message: usize, time: Duration) {
         let counted = |echo: &&Echo| echo.sequence >= from;
         let before = self.echoes.len();
@@ -187,7 +187,8 @@ impl Counted {
         medians.iter().all(|median| median.is_finite()).then_some(medians)
     }
 
-    /// Returns the fractions of messages that were produced and carried.
+    /// Returns evidence with the percentages of messages that were published and echoed; `asked` is the
+    /// number of messages that all senders should publish. Fails if that is zero.
     pub fn evidence(&self, asked: f64) -> Result<Evidence> {
         ensure!(asked > 0.0, "no messages were asked for");
         Ok(Evidence {

@@ -151,7 +151,7 @@ impl Scene {
         }
     }
 
-    /// Returns masters and daemons.
+    /// Returns the processes of masters and daemons.
     pub fn watched(&self) -> Vec<Watched> {
         let watched = |kind: &'static str, number: usize, process: &Process| Watched {
             kind,
@@ -174,7 +174,7 @@ impl Scene {
         }
     }
 
-    /// Returns the current frames at the radios, waiting or on the air; `None` for a wire.
+    /// Returns the number of frames that now wait at the radios or are on the air; `None` for a wire.
     pub fn radio_frames(&self) -> Option<u64> {
         match &self.network {
             Network::Pair(pair) => pair.radio_frames(),
@@ -197,7 +197,8 @@ impl Scene {
         }
     }
 
-    /// Writes the status of each daemon to the folder; returns the most frequent drop.
+    /// Writes the status of each daemon to the folder; returns the most frequent reason for drops, and
+    /// the number of messages.
     pub fn write_statuses(&self, folder: &Path) -> Result<Option<Dropped>> {
         let statuses = daemon::write_statuses(&self.daemons, folder)?;
         let dropped = daemon::most_dropped(&statuses);

@@ -100,7 +100,7 @@ impl System {
     pub fn missing(self) -> Option<String> {
         let test = |program: &Path, code: &str, advice: &str| {
             let mut python = Command::new(program);
-            // The wheels' start-up hook is valid only for its own environment.
+            // These variables belong to the environment of another Python.
             python.env_remove("LD_LIBRARY_PATH").env_remove("_ROS_WHEELS_BOOTSTRAP_COMPLETE");
             run(python.args(["-c", code])).is_err().then(|| advice.to_owned())
         };
@@ -112,7 +112,7 @@ impl System {
             ),
             Library::Roscpp => roscpp::echo().err().map(|error| format!("{error:#}")),
             Library::Rclpy => test(
-                &peer("kilted"),
+                &installed_python("kilted"),
                 "import rclpy, sensor_msgs.msg",
                 "rclpy is missing; crates/lab/ros2.sh kilted installs it",
             ),
@@ -138,11 +138,11 @@ impl System {
 
 /// Returns the Python that has zenoh.
 pub fn zenoh_python() -> PathBuf {
-    peer("zenoh")
+    installed_python("zenoh")
 }
 
-/// Returns the Python of a peer that `ros2.sh` installs.
-fn peer(name: &str) -> PathBuf {
+/// Returns the Python of an environment that `crates/lab/ros2.sh` installs.
+fn installed_python(name: &str) -> PathBuf {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/ros2");
     folder.join(name).join("bin/python")
 }

@@ -20,16 +20,17 @@ use tautline_lab::setup::daemon::DaemonSetup;
 
 /// Duration of publishing before the counted time.
 pub const WARM_UP: Duration = Duration::from_secs(1);
-/// Expected time of a run for starting and ending programs.
+/// Expected time that a run needs to start and end its programs.
 const START: Duration = Duration::from_millis(1400);
-/// Time to start one more node, in C++ and in Python.
+/// Expected time to start one more node in C++.
 const START_PER_NODE: Duration = Duration::from_millis(15);
+/// Expected time to start one more node in Python.
 const START_PER_PYTHON_NODE: Duration = Duration::from_millis(110);
 
 /// A run.
 #[derive(Debug, Clone)]
 pub struct Trial {
-    /// Experiment that it belongs to.
+    /// Experiment that the run belongs to.
     pub experiment: Experiment,
     /// System that carries the messages.
     pub system: System,
@@ -39,7 +40,7 @@ pub struct Trial {
     pub hosts: usize,
     /// Load.
     pub load: Load,
-    /// Processor time of each node, percent of one core.
+    /// Processor time that each node may use, percent of one core; `None` without a limit.
     pub cpu_share_percent: Option<u32>,
 }
 
@@ -62,7 +63,8 @@ struct Watched {
 /// The returned echoes.
 struct Outcome {
     all: Counted,
-    /// The largest 95th percentile of a flow in its periods.
+    /// The largest of the flows' 95th percentiles, each in periods of its flow; `None` if a flow has no
+    /// echoes.
     p95_periods: Option<f64>,
     /// Median round trips of the first and last quarter, for the flow in which they grow most:
     /// otherwise the many commands would hide the few scans.
@@ -172,7 +174,7 @@ impl Trial {
         })
     }
 
-    /// Returns the messages that all senders must publish in the counted time.
+    /// Returns the number of messages that all senders must publish in the counted time.
     fn requested_messages(&self, time: Duration) -> f64 {
         let of_one = |sender| {
             let all = ((WARM_UP + time).as_secs_f64() * self.load.flow(sender).1).ceil();
@@ -255,7 +257,7 @@ impl Trial {
         })
     }
 
-    /// Returns the messages and their echoes that one process of a kind handles.
+    /// Returns the number of messages that one process of a kind handles, each with its echo.
     fn handled(&self, kind: &str, counted: &Counted) -> f64 {
         let per_node = counted.echoed() as f64 / self.load.senders as f64;
         match kind {
@@ -266,7 +268,7 @@ impl Trial {
     }
 }
 
-/// Returns the median round trips of the first and last quarter that grow most.
+/// Returns the pair of median round trips, of the first and last quarter, that grows most.
 fn most_growth(quarters: impl Iterator<Item = [f64; 2]>) -> Option<[f64; 2]> {
     let growth = |[first, last]: &[f64; 2]| last / first.max(f64::MIN_POSITIVE);
     quarters.max_by(|one, other| growth(one).total_cmp(&growth(other)))

@@ -36,7 +36,7 @@ pub struct Watched {
     pub allowed_percent: f64,
 }
 
-/// Times of a thread, nanoseconds.
+/// Times for which a thread ran and waited to run, nanoseconds.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 struct Times {
     /// Time on a processor.
@@ -45,7 +45,7 @@ struct Times {
     wait: u64,
 }
 
-/// Times of each thread of a process, by its number.
+/// Times of each thread of a process, by thread id.
 type Threads = BTreeMap<u32, Times>;
 
 /// A measurement in progress.
@@ -78,7 +78,7 @@ pub struct Busiest {
 }
 
 impl Busiest {
-    /// Returns the fraction of time in which it had work, percent.
+    /// Returns the percentage of the time in which the process had work.
     pub fn demand_percent(&self) -> f64 {
         self.run_percent + self.wait_percent
     }
@@ -111,8 +111,8 @@ impl Watch {
 }
 
 impl Watched {
-    /// Returns how close the process is to its limit; without a lock, this depends on its busiest
-    /// thread.
+    /// Returns how close the process is to its limit. If its threads share no lock, its busiest thread
+    /// decides.
     fn busy(&self, threads: &[Times], seconds: f64) -> Busiest {
         let is_one = self.has_one_lock || self.allowed_percent < 100.0;
         let busiest = threads.iter().max_by_key(|it| it.run + it.wait).copied().unwrap_or_default();
@@ -151,7 +151,7 @@ impl Used {
     }
 }
 
-/// Returns the times of each thread; none if the process has ended.
+/// Reads the times of each thread of a process; empty if the process has ended.
 fn threads(id: u32) -> Threads {
     let folder = Path::new("/proc").join(id.to_string()).join("task");
     let Ok(entries) = std::fs::read_dir(folder) else { return Threads::new() };

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Events for the audit log: peers up and down, refusals, changes and their authors, published safe
-//! messages.
+//! Events for the audit log: peers that come up or go down, refusals, changes with their authors,
+//! and published safe messages.
 //!
 //! ```text
 //! data plane ─▶ Recorder (quotas per peer) ─▶ Audit ─▶ AuditSink: the log of the daemon, or a program

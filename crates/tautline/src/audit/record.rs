@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Records of events, and their way out of the data plane.
+//! Records of events, and how they leave the data plane.
 
 use super::event::{Event, Text};
 use super::time::rfc3339;
@@ -36,7 +36,7 @@ impl Record {
     }
 }
 
-/// What takes the records of a node: a log, or a program.
+/// A receiver of the records of a node: a log, or a program.
 pub trait AuditSink: Send + Sync + 'static {
     /// Takes a record. The data plane calls this: it must not block.
     fn take(&self, record: Record);

@@ -7,9 +7,9 @@ use crate::quota::{Allowance, Cause, Quota};
 use std::collections::BTreeMap;
 use tautline_proto::{Duration, Instant};
 
-/// Events recorded for each cause; enough for a peer of which a hundred topics are refused. A peer
-/// that causes as many events as possible writes 6 MB a day; the default files hold five days of
-/// that.
+/// Number of events recorded per period for each cause. It is enough for a peer of which a hundred
+/// topics are refused. A peer that causes as many events as possible writes 6 MB a day; log files
+/// of the default size hold five days of these events.
 pub const RECORDED: Allowance = Allowance {
     period: Duration::from_secs(600),
     here: 200,
@@ -28,8 +28,8 @@ pub const MAX_MERGED: usize = 16;
 pub(crate) struct Recorder {
     audit: Audit,
     quota: Quota,
-    /// Events recorded in this period, each with its number of repetitions. Only events within the
-    /// quota are here, which bounds the map.
+    /// Events recorded in this period, each with its number of repetitions. The quota bounds the
+    /// map, because only events within the quota are in it.
     merged: BTreeMap<Cause, Vec<(Event, u64)>>,
 }
 
@@ -64,7 +64,7 @@ impl Recorder {
         self.audit.record(peer_of(cause), event);
     }
 
-    /// Records a change of the running node, or the reason of its refusal, with its author.
+    /// Records a change of the running node, or the reason why it was refused, with its author.
     pub(crate) fn record_change(&mut self, by: Actor, outcome: Result<&[String], &str>) {
         let cause = match by {
             Actor::User { uid, .. } => Cause::User(Some(uid)),
@@ -163,7 +163,7 @@ mod tests {
     fn many_calls_of_one_host_do_not_hide_other_strangers() {
         let of = |text: String| Cause::stranger(text.parse::<SocketAddr>().unwrap().into());
         let host = of("10.0.0.1:1".into());
-        // The quota that an address falls into changes with every start.
+        // Which addresses share a quota changes with every start.
         let others = (2..255).map(|last| of(format!("10.0.0.{last}:1")));
         let other = others.into_iter().find(|other| *other != host).unwrap();
         let refused = |address: &str| Event::HandshakeRefused {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The thread that writes the file. The data plane never waits for the disk, except at its end.
+//! The thread that writes the file of budgets. The data plane never waits for the disk, except when it ends.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -9,7 +9,7 @@ use std::thread::JoinHandle;
 use tautline_gateway::state_file;
 use tautline_gateway::threads::{self, End};
 
-/// Writes the file on a thread of its own. Dropping it waits for the last text.
+/// Writes the file on a thread of its own. Dropping this value waits until the last text is written.
 #[derive(Debug)]
 pub(crate) struct Keeper {
     texts: Option<SyncSender<String>>,
@@ -30,14 +30,15 @@ impl Keeper {
         Ok(Self { texts: Some(sender), thread: Some(thread), failure })
     }
 
-    /// Queues a text, which replaces the file. Never blocks; returns whether there was space.
+    /// Queues a text that replaces the content of the file. Never blocks; returns whether the queue
+    /// had space.
     pub(crate) fn save(&self, text: String) -> bool {
         self.texts.as_ref().is_some_and(|texts| texts.try_send(text).is_ok())
     }
 
-    /// Queues the last text, as soon as there is space.
+    /// Queues the last text; waits until the queue has space.
     pub(crate) fn save_last(&self, text: String) {
-        // An error means that the thread has ended, which has its own notice.
+        // An error means that the thread has ended. That has its own notice.
         let _ = self.texts.as_ref().map(|texts| texts.send(text));
     }
 

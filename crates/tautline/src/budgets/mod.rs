@@ -14,12 +14,12 @@ use std::io::{ErrorKind, Read};
 use std::path::Path;
 use tautline_proto::MAX_LINKS_PER_PEER;
 
-/// Maximum number of accounts: those of all links that a file can have.
+/// Maximum number of accounts: one for each link that a file can have.
 const MAX_ACCOUNTS: usize = MAX_PEERS * MAX_LINKS_PER_PEER;
 /// Maximum bytes of the file.
 const MAX_FILE: u64 = 2 << 20;
 
-/// A link by its names in the file: of the peer, and of the link among those of the peer.
+/// The name of a link: the peer's name in the file, and the link's name among the links of that peer.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct LinkName {
     pub(crate) peer: String,
@@ -28,8 +28,8 @@ pub(crate) struct LinkName {
 
 /// The data that a link has used in the current period. Times are in seconds since 1970.
 ///
-/// Periods follow each other without gaps, from the time at which the link was first counted. A
-/// clock that is set back ends no period, because that would give the budget back.
+/// Periods follow each other without gaps, from the time at which the link was first counted.
+/// Setting the clock back ends no period, because a new period would give the budget back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Account {
     begun: u64,
@@ -42,7 +42,7 @@ impl Account {
         Self { begun: now, used: 0 }
     }
 
-    /// Counts IP bytes at this time, in a new period if the previous one has ended.
+    /// Counts IP bytes at time `now`. Begins a new period if the current one has ended.
     pub(crate) fn count(&mut self, now: u64, bytes: u64, budget: &Budget) {
         let periods = now.saturating_sub(self.begun) / budget.period.as_secs().max(1);
         if periods > 0 {
@@ -91,7 +91,7 @@ struct KeptAccount {
 }
 
 impl Accounts {
-    /// Reads the accounts. A missing file has none. The error describes the problem.
+    /// Reads the accounts. A missing file means no accounts. The error describes the problem.
     pub(crate) fn load(path: &Path) -> Result<Self, String> {
         let file = match File::open(path) {
             Ok(file) => file,
@@ -131,7 +131,7 @@ impl Accounts {
         serde_json::to_string_pretty(&Kept { links: links.collect() }).unwrap_or_default() + "\n"
     }
 
-    /// Counts IP bytes of a link; returns its account.
+    /// Adds IP bytes to the account of a link, and returns that account.
     pub(crate) fn count(
         &mut self,
         name: &LinkName,
@@ -140,7 +140,7 @@ impl Accounts {
         budget: &Budget,
     ) -> Account {
         if self.0.len() >= MAX_ACCOUNTS && !self.0.contains_key(name) {
-            // The oldest is that of a link which was removed from the file.
+            // The oldest account belongs to a link that was removed from the file.
             let oldest = self.0.iter().min_by_key(|(_, it)| it.begun).map(|(it, _)| it.clone());
             oldest.map(|oldest| self.0.remove(&oldest));
         }

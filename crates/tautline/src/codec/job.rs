@@ -19,13 +19,13 @@ use tautline_proto::{Instant, PeerId};
 pub(crate) enum Job {
     /// Rename frames in a message of this robot, and compress it.
     Encode(Plain),
-    /// Only keeps its place behind messages that are encoded or decoded.
+    /// A change of a publisher, which only has to stay in order with the messages around it.
     Change(Change),
     /// Decompress or translate a message for this robot's ROS.
     Decode(Incoming),
     /// Check the definition of a peer's topic and find its type in this robot's ROS.
     Localize { key: ChannelKey, topic: Topic },
-    /// The same for a service.
+    /// Check the definition of a peer's service and find its type in this robot's ROS.
     LocalizeService { key: ChannelKey, service: Service },
     /// Compose the safe message of a topic.
     Compose { topic: Topic, fields: Arc<Fields> },
@@ -38,7 +38,7 @@ pub(crate) enum Done {
         message: Outgoing,
         /// The frames that were to be renamed.
         renaming: Option<Renaming>,
-        /// Why they keep their names.
+        /// Why the frames keep their names, if they do.
         problem: Option<String>,
     },
     Changed(Change),
@@ -102,15 +102,15 @@ pub(crate) struct Incoming {
     pub(crate) origin: Origin,
     pub(crate) encoded: bool,
     pub(crate) translator: Option<Arc<Translator>>,
-    /// For a message that is not translated.
+    /// The check of a message that is not translated.
     pub(crate) checker: Option<Arc<Checker>>,
-    /// The change of its fields, before it is translated.
+    /// The change of the message's fields, which precedes translation.
     pub(crate) change: Option<ArrivalChange>,
-    /// The end of its lifespan.
+    /// The time at which the lifespan ends.
     pub(crate) expires: Option<Instant>,
-    /// When it had the age in `origin`.
+    /// The time at which the message had the age in `origin`.
     pub(crate) arrived: Instant,
-    /// The revision of the last presence message before it.
+    /// The revision of the last presence message that preceded this message.
     pub(crate) revision: u32,
 }
 
@@ -142,8 +142,9 @@ pub(super) fn claimed_size(payload: &[u8], max_message: usize) -> usize {
     claimed.and_then(|n| usize::try_from(n).ok()).unwrap_or(max_message)
 }
 
-/// Returns the cost of a compressed payload before it is decompressed: the size that it claims,
-/// which the codec does not exceed; at most `max_message`, and at least its own size.
+/// Returns the number of bytes for which a compressed payload is charged before it is decompressed:
+/// the size that it claims, at least its own length and at most `max_message`. The codec produces
+/// no more than the claimed size.
 pub(crate) fn decompressed_size(payload: &[u8], max_message: usize) -> usize {
     claimed_size(payload, max_message).min(max_message).max(payload.len())
 }

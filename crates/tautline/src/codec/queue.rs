@@ -6,10 +6,10 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use tautline_proto::PeerId;
 
-/// The origin of a job: this robot (`None`) or a peer.
+/// The owner of a job: this robot (`None`) or a peer.
 pub(super) type Owner = Option<PeerId>;
 
-/// Maximum queue of one owner.
+/// Limits of one owner's queue.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Capacity {
     pub(super) jobs: usize,

@@ -4,9 +4,9 @@
 use crate::status::GivenUpReport;
 use std::collections::BTreeMap;
 
-/// Characters from which a terminal is wide.
+/// Width in characters from which a terminal counts as wide.
 pub const WIDE: usize = 100;
-/// Characters from which a terminal has space for the links of topics.
+/// Width in characters from which a terminal has space for the links of topics.
 pub(super) const WIDE_ENOUGH_FOR_LINKS: usize = 180;
 
 /// One report of a snapshot, with its changes since an earlier snapshot where these are known.
@@ -19,13 +19,13 @@ pub struct ReportWithRates<'a, Report, Rates> {
 }
 
 impl<Report, Rates> ReportWithRates<'_, Report, Rates> {
-    /// Returns the value that `make` makes of a number among the changes; unknown without it.
+    /// Reads a number from the changes and returns it as `make` converts it; `Unknown` without the number.
     pub(super) fn change<T>(&self, read: fn(&Rates) -> Option<T>, make: fn(T) -> Value) -> Value {
         Value::if_known(self.rates.and_then(read), make)
     }
 }
 
-/// A value with its unit, from which each place makes its own text.
+/// A value with its unit. Each place formats it in its own way.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Value {
     /// There is no such value: a link without a budget has no budget.
@@ -42,9 +42,9 @@ pub enum Value {
     Count(u64),
     /// A number of bytes.
     Bytes(u64),
-    /// A number of bytes out of another.
+    /// A part of a number of bytes, and the whole.
     PartOfBytes(u64, u64),
-    /// A number of bytes that are used, out of those allowed; in per cent where space is short.
+    /// Used bytes and allowed bytes, shown in per cent where space is short.
     UsedBytes(u64, u64),
     /// A number without a unit, or with the unit of the heading.
     Number(f64),
@@ -54,23 +54,23 @@ pub enum Value {
     Milliseconds(f64),
     /// A fraction, 0 to 1.
     Share(f64),
-    /// A value of now and one since the start; the second alone if both read the same.
+    /// The current value, and the value since the start. Only the second is shown if both have the same text.
     NowAndTotal(Box<Value>, Box<Value>),
     /// Several values in one cell.
     Several(Vec<Value>),
     /// Recent drops, and the number of drops since the start by reason.
     Dropped(Option<GivenUpReport>, BTreeMap<String, u64>),
-    /// A number of things that passed, and the number of drops by reason.
+    /// The number of things that passed, and the number of drops by reason.
     Passed(u64, BTreeMap<String, u64>),
 }
 
 impl Value {
-    /// Returns the value that `make` makes of a number; unknown without the number.
+    /// Returns a number as `make` converts it; `Unknown` without the number.
     pub fn if_known<T>(number: Option<T>, make: fn(T) -> Self) -> Self {
         number.map_or(Self::Unknown, make)
     }
 
-    /// Returns a bit rate, if it is known.
+    /// Returns a bit rate; `Unknown` without it.
     pub(super) fn bit_rate(bps: Option<u64>) -> Self {
         Self::if_known(bps, |bps| Self::BitRate(bps as f64))
     }
@@ -101,9 +101,9 @@ pub enum Metric {
 pub enum Width {
     /// Characters.
     Fixed(usize),
-    /// The second number of characters if a text does not fit into the first.
+    /// The first number of characters, or the second if a text does not fit into the first.
     Either(usize, usize),
-    /// Weight in the division of the remaining width.
+    /// Share of the remaining width, relative to the other flexible columns.
     Flexible(usize),
 }
 
@@ -112,7 +112,7 @@ pub enum Width {
 pub struct Cell {
     /// The heading.
     pub title: &'static str,
-    /// Characters of the narrowest terminal on which the column is shown.
+    /// Width in characters of the narrowest terminal on which the column is shown.
     pub from: usize,
     /// The width on narrow terminals.
     pub narrow: Width,
@@ -225,10 +225,10 @@ impl<Report, Rates> Column<Report, Rates> {
 #[derive(Debug)]
 pub struct Columns<Report: 'static, Rates: 'static>(pub(super) &'static [Column<Report, Rates>]);
 
-/// Returns the place of a column: its number in the order, and what it is called there.
+/// Returns the position of a column in one place, and its name there.
 pub(super) type Place<Report, Rates, Name> = fn(&Column<Report, Rates>) -> Option<(u16, Name)>;
 
-/// Columns in one place, each with what it is called there.
+/// The columns of one place, each with its name there.
 pub type PlacedColumns<Report, Rates, Name> = Vec<(&'static Column<Report, Rates>, Name)>;
 
 impl<Report, Rates> Columns<Report, Rates> {

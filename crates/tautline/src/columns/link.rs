@@ -71,7 +71,7 @@ pub const LINKS: Columns<LinkReport, LinkRates> = Columns(&[
     Link::new("Fraction of packets lost in the interval", |link| link.change(|it| it.loss, Share))
     .cell(60, Cell::right("LOSS", 6))
     .diagnosed(50, "loss (%)"),
-    // Without an earlier snapshot the loss would be that since the start.
+    // Without an earlier snapshot, this would be the loss since the start.
     Link::new("Fraction of packets lost in an interval that has begun", |link| {
         link.change(|it| it.loss.filter(|_| it.sent_bps.is_some()), Share)
     })
@@ -165,7 +165,7 @@ pub const LINKS: Columns<LinkReport, LinkRates> = Columns(&[
         .counter(90, "tautline_link_received_packets"),
 ]);
 
-/// On narrow terminals, the used part in per cent.
+/// On narrow terminals, only the percentage used.
 const BUDGET_CELL: Cell = {
     let narrow = Cell { if_any: true, ..Cell::right("BUDGET", 6) };
     Cell { wide: Fixed(13), ..narrow }
@@ -176,8 +176,8 @@ fn radio_and_remote(link: Row) -> Value {
     Text(format!("by {} to {remote}", link.now.radio))
 }
 
-/// The loss since the last interruption, whose losses say nothing about a link that works since
-/// then; with that since the start.
+/// The loss since the last interruption, and the loss since the start. Losses of the interruption
+/// say nothing about a link that has worked since then.
 fn losses(link: Row) -> Value {
     let lost = link.now.lost_packets.saturating_sub(link.now.late_packets);
     let outcomes = link.now.acked_packets + lost;
@@ -192,7 +192,7 @@ fn losses(link: Row) -> Value {
     }
 }
 
-/// The MTU of the path; with a word if it is not what the interface or the file allows.
+/// The MTU of the path, followed by a word if it differs from what the interface or the file allows.
 fn mtu(link: Row) -> Value {
     match link.now.mtu_known_by.as_str() {
         _ if !link.now.up => Unknown,

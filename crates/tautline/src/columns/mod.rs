@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The columns of a snapshot: what each value is, and where people and programs see it. The tables
-//! of `status` and `top`, metrics, and diagnostics follow from these rows.
+//! of `status` and `top`, the metrics, and the diagnostics are generated from these rows.
 //!
-//! Each place has an order of its own. The numbers of an order leave gaps for new columns.
+//! Each place orders the columns independently. The order numbers leave gaps for new columns.
 
 mod column;
 mod link;

@@ -5,7 +5,7 @@ use super::column::{Column, Columns, Value};
 use crate::status::PeerReport;
 use Value::{Bytes, Count, Flag, Milliseconds, Number, Text, Unknown};
 
-/// `top` shows peers in its second line, without rates.
+/// `top` shows peers in its second line, without rates, so the type of the rates is `()`.
 type Peer = Column<PeerReport, ()>;
 
 /// The columns of peers.

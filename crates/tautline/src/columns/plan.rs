@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The columns of what the file plans. They are metrics only: what `status` prints has the unit of
-//! each assumption.
+//! The columns of what the file plans. They are metrics only, because each assumption has a unit of
+//! its own in the output of `status`.
 
 use super::column::{Column, Columns, Value};
 use crate::status::PlanReport;

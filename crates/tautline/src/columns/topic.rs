@@ -100,7 +100,8 @@ pub const TOPICS: Columns<TopicReport, TopicRates> = Columns(&[
     .gauge(80, "tautline_topic_given_up_ratio"),
 ]);
 
-/// Only wide terminals have space for the links, and only with several links there is a choice.
+/// Shown only on wide terminals, which have space for it, and only with several links, where there
+/// is a choice.
 const LINKS_CELL: Cell =
     Cell { from: WIDE_ENOUGH_FOR_LINKS, if_any: true, ..Cell::left_aligned("LINKS", Flexible(3)) };
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Conversion of a checked file to [`Config`]. A function returns `None` only after a problem has
-//! been reported, or if the option table lacks a default that this file expects, which the tests
-//! would detect.
+//! Conversion of a checked file to [`Config`]. A function returns `None` in two cases: a problem
+//! has been reported already, or the option table lacks a default that this file expects. The tests
+//! would detect the second case.
 
 use super::model::{
     AuditConfig, Beacons, Config, DEFAULT_PORT, Entries, LinkConfig, PeerConfig, RadioConfig,
@@ -26,7 +26,8 @@ use tautline_gateway::tf;
 use tautline_gateway::types::installed::Installed;
 use tautline_proto::{Marking, SecretKey};
 
-/// Converts the whole file to a [`Config`]; adds wrong values from outside the file to `problems`.
+/// Converts the whole file to a [`Config`]. Values from outside the file may be wrong; they are
+/// added to `problems`.
 pub fn config(
     file: &RobotFile,
     surroundings: &Surroundings,
@@ -93,7 +94,7 @@ pub fn config(
     Some(Config { entries, ..config })
 }
 
-/// A value from outside the file, for a key that the file omits.
+/// The section that a value from outside the file completes, for a key that the file omits.
 struct Outside<'a> {
     /// Start of the section.
     at: Position,
@@ -119,7 +120,7 @@ impl Outside<'_> {
         }
     }
 
-    /// The file's name of this node, else the launching program's, else the default.
+    /// Returns the node's name: from the file, else from the launching program, else the default.
     fn node_name(&mut self, entry: &Entry<String>, from: &Surroundings) -> Option<String> {
         match from.node_name.as_deref().filter(|_| !entry.is_given) {
             Some(name) => self.read(&Ros1Keys::node_name, "the arguments of ROS", name),
@@ -171,7 +172,7 @@ fn beacons(beacons: &Entry<List<Interfaces>>) -> Beacons {
     }
 }
 
-/// Without an `audit` key, the log goes only to a folder that the service manager provides.
+/// Returns the audit log. Without an `audit` key, it goes only to a folder that the service manager provides.
 pub(super) fn audit(
     audit: &Entry<Switch<AuditKeys>>,
     from: &Surroundings,
@@ -301,7 +302,7 @@ fn link(link: &LinkKeys, index: usize) -> Option<LinkConfig> {
     })
 }
 
-/// Rules of actions precede rules of topics, because an action names its topics exactly.
+/// Rules of actions precede the rules under `topics`, because an action names its topics exactly.
 fn topics(file: &RobotFile) -> Option<Vec<TopicRule>> {
     let mut rules = Vec::new();
     for action in file.actions.entries() {
@@ -344,7 +345,7 @@ fn calls(keys: &CallKeys) -> Option<ServiceTreatment> {
     })
 }
 
-/// Returns the peers of `to`; `None` means all peers.
+/// Returns the peers under `to`; `None` means all peers.
 fn destinations(to: &Entry<List<String>>) -> Option<Vec<String>> {
     Some(to.values()).filter(|all| !all.is_empty())
 }

@@ -14,7 +14,7 @@ const MOST_BYTES: u64 = 1_000_000_000_000;
 const LEAST_SECONDS: u64 = 3600;
 const MOST_SECONDS: u64 = 366 * 86_400;
 
-/// The allowed form, for errors and the reference.
+/// The allowed form, for error messages and the reference.
 pub const ALLOWED: &str = "an amount of data per time such as 5GB/30d or 200MB/24h: from 1kB to 1000GB (kB, MB, GB) in 1h to 366d (h, d)";
 /// The form as a regular expression.
 pub const PATTERN: &str = "^[0-9]+([.][0-9]*)? *(kB|MB|GB) */ *[0-9]+([.][0-9]*)? *(h|d)$";
@@ -49,7 +49,7 @@ impl fmt::Display for Budget {
     }
 }
 
-/// Writes an amount in the largest unit that divides it, otherwise in the smallest one.
+/// Writes an amount in the largest unit that divides it exactly, otherwise in the smallest unit.
 fn write_in(f: &mut fmt::Formatter<'_>, amount: u64, units: &[(&str, f64)]) -> fmt::Result {
     let amount = amount as f64;
     let fitting = units.iter().rev().find(|(_, scale)| amount % scale == 0.0);

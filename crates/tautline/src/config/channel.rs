@@ -24,7 +24,7 @@ pub struct WifiChannel {
     pub loss: f64,
 }
 
-/// A line of each robot, or one that all of them share.
+/// A line that each robot has to itself, or that all robots share.
 #[derive(Debug, Clone, PartialEq)]
 pub struct LineChannel {
     /// Bit rate.
@@ -33,7 +33,7 @@ pub struct LineChannel {
     pub delay: Duration,
     /// Fraction of packets that are lost.
     pub loss: f64,
-    /// Whether all robots, in both directions, share it.
+    /// Whether all robots share the line, in both directions.
     pub is_shared: bool,
 }
 
@@ -52,7 +52,7 @@ impl Channel {
         }
     }
 
-    /// Whether packets of all robots, in both directions, share it.
+    /// Whether packets of all robots, in both directions, share the channel.
     pub fn is_shared(&self) -> bool {
         match self {
             Self::Wifi(_) => true,
@@ -65,10 +65,10 @@ impl Channel {
 pub const FORMS: &str =
     "wifi:RATE[,dcf][,loss=SHARE] or line:RATE[,delay=TIME][,loss=SHARE][,shared]";
 
-/// The same for JSON Schema.
+/// The allowed values as a regular expression, for JSON Schema.
 pub const PATTERN: &str = "^(wifi|line):[0-9]+([.][0-9]*)? *(bps|kbps|Mbps|Gbps)(,.*)?$";
 
-/// The reason why a text is no radio.
+/// The reason why a text does not describe a radio.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum ChannelError {
     /// No kind before the rate.
@@ -77,7 +77,7 @@ pub enum ChannelError {
     /// An unknown kind.
     #[error("'{0}' is no kind; allowed are {FORMS}")]
     Kind(String),
-    /// A rate of another form, or none.
+    /// Not a bit rate, or no text at all where the rate belongs.
     #[error("'{0}' is no rate; allowed is 6Mbps, for example")]
     Rate(String),
     /// A bit rate that 802.11 does not have.
@@ -86,13 +86,13 @@ pub enum ChannelError {
         in_mbps(std::slice::from_ref(.0)), in_mbps(&OFDM_BPS), in_mbps(&DSSS_BPS)
     )]
     WifiRate(u64),
-    /// An option that the kind, given in words, does not have.
+    /// An option that this kind of radio does not have: the option, and the kind in words.
     #[error("'{0}' is no option of {1}; allowed are {FORMS}")]
     Option(String, &'static str),
-    /// A delay of another form.
+    /// Not a delay.
     #[error("'{0}' is no delay; allowed is 40ms, for example")]
     Delay(String),
-    /// A loss that is no share, or too large.
+    /// A loss that is not a fraction, or is too large.
     #[error("loss '{0}' is out of range; allowed are 0% to 90%")]
     Loss(String),
 }

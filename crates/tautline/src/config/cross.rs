@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Checks across keys whose values are valid one by one.
+//! Checks that involve several keys, each of which is valid on its own.
 
 mod budgets;
 mod frames;
@@ -68,7 +68,7 @@ pub fn check(file: &RobotFile, surroundings: &Surroundings) -> Findings {
     findings
 }
 
-/// Returns every link of every peer, where the entry of a peer may be a link itself.
+/// Returns all links of all peers. The entry of a peer may itself describe a link.
 fn links(file: &RobotFile) -> impl Iterator<Item = (&Peer, LinkKeys)> {
     file.peers.entries().iter().flat_map(|peer| {
         let links = peer.keys.links.entries().iter().cloned();
@@ -86,7 +86,7 @@ fn link_names(peer: &Peer) -> Vec<String> {
     }
 }
 
-/// Returns `to` of each topic, service and action, and its path.
+/// Returns the path and the `to` of each topic, service and action.
 fn destinations(file: &RobotFile) -> impl Iterator<Item = (String, &Entry<List<String>>)> {
     let topics = file.topics.entries().iter().map(|it| (it.path_of(&it.keys.to), &it.keys.to));
     let services = file.services.entries().iter().map(|it| (it.path_of(&it.keys.to), &it.keys.to));
@@ -106,18 +106,18 @@ impl Findings {
         self.problems.push(Problem { at, key, found, allowed });
     }
 
-    pub(super) fn odd(&mut self, at: Position, key: impl Into<String>, text: impl Into<String>) {
+    pub(super) fn warn(&mut self, at: Position, key: impl Into<String>, text: impl Into<String>) {
         self.warnings.push(Warning { at, key: key.into(), text: text.into() });
     }
 
     /// Warns of a key of a named section.
-    pub(super) fn odd_key<N, S, T>(
+    pub(super) fn warn_of_key<N, S, T>(
         &mut self,
         named: &Named<N, S>,
         entry: &Entry<T>,
         text: impl Into<String>,
     ) {
-        self.odd(entry.at, named.path_of(entry), text);
+        self.warn(entry.at, named.path_of(entry), text);
     }
 
     fn counts(&mut self, file: &RobotFile) {
@@ -179,7 +179,7 @@ impl Findings {
         }
     }
 
-    /// Without a key, anybody could be the peer.
+    /// Without a key in the file, anybody could act as the peer.
     fn keys_of_peers(&mut self, file: &RobotFile) {
         let secure = !file.security.is(Authentication::None);
         let mut owners: HashMap<PublicKey, &str> = HashMap::new();
@@ -195,7 +195,7 @@ impl Findings {
                 continue;
             };
             if !secure {
-                self.odd(at, place, "ignored: with 'security: none' anybody can be this peer");
+                self.warn(at, place, "ignored: with 'security: none' anybody can be this peer");
             } else if *key == SecretKey::insecure(&peer.text).public() {
                 let found = "the key of this name under 'security: none'";
                 self.add_error(at, place, found, "a key that cannot be derived from the name");
@@ -206,7 +206,7 @@ impl Findings {
         }
     }
 
-    /// A relay is a neighbour: it has a path that leads through no other relay.
+    /// A relay must be a neighbour: a peer that is reached without another relay.
     fn relays(&mut self, file: &RobotFile) {
         let peers = file.peers.entries();
         let is_neighbour = |peer: &Peer| {
@@ -232,7 +232,7 @@ impl Findings {
         let has_address = keys.address.value.is_some();
         let has_relay = !keys.via.entries().is_empty();
         let is_caller = !has_links && (!has_relay || !keys.direct.is(false));
-        // The address from which the peer initiates the handshake has a path as well.
+        // `mtu` also limits the path to the address from which the peer initiates the handshake.
         let mtu = keys.mtu.with_place().filter(|_| has_address || !is_caller);
         let given = [
             keys.address.with_place().map(|(at, _)| (at, keys.address.key)),
@@ -250,7 +250,7 @@ impl Findings {
         }
     }
 
-    /// A direct path is sought to a peer that only relays lead to.
+    /// `direct` has an effect only for a peer that is reached through relays alone.
     fn direct_paths(&mut self, peer: &Peer) {
         let keys = &peer.keys;
         let useless = match () {
@@ -261,7 +261,7 @@ impl Findings {
             }
             () => return,
         };
-        self.odd_key(peer, &keys.direct, useless);
+        self.warn_of_key(peer, &keys.direct, useless);
     }
 
     fn links_named_twice(&mut self, peer: &Peer) {
@@ -304,11 +304,11 @@ impl Findings {
                 "{} has none of these links, so that it does not receive the topic; its links: {links}",
                 peer.text
             );
-            self.odd_key(topic, only_links, text);
+            self.warn_of_key(topic, only_links, text);
         }
     }
 
-    /// Keys of topics that others make useless.
+    /// Warns of keys of a topic that other keys make useless.
     fn keys_without_effect(&mut self, topic: &Topic) {
         let keys = &topic.keys;
         let duplicates = keys.links.is(LinkChoice::Duplicate);
@@ -331,7 +331,7 @@ impl Findings {
     /// Warns of a key if it is in the file.
     fn warn_if_given<T>(&mut self, topic: &Topic, entry: &Entry<T>, text: &str) {
         if entry.is_given {
-            self.odd_key(topic, entry, text);
+            self.warn_of_key(topic, entry, text);
         }
     }
 
@@ -388,7 +388,7 @@ impl Findings {
         {
             let text = "this node receives no beacons, since 'listen' names one address; \
                         [::] or 0.0.0.0 receives them";
-            self.odd(file.beacons.at, file.beacons.key, text);
+            self.warn(file.beacons.at, file.beacons.key, text);
         }
     }
 
@@ -407,7 +407,7 @@ impl Findings {
         }
     }
 
-    /// Both keys set how many messages are queued.
+    /// Refuses two keys that both set how many messages are queued.
     fn queues_in_two_forms(&mut self, topic: &Topic) {
         let keep_last = &topic.keys.keep_last;
         if let (Some(choice), Some((at, count))) =
@@ -460,7 +460,7 @@ impl Findings {
                     quoted_text(&earlier.text),
                     earlier.at.line
                 );
-                self.odd(rule.at, &*rule.path, text);
+                self.warn(rule.at, &*rule.path, text);
             }
         }
     }
@@ -479,11 +479,11 @@ impl Findings {
                  observations, or 'accept' with the accepted names",
                 name.replace('-', "_")
             );
-            self.odd(peer.at, &*peer.path, text);
+            self.warn(peer.at, &*peer.path, text);
         }
     }
 
-    /// A service call can move the robot, so it needs a line under the peer that calls.
+    /// A service call can move the robot, so the peer that calls needs a line that allows it.
     fn services_without_callers(&mut self, file: &RobotFile) {
         let calls = file.peers.entries().iter().flat_map(|peer| peer.keys.call.entries());
         let calls: Vec<&Pattern> = calls.map(|(_, pattern)| pattern).collect();
@@ -496,13 +496,13 @@ impl Findings {
                 let name = quoted_if_pattern(name);
                 let text =
                     format!("no peer may call it: add 'call: {name}' under the peers that may");
-                self.odd(at, path, text);
+                self.warn(at, path, text);
             }
         }
     }
 
-    /// A watchdog starts with the first message that a peer publishes on its topic. A watchdog
-    /// whose topic no peer may publish would never start.
+    /// A watchdog starts with the first message that a peer publishes on its topic. If no peer may
+    /// publish on the topic, the watchdog never starts.
     fn watchdogs_without_publishers(&mut self, file: &RobotFile) {
         let peers = file.peers.entries().iter();
         let names: Vec<NameMap> = peers.map(|peer| assemble::names(&peer.keys)).collect();
@@ -513,7 +513,7 @@ impl Findings {
                     "no peer may publish it, so this watchdog is never armed: add \
                      'accept: {{ {topic}: TYPE }}' under the peer that publishes it"
                 );
-                self.odd(watchdog.at, &*watchdog.path, text);
+                self.warn(watchdog.at, &*watchdog.path, text);
             }
         }
     }
@@ -522,14 +522,14 @@ impl Findings {
         let has_services =
             !file.services.entries().is_empty() || !file.actions.entries().is_empty();
         if file.topics.entries().is_empty() && !has_services {
-            self.odd(TOP, file.topics.key, "no topics, so this node sends nothing");
+            self.warn(TOP, file.topics.key, "no topics, so this node sends nothing");
         }
         if file.peers.entries().is_empty() {
-            self.odd(TOP, file.peers.key, "no peers, so this node connects to no other node");
+            self.warn(TOP, file.peers.key, "no peers, so this node connects to no other node");
         }
     }
 
-    /// The name in the file counts, because it is the same after each start and reload.
+    /// Only the name in the file is compared, because it is the same after each start and reload.
     fn launched_under_another_name(&mut self, file: &RobotFile, surroundings: &Surroundings) {
         let Some(launched) = &surroundings.node_name else { return };
         let ros1 = file.ros1.value.as_ref().map(|keys| (file.ros1.key, &keys.node_name));
@@ -541,7 +541,7 @@ impl Findings {
                     "{name} is used, although the arguments of ROS name this node {launched}; \
                      without this key their name is used"
                 );
-                self.odd(entry.at, format!("{section}.{}", entry.key), text);
+                self.warn(entry.at, format!("{section}.{}", entry.key), text);
             }
         }
     }
@@ -568,7 +568,7 @@ impl Findings {
                     quoted_text(&interface),
                     present.join(", ")
                 );
-                self.odd(at, key, text);
+                self.warn(at, key, text);
             }
         }
     }
@@ -578,8 +578,8 @@ fn has_ros(file: &RobotFile) -> bool {
     file.ros1.value.is_some() || file.ros2.value.is_some()
 }
 
-/// Whether a topic of the peer may have this name here. Under a prefix, the peer's observations
-/// may.
+/// Whether a peer may publish a topic of this local name. Under a prefix, the name may be that of
+/// an observation.
 fn may_publish(names: &NameMap, local: &str) -> bool {
     let NameMap { prefix, remap, accept } = names;
     let Some(local) = local.strip_prefix(prefix.as_str()).filter(|it| it.starts_with('/')) else {
@@ -592,8 +592,8 @@ fn may_publish(names: &NameMap, local: &str) -> bool {
         || theirs.any(|name| accept.iter().any(|entry| entry.pattern.matches_or_action(name)))
 }
 
-/// Quotes a pattern, because YAML has another meaning for a star at the start of a word and for
-/// words in braces.
+/// Quotes a name if it is a pattern: YAML gives another meaning to a star at the start of a word
+/// and to words in braces.
 fn quoted_if_pattern(name: &str) -> String {
     if name.contains('*') { format!("\"{name}\"") } else { name.into() }
 }

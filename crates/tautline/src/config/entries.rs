@@ -19,7 +19,7 @@ use tautline_proto::Marking;
 impl Entries {
     /// Returns the entries of a robot's file.
     pub(super) fn of_robot(file: &RobotFile, config: &Config) -> Self {
-        // A new key of the file belongs into a group, or into `fixed` if it needs a restart.
+        // A new key belongs in a group, or in `fixed` if its change needs a restart.
         let RobotFile {
             at: _,
             name: _,
@@ -95,7 +95,7 @@ impl Entries {
     }
 }
 
-/// Keys of a peer that differences show after its links.
+/// Keys of a peer that follow its links where differences are shown.
 const PATHS: [&str; 3] = [PeerKeys::via.name, PeerKeys::direct.name, PeerKeys::relay.name];
 
 impl Member {
@@ -103,7 +103,8 @@ impl Member {
         Self { name: name.into(), identity: name.into(), keys }
     }
 
-    /// Keys identify peers: an entry with another key is another peer, even under the same name.
+    /// A peer is identified by its public key: an entry with another public key is another peer,
+    /// even under the same name.
     fn peer<S: Keys>(named: &Named<String, S>, peer: &PeerConfig) -> Self {
         let mut keys = vec![
             ("name", peer.name.clone()),
@@ -138,7 +139,7 @@ fn named_entries<N, S: Keys>(entry: &Entry<Vec<Named<N, S>>>) -> impl Iterator<I
     all.map(|named| Member::new(&named.text, named.keys.described(Applied)))
 }
 
-/// The topics or services of actions. The topics have only some keys of their action.
+/// Returns the topics or services of actions. Topics of an action have only some of the keys of the action.
 fn parts_of_actions<'f>(
     actions: &'f [Named<String, CallKeys>],
     parts: &'f [&str],
@@ -190,7 +191,8 @@ fn link(link: &LinkConfig) -> String {
     format!("{name}: {host}:{port}{interface}{mtu}{metered}{budget}")
 }
 
-/// Values that other programs learn at the start, or that are bound to threads and sockets.
+/// Returns the values that only a restart can change: other programs learn them at the start, or
+/// threads and sockets are bound to them.
 fn fixed_values(config: &Config) -> Vec<Fixed> {
     let kind = match config.teams {
         Some(_) => "a relay's, with 'teams'",

@@ -32,13 +32,13 @@ pub enum Kind {
     NodeName,
     /// Absolute path of a Unix socket.
     SocketPath,
-    /// Address and port to listen on; a port alone means this address.
+    /// Address and port to listen on. A port alone means the given address with this port.
     Listen(&'static str),
     /// `http://host:port`.
     MasterUri,
     /// Host name or address without a port.
     Host,
-    /// Host name or address, with or without a port.
+    /// Host name or address, with or without a port, of another node.
     Endpoint,
     /// Address, or network of addresses.
     Network,
@@ -99,7 +99,7 @@ pub struct Refusal {
 }
 
 impl Kind {
-    /// Returns the form of the values that this kind parses.
+    /// Returns the form of this kind's parsed values.
     pub const fn variant(&self) -> Variant {
         match self {
             Kind::OneOf(_) => Variant::Word,
@@ -173,7 +173,7 @@ impl Kind {
             Kind::Budget => Budget::parse(text).map(Value::Budget),
             Kind::Share => check_range(units::share, text, "0", "1").map(Value::Real),
             Kind::OneOf(words) => known(words.contains(&text)),
-            // These have an error of their own.
+            // These kinds have error messages of their own.
             Kind::RosName | Kind::Pattern | Kind::Frames | Kind::Network | Kind::Channel => None,
         }
     }
@@ -226,7 +226,7 @@ impl Kind {
         }
     }
 
-    /// Returns the JSON Schema of the value as YAML delivers it.
+    /// Returns the JSON Schema of the value, in the type that a YAML parser gives it.
     pub fn schema(&self) -> Json {
         let text = |pattern: &str| json!({ "type": "string", "pattern": pattern });
         match self {
@@ -298,7 +298,7 @@ fn check_range<T: PartialOrd>(
     parse(text).filter(|value| *value >= min && *value <= max)
 }
 
-/// Words that files of earlier versions have.
+/// Words for rate control in files of earlier versions.
 const FORMER_PACINGS: [&str; 2] = ["aid", "aimd"];
 
 fn pacing(text: &str, min: &str, max: &str) -> Option<Rate> {
@@ -312,20 +312,20 @@ fn whole_number(text: &str, min: u64, max: u64) -> Option<u64> {
     (min..=max).contains(&number).then_some(number)
 }
 
-/// Whether a node of ROS 1 may have this name for a topic; rospy takes almost any.
+/// Whether ROS 1 allows this name for a topic; rospy takes almost any name.
 fn is_peer_name(text: &str) -> bool {
     let odd = |c: char| c.is_whitespace() || c.is_control() || c == '*';
     let levels = text.strip_prefix('/').map(|rest| rest.split('/'));
     levels.is_some_and(|mut all| all.all(|level| !level.is_empty() && !level.contains(odd)))
 }
 
-/// Whether a text is a valid name of a node.
+/// Whether a text is a valid name of a Tautline node.
 pub fn is_node_name(text: &str) -> bool {
     let fits = (1..=MAX_NODE_NAME).contains(&text.len());
     fits && text.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_' || b == b'-')
 }
 
-/// The word in place of a type that accepts every type.
+/// The word that stands in place of a type and accepts every type.
 pub const ANY_TYPE: &str = "any";
 
 fn is_type_name(text: &str) -> bool {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What the program that launches the daemon (`roslaunch`, `ros2 launch`) says about its node.
 
-/// Names and addresses on the command line, which the file overrides. They precede the environment.
+/// Names and addresses on the command line. The file overrides them, and they override the environment.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Launch {
     /// ROS name of the node without its namespace (`__name:=`, `__node:=`).
@@ -17,8 +17,8 @@ pub struct Launch {
 }
 
 impl Launch {
-    /// Returns the full name of the node, if the launcher gives a part of it. `outer` is the
-    /// namespace of the environment (ROS_NAMESPACE), `default` the full name without a launcher.
+    /// Returns the full name of the node, or `None` if the launcher gives neither name nor namespace. `outer`
+    /// is the namespace from the environment (ROS_NAMESPACE); `default` is the name without a launcher.
     pub fn node_name(&self, outer: Option<&str>, default: &str) -> Option<String> {
         if self.name.is_none() && self.namespace.is_none() {
             return None;

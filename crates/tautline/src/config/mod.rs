@@ -56,7 +56,7 @@ pub struct Checked {
     pub warnings: Vec<Warning>,
     /// SHA-256 of the text, in hexadecimal digits.
     pub sha256: String,
-    /// Where the file gives the channels of radios, by interface.
+    /// The positions at which the file gives the channels of radios, by interface.
     pub places_of_channels: Vec<(String, Position)>,
 }
 
@@ -73,12 +73,13 @@ pub fn load(file: &Path) -> Result<Checked, ConfigError> {
     load_launched(file, &Launch::default())
 }
 
-/// The same for a process that was launched with these names.
+/// Reads and checks `file`, for a process that was launched with these names.
 pub fn load_launched(file: &Path, launch: &Launch) -> Result<Checked, ConfigError> {
     load_as(file, launch, None)
 }
 
-/// The same for a file that a command expects to be of one kind.
+/// Reads and checks `file`, which must be of the given kind, if any. The process was launched with
+/// these names.
 pub fn load_as(
     file: &Path,
     launch: &Launch,
@@ -97,13 +98,13 @@ pub fn load_as(
 /// The kind of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FileKind {
-    /// A robot's, for `tautline run`.
+    /// The file of a robot, for `tautline run`.
     Robot,
-    /// A relay's, for `tautline relay`. It has `teams`.
+    /// The file of a relay, for `tautline relay`. It has the key `teams`.
     Relay,
 }
 
-/// The owner of a key in the file.
+/// A peer or member whose public key is in the file.
 struct KeyOwner {
     at: Position,
     /// Path of the key.
@@ -119,7 +120,8 @@ impl KeyOwner {
     }
 }
 
-/// Finds peers with this node's own key. A key file that cannot be read has errors of its own.
+/// Returns a problem for each peer that has this node's own key. Errors of the key file are
+/// reported elsewhere.
 fn own_key_of_peers(config: &Config, owners: Vec<KeyOwner>) -> Vec<Problem> {
     let Security::Keys(path) = &config.security else { return Vec::new() };
     let Ok(own) = crate::keys::load_to_show(path).map(|key| key.public()) else {
@@ -138,12 +140,12 @@ fn own_key_of_peers(config: &Config, owners: Vec<KeyOwner>) -> Vec<Problem> {
     owners.into_iter().filter(|owner| owner.key == own).map(problem).collect()
 }
 
-/// Reads the text of `file`, which is UTF-8 of at most [`MAX_FILE_BYTES`].
+/// Reads the text of `file`, which must be UTF-8 of at most [`MAX_FILE_BYTES`].
 pub fn read(file: &Path) -> Result<String, ConfigError> {
     let unreadable = |cause| ConfigError::Unreadable { file: file.into(), cause };
     let open = std::fs::File::open(file).map_err(unreadable)?;
     let mut bytes = Vec::new();
-    // One byte over the limit is enough to refuse the file without reading all of it.
+    // One byte over the limit suffices to refuse the file without reading all of it.
     open.take(MAX_FILE_BYTES as u64 + 1).read_to_end(&mut bytes).map_err(unreadable)?;
     utf8_text(bytes).map_err(|problems| ConfigError::Invalid { file: file.into(), problems })
 }
@@ -167,12 +169,12 @@ fn not_text(bytes: &[u8], valid: usize) -> Problem {
     }
 }
 
-/// Checks the text of a file; the error lists every problem in the file's order, at least one.
+/// Checks the text of a file. The error lists every problem, at least one, in the file's order.
 pub fn parse(text: &str, surroundings: &Surroundings) -> Result<Checked, Vec<Problem>> {
     check(text, surroundings, None).map(|(checked, _)| checked)
 }
 
-/// The results of a check: the configuration if there is no problem, and what else is of interest.
+/// The results of a check: the configuration, if there is no problem, and further findings.
 struct Findings {
     config: Option<Config>,
     warnings: Vec<Warning>,

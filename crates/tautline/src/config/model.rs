@@ -55,13 +55,13 @@ pub struct Config {
     pub marking: Option<Marking>,
     /// Teams of a relay, between whose members packets are forwarded; `None` at a robot.
     pub teams: Option<Vec<TeamConfig>>,
-    /// Other nodes.
+    /// Peers. At a relay, these are the members of the teams.
     pub peers: Vec<PeerConfig>,
     /// Rules for sent topics; the first rule that matches a topic applies.
     pub topics: Vec<TopicRule>,
     /// What the planner assumes of radios, by interface.
     pub channels: Vec<(String, Channel)>,
-    /// What the planner assumes of the topics of rules.
+    /// What the planner assumes of the topics that each rule matches.
     pub expected: Vec<TopicExpectation>,
     /// Services of this robot that peers may call; the first rule that matches applies.
     pub services: Vec<ServiceRule>,
@@ -77,12 +77,12 @@ pub struct Config {
     pub entries: Entries,
 }
 
-/// What the planner assumes of the topics of a rule.
+/// What the planner assumes of the topics that a rule matches.
 #[derive(Debug, Clone, PartialEq)]
 pub struct TopicExpectation {
     /// The rule's topics.
     pub pattern: Pattern,
-    /// Messages per second of all of them.
+    /// Messages per second of all these topics together.
     pub rate_hz: Option<f64>,
     /// Bytes of a message.
     pub bytes: Option<u64>,
@@ -93,9 +93,9 @@ pub struct TopicExpectation {
 pub enum Beacons {
     /// No interface.
     Off,
-    /// All interfaces that are up, support multicast and are no loopback.
+    /// All interfaces that are up and support multicast, except loopback.
     Everywhere,
-    /// These interfaces, while they exist.
+    /// The listed interfaces, as far as they exist.
     On(Vec<String>),
 }
 
@@ -120,7 +120,7 @@ pub enum AuditConfig {
 /// The authentication of nodes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Security {
-    /// By keys. This file holds the node's own key.
+    /// By keys. The path is that of the file with the node's own key.
     Keys(PathBuf),
     /// By names. Keys derive from names, so anybody can produce them.
     None,
@@ -139,8 +139,8 @@ pub struct Ros1Config {
     pub allow: Vec<Network>,
     /// ROS name of this node (`/tautline`).
     pub node_name: String,
-    /// Installed types: in the file's folders, else in those of CMAKE_PREFIX_PATH, ROS_PACKAGE_PATH
-    /// and `/usr`.
+    /// Installed types: from the file's folders, else from those of CMAKE_PREFIX_PATH,
+    /// ROS_PACKAGE_PATH and `/usr`.
     pub installed: Installed,
 }
 
@@ -165,7 +165,7 @@ impl Config {
         ros1.or_else(|| self.ros2.as_ref().map(ros2))
     }
 
-    /// Returns the configuration of a node without a ROS.
+    /// Returns this configuration without its ROS side.
     pub(crate) fn without_ros(self) -> Self {
         Self { ros1: None, ros2: None, ..self }
     }
@@ -181,12 +181,12 @@ pub struct RadioConfig {
     pub interface: String,
     /// Rate control.
     pub rate: Rate,
-    /// Maximum number of full packets in the kernel.
+    /// Maximum number of full packets in the kernel at once.
     pub in_flight: u32,
 }
 
-/// Default for the maximum full packets in the kernel: the least that keeps a real MAC busy (one
-/// packet reaches 86-88 % of a 6-54 Mbps DCF link, two reach 97 % or more).
+/// Default of [`RadioConfig::in_flight`]: the smallest number that keeps a real MAC busy. One
+/// packet reaches 86-88 % of a 6-54 Mbps DCF link; two reach 97 % or more.
 pub const DEFAULT_IN_FLIGHT: u32 = 2;
 
 /// One peer.
@@ -198,13 +198,14 @@ pub struct PeerConfig {
     pub key: PublicKey,
     /// The team, at a relay.
     pub team: Option<String>,
-    /// Paths to the peer. If empty, the peer initiates the handshake, or relays lead to it.
+    /// Paths to the peer. If there are none, the peer initiates the handshake or is reached through relays.
     pub links: Vec<LinkConfig>,
-    /// Largest IP packet to a peer that initiates the handshake; `None` as in [`LinkConfig`].
+    /// Largest IP packet to a peer that initiates the handshake, in bytes; `None` as in [`LinkConfig`].
     pub mtu: Option<u16>,
     /// Relays that lead to the peer.
     pub via: Vec<String>,
-    /// Whether to seek a direct path to a peer behind a relay; `None`: if an address translator shows.
+    /// Whether to seek a direct path to a peer behind a relay; `None`: only if an address
+    /// translator is detected.
     pub direct: Option<bool>,
     /// Whether this node relays the peer's packets.
     pub relay: bool,
@@ -234,12 +235,12 @@ pub struct Show {
     pub nodes: bool,
     /// The parameters.
     pub parameters: bool,
-    /// The logs of its nodes.
+    /// The logs of this robot's nodes.
     pub logs: bool,
 }
 
 impl Show {
-    /// The words of the file.
+    /// Returns the words that the file has for these.
     pub fn words(self) -> Vec<&'static str> {
         let all = [(self.nodes, "nodes"), (self.parameters, "parameters"), (self.logs, "logs")];
         all.into_iter().filter(|(shown, _)| *shown).map(|(_, word)| word).collect()
@@ -253,8 +254,8 @@ impl PeerConfig {
         self.links.is_empty() && self.via.is_empty()
     }
 
-    /// When to seek a direct path to the peer; `None`: never, because the file forbids it, has an address, or
-    /// names no relay.
+    /// Returns when to seek a direct path to the peer; `None`: never, because the file forbids it,
+    /// gives an address, or names no relay.
     pub fn direct_path(&self) -> Option<DirectPath> {
         let is_relayed_only = self.links.is_empty() && !self.via.is_empty();
         match self.direct {
@@ -277,11 +278,12 @@ pub struct LinkConfig {
     pub port: u16,
     /// Outgoing interface; `None` leaves the choice to the routing table.
     pub interface: Option<String>,
-    /// Largest IP packet; `None` means the interface's MTU, at most [`MAX_MTU`].
+    /// Largest IP packet, in bytes; `None` means the interface's MTU, at most [`MAX_MTU`].
     pub mtu: Option<u16>,
-    /// Whether it costs money.
+    /// Whether traffic on the link costs money.
     pub metered: bool,
-    /// The data that it may carry in each period; `None` without a limit. It is then metered.
+    /// The data that the link may carry in each period; `None` without a limit. A link with a
+    /// budget is metered.
     pub budget: Option<Budget>,
 }
 
@@ -302,9 +304,9 @@ pub struct TeamConfig {
 /// All entries of a file.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Entries {
-    /// What only a restart applies.
+    /// The values that only a restart applies.
     pub fixed: Vec<Fixed>,
-    /// What a reload applies. Each kind of file always has the same groups.
+    /// The entries that a reload applies. Each kind of file always has the same groups.
     pub groups: Vec<Group>,
 }
 
@@ -324,7 +326,7 @@ pub struct Fixed {
 pub struct Group {
     /// The type: `peer`, `topic`, or a key of the whole node.
     pub what: &'static str,
-    /// Whether the order of the entries has a meaning, since the first match applies.
+    /// Whether the order of the entries matters, because the first match applies.
     pub is_ordered: bool,
     /// The entries, in the file's order.
     pub members: Vec<Member>,
@@ -335,8 +337,8 @@ pub struct Group {
 pub struct Member {
     /// Name; empty if there is only one entry of the type.
     pub name: String,
-    /// Entries with the same identity are versions of one.
+    /// Identity. Two entries with the same identity are versions of one entry.
     pub identity: String,
-    /// Keys, as in the file, and their values as text.
+    /// Keys, as in the file, with their values as text.
     pub keys: Vec<(&'static str, String)>,
 }

@@ -12,7 +12,7 @@ const MAX_KEY: usize = 1000;
 /// Maximum number of problems listed for one file; further problems are counted.
 pub const MAX_PROBLEMS: usize = 100;
 
-/// Maximum number of edits between a known name and a probable misspelling of it.
+/// Maximum number of edits by which a misspelling may differ from a known name.
 const MAX_SLIP: usize = 3;
 
 /// A position in the file; line and column count from 1.
@@ -74,7 +74,7 @@ fn write_place(f: &mut fmt::Formatter<'_>, at: Position, key: &str) -> fmt::Resu
     if key.is_empty() { Ok(()) } else { write!(f, "{key}: ") }
 }
 
-/// Writes a text that may quote a value of the file, in any of its parts: the value adds no lines.
+/// Writes a text, any part of which may quote a value of the file. Line breaks in the value add no lines.
 fn write_text(f: &mut fmt::Formatter<'_>, text: &str) -> fmt::Result {
     f.write_str(&plain(text, usize::MAX))
 }
@@ -111,7 +111,7 @@ fn in_lines(file: &std::path::Path, problems: &[Problem]) -> String {
     lines.join("\n")
 }
 
-/// Returns the one of `names` of which `found` is probably a misspelling.
+/// Returns the name of which `found` is probably a misspelling, if there is one among `names`.
 pub fn nearest_name<'n>(names: impl IntoIterator<Item = &'n str>, found: &str) -> Option<&'n str> {
     let plain = |name: &str| name.to_lowercase().replace('-', "_");
     let found = plain(found);

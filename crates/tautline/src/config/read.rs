@@ -17,13 +17,13 @@ use tautline_gateway::types::definition::short_name;
 /// One key of a section, in the file or with its default.
 #[derive(Debug, Clone)]
 pub struct Entry<T> {
-    /// Start of the key; that of the section if the key is not in the file.
+    /// Position of the key; of its section if the key is not in the file.
     pub at: Position,
-    /// Whether the key is in the file, with a valid value or a wrong one.
+    /// Whether the key is in the file, even with a wrong value.
     pub is_given: bool,
     /// Name of the key.
     pub key: &'static str,
-    /// `None` if the key has no value, or a wrong one, which has been reported.
+    /// `None` if the key has no value, or has a wrong value, which has been reported.
     pub value: Option<T>,
 }
 
@@ -31,12 +31,12 @@ pub struct Entry<T> {
 pub type At<T> = (Position, T);
 /// A list of values.
 pub type List<T> = Vec<At<T>>;
-/// Names and their new names.
+/// Old names, each with its new name.
 pub type Renames = Vec<At<(String, String)>>;
 /// Keys and their values as text.
 pub type Described = Vec<(&'static str, String)>;
 
-/// A section that always exists, or a switch, which is one that `false` disables and `true` sets to
+/// A section that always exists; or a switch: a section that `false` disables and `true` sets to
 /// its defaults.
 #[derive(Debug, Clone)]
 pub struct Below<S, const IS_SWITCH: bool>(S);
@@ -66,7 +66,7 @@ pub struct Named<N, S> {
 }
 
 impl<N, S> Named<N, S> {
-    /// Returns the path of one of its keys.
+    /// Returns the path of one of the section's keys.
     pub fn path_of<T>(&self, entry: &Entry<T>) -> String {
         join(&self.path, entry.key)
     }
@@ -112,7 +112,7 @@ impl<T: Clone> Entry<List<T>> {
 }
 
 impl<T: Content> Entry<T> {
-    /// Describes the value, if a reload does this with it.
+    /// Describes the value, if `reload` is what a reload does with a change of the key.
     pub fn described(&self, setting: &Setting, reload: Reload) -> Option<(&'static str, String)> {
         let words = match &self.value {
             Some(value) => value.shown()? + setting.unit,
@@ -122,9 +122,9 @@ impl<T: Content> Entry<T> {
     }
 }
 
-/// The type of a row of `keys!`: that of the valid value.
+/// The type of the valid value of a key, as a row of `keys!` states it.
 pub trait Row: Sized {
-    /// The content of the key.
+    /// The type as which the value is read.
     type Content: Content;
 
     /// Returns the valid value; `None` if it is wrong.
@@ -154,11 +154,11 @@ pub trait Keys: Sized {
 
     /// Reads the keys of a section; wrong values are reported.
     fn read(walk: &mut Walk<'_>, given: &GivenKeys<'_>) -> Self;
-    /// Describes the keys with which a reload does this.
+    /// Describes the keys of which a reload treats a change in this way.
     fn described(&self, reload: Reload) -> Described;
 }
 
-/// The keys that are in the file, of one section.
+/// The keys of one section that are in the file.
 pub struct GivenKeys<'n> {
     pub at: Position,
     path: &'n str,
@@ -282,7 +282,7 @@ impl Content for Vec<Accept> {
     }
 }
 
-/// Returns the names of types as `package/Type`; none if any type is accepted.
+/// Returns the names of types as `package/Type`; an empty list if any type is accepted.
 fn accepted_types(types: &List<String>) -> Vec<String> {
     let accepts_any = types.iter().any(|(_, name)| name == ANY_TYPE);
     let types = types.iter().filter(|_| !accepts_any);
@@ -307,7 +307,7 @@ impl Content for Renames {
         Some(renames)
     }
 
-    /// The order of renames has no meaning.
+    /// The order of renames does not matter.
     fn shown(&self) -> Option<String> {
         let mut all: Vec<_> = self.iter().map(|(_, renamed)| renamed).collect();
         all.sort();
@@ -417,7 +417,7 @@ impl Walk<'_> {
             _ => {
                 let allowed = format!("these keys: {}", names(S::TABLE));
                 self.add_unfit::<()>(node, path, allowed);
-                // The keys that are missing have no problem of their own.
+                // The keys of a section that is wrong as a whole have no problems of their own.
                 let mut silent = Walk { problems: &mut Vec::new() };
                 return S::read(&mut silent, &GivenKeys { at: node.at, path, keys: &[] });
             }
@@ -565,12 +565,12 @@ impl Walk<'_> {
         }
     }
 
-    /// Adds the problem that `node` has another form or value; returns `None` in place of its value.
+    /// Adds the problem that `node` has another form or value than those allowed; returns `None`.
     fn add_unfit<T>(&mut self, node: &Node, path: &str, allowed: impl Into<String>) -> Option<T> {
         self.add_problem(node.at, path, node.in_words(), allowed.into())
     }
 
-    /// Adds a problem; returns `None` in place of the value.
+    /// Adds a problem; returns `None`.
     fn add_problem<T>(
         &mut self,
         at: Position,

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The file of a relay (`tautline relay`): teams, and the public keys of their members.
 //!
-//! It becomes a [`Config`] without ROS and topics, in which each member is a peer `TEAM/MEMBER`
-//! that has a team. All other values are the defaults of the robot's file.
+//! A relay's file becomes a [`Config`] without ROS and topics. Each member becomes a peer
+//! `TEAM/MEMBER` that belongs to a team. All other values are the defaults of the robot's file.
 
 pub mod table;
 
@@ -23,24 +23,24 @@ use tautline_proto::{PublicKey, limits};
 pub const MAX_TEAMS: usize = 256;
 /// Maximum number of members of all teams.
 pub const MAX_MEMBERS: usize = 1024;
-/// Bytes of messages to one member that are queued, or sent with unknown outcome.
+/// Maximum bytes of messages to one member that are queued, or sent with unknown outcome.
 const MEMBER_QUEUE_BYTES: usize = 16 << 20;
-/// Bytes of incomplete messages from one member. A relayed packet has at most 16 KiB.
+/// Maximum bytes of incomplete messages from one member. A relayed packet has at most 16 KiB.
 pub const MEMBER_REASSEMBLY_BYTES: usize = 1 << 20;
-/// Bytes of a message of a member to the relay itself, which has no topics.
+/// Maximum bytes of a message from a member to the relay itself, which has no topics.
 const MAX_MESSAGE: usize = limits::RELAYED_PACKET_BYTES * 4;
 
-/// Returns the name of a member's peer.
+/// Returns the name of the peer that represents a member.
 pub fn member_name(team: &str, member: &str) -> String {
     format!("{team}/{member}")
 }
 
-/// Whether a file is meant as that of a relay.
+/// Whether a file is meant as the file of a relay.
 pub(super) fn is_relay(root: &Node) -> bool {
     matches!(&root.yaml, Yaml::Map(keys) if keys.iter().any(|(key, _)| key.name == "teams"))
 }
 
-/// The problem of a relay's file where a robot's is expected.
+/// Returns the problem that a relay's file was found where a robot's is expected.
 pub(super) fn not_of_robot(root: &Node) -> Problem {
     Problem {
         at: root.at,
@@ -50,7 +50,7 @@ pub(super) fn not_of_robot(root: &Node) -> Problem {
     }
 }
 
-/// The problem of a file without teams where a relay's is expected.
+/// Returns the problem that a file without teams was found where a relay's is expected.
 pub(super) fn without_teams(root: &Node) -> Problem {
     let names: Vec<&str> = match &root.yaml {
         Yaml::Map(keys) => keys.iter().map(|(key, _)| &*key.name).collect(),
@@ -90,7 +90,7 @@ fn counts(found: &mut Findings, file: &RelayFile) {
     }
 }
 
-/// The protocol limits the name of a peer.
+/// The protocol limits the length of a peer's name.
 fn names(found: &mut Findings, file: &RelayFile) {
     for (team, member) in file.members() {
         let bytes = member_name(&team.text, &member.text).len();
@@ -101,7 +101,7 @@ fn names(found: &mut Findings, file: &RelayFile) {
     }
 }
 
-/// A key identifies one member of one team.
+/// Each key must identify one member of one team.
 fn keys(found: &mut Findings, file: &RelayFile) {
     let mut owners: HashMap<PublicKey, String> = HashMap::new();
     for (team, member) in file.members() {
@@ -117,14 +117,14 @@ fn keys(found: &mut Findings, file: &RelayFile) {
 
 fn teams_without_traffic(found: &mut Findings, file: &RelayFile) {
     if file.teams.entries().is_empty() {
-        found.odd(file.teams.at, file.teams.key, "no team: nothing is forwarded");
+        found.warn(file.teams.at, file.teams.key, "no team: nothing is forwarded");
     }
     for team in file.teams.entries() {
         let members = &team.keys.members;
         let count = members.entries().len();
         if count < 2 {
             let text = format!("{count} of the two members without whom nothing is forwarded");
-            found.odd(team.at, team.path_of(members), text);
+            found.warn(team.at, team.path_of(members), text);
         }
     }
 }
@@ -155,8 +155,9 @@ pub(super) fn config(
     Some(config)
 }
 
-/// The configuration of a node without ROS, peers and topics. Marks of priorities are for the radio of the
-/// one team that shares it; here they would let a team overtake another in the kernel.
+/// Returns the configuration of a node without ROS, peers and topics. It has no DSCP marks: they
+/// set priorities among the members of a team that share a radio. In the kernel of the relay, they
+/// would let one team overtake another.
 fn defaults(name: &str, from: &Surroundings, problems: &mut Vec<Problem>) -> Option<Config> {
     let text = format!("name: \"{name}\"\nros1: false\ndiagnostics: false\ndscp: false\n");
     let root = yaml::read(&text, problems).ok()?;

@@ -15,16 +15,16 @@ pub struct Setting {
     pub preset: Preset,
     /// One sentence for people.
     pub doc: &'static str,
-    /// Example of the value, as YAML on one line; the default, if none is given. Of named sections,
-    /// an example of a name. Empty for other sections.
+    /// Example of the value, as YAML on one line; if empty, the default is the example. For named
+    /// sections, an example of a name. Empty for other sections.
     pub example: &'static str,
     /// Whether `tautline init` writes the key without a comment sign.
     pub in_starter: bool,
-    /// Of named sections: the key that a single value in place of a section sets.
+    /// For named sections: the key that is set if a single value stands in place of the section.
     pub short_for: Option<&'static str>,
-    /// Of named sections: the key that holds the name in the list form; `None` allows only the map.
+    /// For named sections: the key that holds the name in the list form; `None` allows only the map.
     pub list_with: Option<&'static str>,
-    /// What a reload does with another value.
+    /// What a reload does with a changed value.
     pub reload: Reload,
     /// Text after the value in the differences of a reload.
     pub unit: &'static str,
@@ -45,15 +45,15 @@ pub enum Preset {
     Computed(&'static str),
 }
 
-/// What a reload does with another value of a key.
+/// What a reload does with a changed value of a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reload {
     /// Shows it as a difference and applies it.
     Applied,
-    /// Refuses it, since the value is bound to threads and sockets or agreed at the start.
+    /// Refuses it, because the value is bound to threads and sockets or agreed with others at the start.
     Refused,
-    /// Shows it with other keys (`reload/entries.rs`), or compares what is computed from it
-    /// (`reload/fixed.rs`).
+    /// Shows it together with other keys, or compares values computed from it (both in
+    /// `config/entries.rs`).
     Elsewhere,
 }
 
@@ -80,7 +80,7 @@ pub enum Shape<K = Kind> {
     Named(K, &'static [Setting]),
 }
 
-/// A shape as the type of a key determines it.
+/// A shape without its kind, as the Rust type of a key determines it.
 pub(super) type Form = Shape<Holds>;
 
 impl Form {
@@ -101,7 +101,7 @@ impl Form {
     }
 }
 
-/// Returns the kind. If the type of a key does not hold its values, the key does not compile.
+/// Returns `kind`. It does not compile if the type of the key cannot hold values of this kind.
 const fn check_kind(kind: Kind, Holds(variant, largest): Holds) -> Kind {
     assert!(variant as u8 == kind.variant() as u8, "the type does not hold values of this kind");
     if let Kind::Whole(_, most) = kind {
@@ -111,7 +111,7 @@ const fn check_kind(kind: Kind, Holds(variant, largest): Holds) -> Kind {
 }
 
 impl Setting {
-    /// A key without attributes. The description from a comment begins with a space.
+    /// Creates a key with default attributes. A description taken from a doc comment begins with a space.
     pub(super) const fn new(
         name: &'static str,
         doc: &'static str,
@@ -142,12 +142,12 @@ impl Setting {
 /// NAME: TYPE as KIND, PRESET, FIELD_OF_SETTING: VALUE, ..;
 /// ```
 ///
-/// The macro makes a struct with an [`Entry`](super::read::Entry) for each key, an associated constant
-/// of the same name with its [`Setting`], and [`Keys`](super::read::Keys), from which reading,
-/// reference, schema, starter file and differences follow.
+/// The macro makes a struct with an [`Entry`](super::read::Entry) for each key; an associated constant of the
+/// same name with the key's [`Setting`]; and an implementation of [`Keys`](super::read::Keys), from which
+/// reading, reference, schema, starter file and differences follow.
 ///
-/// `struct KEYS => VALUES(NAME)` also makes a struct of the valid values alone, with the name of a
-/// named section, and the conversion. There, an absent key without a default is an `Option`.
+/// `struct KEYS => VALUES(NAME)` also makes a struct `VALUES` that holds only valid values and the name of
+/// the named section, and the conversion to it. There, an absent key without a default is an `Option`.
 macro_rules! keys {
     ($($(#[doc = $about:literal])* struct $section:ident $(=> $values:ident $(($name:ident))?)? {$(
         $(#[doc = $doc:literal])*

@@ -17,12 +17,12 @@ const RELAY_HEADER: &str = "\
 
 ";
 
-/// Returns a commented file of a robot that passes `tautline check` unchanged.
+/// Returns a commented robot's file, which passes `tautline check` unchanged.
 pub fn starter() -> String {
     starter_text(HEADER, FILE)
 }
 
-/// Returns a commented file of a relay that passes `tautline check` unchanged.
+/// Returns a commented relay's file, which passes `tautline check` unchanged.
 pub fn relay_starter() -> String {
     starter_text(RELAY_HEADER, super::relay::table::FILE)
 }
@@ -55,7 +55,7 @@ fn settings(lines: &mut Vec<String>, settings: &'static [Setting], depth: usize,
     }
 }
 
-/// Replaces Markdown links by their words: the file is read without the pages.
+/// Replaces each Markdown link by its text, because the file is read without the linked pages.
 pub fn plain(doc: &str) -> String {
     let mut text = String::new();
     let mut rest = doc;

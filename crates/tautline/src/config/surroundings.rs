@@ -45,17 +45,17 @@ pub struct Surroundings {
     pub interfaces: Option<Vec<String>>,
 }
 
-/// Folder of audit logs without LOGS_DIRECTORY.
+/// Folder of audit logs if LOGS_DIRECTORY is not set.
 pub const SYSTEM_LOGS_FOLDER: &str = "/var/log/tautline";
 
-/// Folder of the files that survive a restart, without STATE_DIRECTORY.
+/// Folder of the files that survive a restart, if STATE_DIRECTORY is not set.
 pub const SYSTEM_STATE_FOLDER: &str = "/var/lib/tautline";
 
-/// Folder of control sockets without XDG_RUNTIME_DIR.
+/// Folder of control sockets of robots if XDG_RUNTIME_DIR is not set.
 pub const SYSTEM_CONTROL_FOLDER: &str = "/run/tautline";
 
-/// Folder of control sockets of relays without XDG_RUNTIME_DIR. A relay's unit has a folder of its own,
-/// which the end of a robot's unit does not remove.
+/// Folder of control sockets of relays if XDG_RUNTIME_DIR is not set. A relay's systemd unit has a
+/// folder of its own, so that the folder stays when a robot's unit ends.
 pub const RELAY_CONTROL_FOLDER: &str = "/run/tautline-relay";
 
 impl Surroundings {
@@ -85,7 +85,7 @@ impl Surroundings {
         }
     }
 
-    /// Returns these surroundings with what the launching program says in their place.
+    /// Returns these surroundings, overridden by what the launching program says.
     #[must_use]
     pub fn launched(self, launch: &Launch) -> Self {
         let Launch { master, hostname, ip, .. } = launch.clone();

@@ -36,10 +36,10 @@ pub type Topic = Named<Pattern, TopicKeys>;
 
 /// ROS name of a node that neither its file nor a launching program names.
 pub const DEFAULT_NODE_NAME: &str = "/tautline";
-/// Nobody has the secret key: the bytes of this public key are text.
+/// An example of a public key. Nobody has its secret key, because its bytes are text.
 pub(super) const EXAMPLE_KEY: &str = "cHVibGljIGtleSBvZiBiYXNlLCBhbiBleGFtcGxlLi4=";
 const DSCP_KIND: Kind = Kind::Whole(0, 63);
-/// One more than the highest priority; as a limit it matches no packet.
+/// A minimum priority. 256 is one more than the highest priority, so it matches no packet.
 const FROM_KIND: Kind = Kind::Whole(0, 256);
 
 keys! {

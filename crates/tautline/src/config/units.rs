@@ -24,7 +24,7 @@ pub const BYTE_UNITS: &[(&str, f64)] = &[
     ("MiB", 1048576.0),
     ("GiB", 1073741824.0),
 ];
-/// Units of a fraction of one.
+/// Units of a fraction; no unit means a fraction of one.
 pub const SHARE_UNITS: &[(&str, f64)] = &[("", 1.0), ("%", 0.01)];
 
 /// Parses `text` as a number times one of `units`; `None` if it is not in this form.

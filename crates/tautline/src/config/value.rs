@@ -10,7 +10,7 @@ use tautline_gateway::networks::Network;
 use tautline_gateway::pattern::Pattern;
 use tautline_proto::{PublicKey, Rate};
 
-/// The values that a type holds: their form, and the largest whole number.
+/// Which values a type holds: their form, and the largest whole number.
 #[derive(Debug, Clone, Copy)]
 pub struct Holds(pub Variant, pub u64);
 
@@ -32,7 +32,8 @@ macro_rules! held {
     )*};
 }
 
-/// Defines [`Value`] and its variants, each with the type that holds it and the format of differences.
+/// Defines [`Value`] and its variants. Each row gives the type that the variant holds, and how
+/// differences show it.
 macro_rules! values {
     ($($(#[$doc:meta])* $variant:ident($type:ty), $shown:expr;)*) => {
         /// A parsed value within its range.
@@ -86,10 +87,10 @@ values! {
 
 /// A type that holds single values.
 pub trait SingleValue: Clone + Sized {
-    /// The values that it holds. A key of another kind does not compile.
+    /// The values that this type holds. A key whose kind does not match does not compile.
     const HOLDS: Holds;
 
-    /// Converts a value that it holds.
+    /// Converts a value; `None` if this type cannot hold it.
     fn from_value(value: Value) -> Option<Self>;
     /// Formats the value for the differences of a reload.
     fn shown(&self) -> String;
@@ -114,7 +115,7 @@ pub struct Address {
 /// Network interfaces.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Interfaces {
-    /// All interfaces, or none of them.
+    /// All interfaces (`true`), or none (`false`).
     All(bool),
     /// The interface of this name.
     Named(String),
@@ -138,7 +139,7 @@ macro_rules! whole_numbers {
 
 whole_numbers! { u8 u16 u32 usize }
 
-/// Defines an enum whose variants are words of a file.
+/// Defines an enum whose variants stand for words in a file.
 macro_rules! words {
     ($($(#[$doc:meta])* $name:ident { $($variant:ident = $word:literal),* })*) => {$(
         $(#[$doc])*
@@ -167,8 +168,8 @@ words! {
     Authentication { Keys = "keys", None = "none" }
     /// Destinations of the audit log.
     AuditDestination { File = "file", Journald = "journald" }
-    /// Discovery ranges of ROS 2 nodes that Tautline supports, of the values of
-    /// ROS_AUTOMATIC_DISCOVERY_RANGE.
+    /// Discovery ranges of ROS 2 nodes: those values of ROS_AUTOMATIC_DISCOVERY_RANGE that Tautline
+    /// supports.
     Range { Subnet = "subnet", Localhost = "localhost" }
     /// What of this robot's ROS a peer may see.
     Part { Nodes = "nodes", Parameters = "parameters", Logs = "logs" }

@@ -2,14 +2,14 @@
 //! A tree of YAML values with their positions.
 //!
 //! The tree is built from the parser's events instead of a finished document. Depth is therefore
-//! limited during reading, and a key given twice is reported with both positions instead of the
-//! last one silently winning.
+//! limited during reading, and a key given twice is reported with both positions instead of
+//! silently taking its last value.
 
 use super::problem::{Position, Problem, TOP};
 use saphyr_parser::{Event, Marker, Parser, ScalarStyle, Span, StrInput};
 use std::collections::HashMap;
 
-/// Maximum bytes of a file; hundreds of topics take a small part of that.
+/// Maximum bytes of a file. Hundreds of topics take a small part of this.
 pub const MAX_FILE_BYTES: usize = 256 * 1024;
 /// Maximum nesting; the format itself needs five levels.
 pub const MAX_NESTING: usize = 16;
@@ -69,8 +69,8 @@ pub fn quoted_text(text: &str) -> String {
     format!("'{start}...'")
 }
 
-/// Reads one document. Text that is not YAML is an `Err`. A key given twice is added to `problems`,
-/// and the first one is kept.
+/// Reads one document. The error says that the text is not YAML. A key given twice is added to
+/// `problems`, and its first value is kept.
 pub fn read(text: &str, problems: &mut Vec<Problem>) -> Result<Node, Problem> {
     if text.len() > MAX_FILE_BYTES {
         return Err(too_large());

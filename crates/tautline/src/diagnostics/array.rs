@@ -40,7 +40,7 @@ string key
 string value
 ";
 
-/// A topic of arrays, as the robot's ROS names it.
+/// A topic of `DiagnosticArray`s, in the form of the robot's ROS.
 #[derive(Debug)]
 pub(super) struct Arrays {
     pub(super) topic: Topic,
@@ -88,7 +88,7 @@ pub(super) enum Level {
     Error = 2,
 }
 
-/// The state of one part.
+/// The state of one part of the node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct DiagnosticStatus {
     pub(super) level: Level,
@@ -125,7 +125,7 @@ fn number(out: &mut Vec<u8>, number: u32) {
     out.extend_from_slice(&number.to_le_bytes());
 }
 
-/// Appends a length. The content is limited far below 4 GiB.
+/// Appends a length, which is limited to far below 4 GiB.
 fn length(out: &mut Vec<u8>, count: usize) {
     number(out, u32::try_from(count).unwrap_or(u32::MAX));
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Link states for programs on the robot, which adapt their data rate to them. The topic is
-//! `NODE/link`; each link is a status whose keys contain their units.
+//! Link states for programs on the robot, which adapt their data rate to them. They are published
+//! on the topic `NODE/link`. Each link is a status whose keys contain their units.
 
 use super::WINDOW;
 use super::array::{Arrays, DiagnosticStatus, Level};
@@ -14,14 +14,14 @@ use std::time::Duration;
 use tautline_gateway::Topic;
 use tautline_gateway::types::transcode::TranscodeError;
 
-/// Name below the node's own name.
+/// Name of the topic, below the node's own name.
 const TOPIC: &str = "link";
 
 #[derive(Debug)]
 pub(crate) struct LinkTopic {
     arrays: Arrays,
     node: String,
-    /// Snapshots, one per second, the oldest first, with their time since the start.
+    /// Snapshots, one per second, oldest first, each with the node's uptime.
     earlier: VecDeque<(Duration, Vec<LinkReport>)>,
 }
 
@@ -45,8 +45,8 @@ impl LinkTopic {
         &self.arrays.topic
     }
 
-    /// Returns the next array: the current state, `uptime` after the start, and rates over the last
-    /// seconds; `stamp` is the time since 1970.
+    /// Returns the next array: the current state, and the rates over the last seconds. `uptime` is
+    /// the time since the start; `stamp` is the time since 1970.
     pub(crate) fn message(
         &self,
         uptime: Duration,
@@ -95,7 +95,7 @@ impl LinkTopic {
         self.earlier.push_back((uptime, links));
     }
 
-    /// Discards the snapshots when nobody listens.
+    /// Discards the snapshots; called when nobody listens.
     pub(crate) fn forget(&mut self) {
         self.earlier.clear();
     }
@@ -109,7 +109,7 @@ fn values(link: &ReportWithRates<'_, LinkReport, LinkRates>) -> Vec<(String, Str
     known.collect()
 }
 
-/// Formats a value of a column in the unit that its key names; none while it is unknown.
+/// Formats a value of a column in the unit that its key names; `None` while it is unknown.
 fn for_programs(value: Value) -> Option<String> {
     Some(match value {
         Value::Absent | Value::Unknown => return None,

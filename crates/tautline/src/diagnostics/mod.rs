@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Reports of the node's state to the robot's ROS, as arrays of statuses with a level each: the
-//! whole state on /diagnostics, once per second, and the links for programs that adapt to them.
-//! Pure conversion from snapshots to bytes.
+//! Reports of the node's state to the robot's ROS, as arrays of statuses, each with a level. The
+//! whole state is published on /diagnostics once per second, the links on another topic for
+//! programs that adapt to them. Pure conversion from snapshots to bytes.
 //!
 //! | To change | open |
 //! |---|---|
@@ -25,8 +25,8 @@ use tautline_gateway::types::transcode::TranscodeError;
 
 /// The topic that ROS's tools read.
 const TOPIC: &str = "/diagnostics";
-/// Number of snapshots, one per second. A counter that grows from the oldest snapshot to the
-/// current state counts as growing.
+/// Number of snapshots, one per second. A counter counts as growing if it grew since the oldest
+/// snapshot.
 const WINDOW: usize = 5;
 
 #[derive(Debug)]
@@ -63,8 +63,8 @@ impl Diagnostics {
         self.arrays.message(&statuses, stamp)
     }
 
-    /// Discards the snapshots when nobody listens, so that changes in the meantime are not reported
-    /// later as new.
+    /// Discards the snapshots; called when nobody listens. Changes in the meantime are then not
+    /// reported later as new.
     pub(crate) fn forget(&mut self) {
         self.earlier.clear();
     }

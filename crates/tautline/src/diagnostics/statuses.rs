@@ -11,16 +11,16 @@ use std::fmt::Display;
 
 /// Maximum number of drop reasons reported one by one; the rest is reported as a sum.
 const MAX_DROPPED: usize = 64;
-/// Maximum number of topics of each peer reported with the links that carry them.
+/// Maximum number of topics for each peer that are reported with the links that carry them.
 const MAX_LINK_USES: usize = 64;
-/// Maximum number of topics reported with recent drops.
+/// Maximum number of topics that are reported with recent drops.
 const MAX_GIVEN_UP: usize = 16;
-/// Maximum number of notices reported; the newest are reported.
+/// Maximum number of notices reported. The newest ones are reported.
 const MAX_NOTICES: usize = 5;
 /// Maximum characters of a line for people; longer lines are cut.
 const MAX_LINE: usize = 300;
 const UNKNOWN: &str = "-";
-/// Reasons that the file intends; they are reported without a warning.
+/// Reasons for drops that the file intends. They cause no warning.
 const INTENDED: [&str; 2] = [RATE_LIMITED, DroppedMessage::NoNamedFrame.as_str()];
 const RATE_LIMITED: &str = "rate_limited";
 
@@ -37,7 +37,7 @@ pub(super) fn build(earlier: Option<&Status>, now: &Status) -> Vec<DiagnosticSta
     all
 }
 
-/// The node is in every name, because the statuses of several robots may reach one base station.
+/// The node's name is in every status, because statuses of several robots may reach one base station.
 fn status(
     of: &Status,
     part: &str,
@@ -145,7 +145,7 @@ fn links_of_topic(topic: &TopicRates) -> Option<(String, String)> {
     Some(value(format!("links of {}", topic.topic), truncate_text(links.in_words())))
 }
 
-/// Returns the values of a report, each with its key after `before`.
+/// Returns the values of a report. Each key is `before` followed by the key of the column.
 fn values<Report, Rates>(
     columns: &Columns<Report, Rates>,
     report: &ReportWithRates<'_, Report, Rates>,
@@ -157,7 +157,7 @@ fn values<Report, Rates>(
     shown.collect()
 }
 
-/// Formats a value of a column; none if there is no such value.
+/// Formats a value of a column; `None` if there is no such value.
 fn diagnosed(value: Value) -> Option<String> {
     Some(match value {
         Value::Absent => return None,
@@ -215,7 +215,7 @@ fn topic_and_peer(topic: &TopicReport) -> String {
     format!("{} {} {}", topic.topic, topic.direction.arrow(), topic.peer)
 }
 
-/// Dropped or refused messages or packets of one object for one reason.
+/// Messages or packets of one object that were dropped or refused for one reason.
 struct Dropped {
     of: String,
     reason: String,

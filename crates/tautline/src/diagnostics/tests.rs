@@ -46,7 +46,7 @@ fn the_type_of_the_links_topic_exists_in_ros_1_and_ros_2() {
     let ros2 = diagnostics("ros2: true").unwrap();
     assert_eq!(ros2.arrays.topic.type_name, "diagnostic_msgs/msg/DiagnosticArray");
     assert_eq!(ros2.arrays.topic.type_hash, RIHS01);
-    // This is the translation at a peer of ROS 1.
+    // This is the translation that a peer with ROS 1 does.
     let back = translate(&ros2.arrays.topic, Dialect::Ros1, &Installed::default()).unwrap().topic;
     assert_eq!((&*back.type_name, &*back.type_hash), (TYPE_NAME, MD5));
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Beacons, sent to multicast groups of the local network and received from them. They leave by the
-//! listening socket, which is open to everybody, because their source address is the information.
+//! listening socket, which accepts packets from anybody, because receivers learn this node's
+//! address from their source address.
 
 use super::common::Common;
 use super::listen::Listen;
@@ -14,27 +15,27 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6, UdpSocket};
 use std::os::fd::AsFd;
 use tautline_proto::{Duration, Instant};
 
-/// Group of the IPv4 Local Scope (RFC 2365, section 6.1); its last two bytes are the default port.
+/// IPv4 group in the Local Scope (RFC 2365, section 6.1). Its last two bytes are the default port.
 pub const GROUP_V4: Ipv4Addr = Ipv4Addr::new(239, 255, 72, 38);
-/// Group of link-local scope, not permanently assigned (RFC 3307, section 4.3).
+/// IPv6 group of link-local scope, not permanently assigned (RFC 3307, section 4.3).
 pub const GROUP_V6: Ipv6Addr = Ipv6Addr::new(0xff12, 0, 0, 0, 0, 0, 0x8000, 0x4826);
-/// Interval of beacons while all peers are up: some may be down without knowing it yet. Otherwise
-/// each sweep sends a beacon.
+/// Interval of beacons while all peers are up; a peer may be down before this node detects it.
+/// While a peer is known to be down, each sweep sends a beacon.
 const IDLE_INTERVAL: Duration = Duration::from_secs(10);
 /// Maximum number of addresses that send beacons; Linux limits a socket to 20 groups of IPv4.
 const MAX_ADDRESSES: usize = 32;
 
-/// Sending and receiving of beacons.
+/// Sends and receives beacons.
 pub(super) struct Beacons {
     sends: bool,
-    /// Interfaces; `None` means all.
+    /// The interfaces to use; `None` means all.
     only: Option<Vec<String>>,
     joined: BTreeSet<Group>,
     sent_at: Option<Instant>,
 }
 
-/// A local address that sends beacons. For IPv6 it is one address for each interface, which the
-/// kernel selects.
+/// A place from which beacons are sent: a local IPv4 address, or an interface for IPv6, where the
+/// kernel selects the address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Place {
     interface: u32,
@@ -51,14 +52,14 @@ impl Beacons {
             config::Beacons::Everywhere => (true, None),
             config::Beacons::On(interfaces) => (true, Some(interfaces.clone())),
         };
-        // A relay is reached by its address.
+        // A relay needs no beacons: its members reach it at its address.
         let awaits = config.teams.is_none() && config.peers.iter().any(|it| it.links.is_empty());
         let receives = sends || awaits;
         prepare(listen, config.listen);
         receives.then(|| Self { sends, only, joined: BTreeSet::new(), sent_at: None })
     }
 
-    /// Applies a changed configuration: `next` takes over the joined groups; without `next` the
+    /// Applies a changed configuration. `next` takes over the joined groups; without `next`, the
     /// socket leaves them.
     pub(super) fn hand_over(self, next: Option<&mut Self>, listen: &UdpSocket) {
         match next {
@@ -145,8 +146,8 @@ impl Beacons {
     }
 }
 
-/// Limits beacons to one hop and disables their loopback. The kernel refuses an option of another
-/// address family, which is not needed.
+/// Limits beacons to one hop and disables their loopback. The kernel refuses the options of the
+/// other address family, which are not needed.
 fn prepare(listen: &UdpSocket, address: SocketAddr) {
     let socket = SockRef::from(listen);
     let _ = socket.set_multicast_ttl_v4(1);
@@ -162,7 +163,7 @@ impl Place {
         Group { interface: self.interface, is_v6: self.v4.is_none() }
     }
 
-    /// Makes `listen` send to the group from this address; returns the group's address.
+    /// Makes `listen` send to the group from this place; returns the group's address.
     fn aim(&self, listen: &UdpSocket, port: u16) -> io::Result<SocketAddr> {
         Ok(match self.v4 {
             Some(address) => {
@@ -195,7 +196,7 @@ impl Group {
         }
     }
 
-    /// Leaves the group. The kernel may still count a group whose interface has disappeared.
+    /// Leaves the group. The kernel counts a joined group even after its interface has disappeared.
     fn leave(self, listen: &UdpSocket) {
         let socket = SockRef::from(listen);
         let interface = InterfaceIndexOrAddress::Index(self.interface);

@@ -17,14 +17,14 @@ use std::sync::Arc;
 use std::time::SystemTime;
 use tautline_proto::{Duration, Instant};
 
-/// Interval at which the data used is saved: a power failure loses the data of this time.
+/// Interval at which the data used is saved. A power failure loses the data counted since the last save.
 const SAVE_EVERY: Duration = Duration::from_secs(10);
-/// Fraction of a budget from which there is a notice.
+/// Fraction of a budget from which a notice warns that it is nearly used up.
 const NEARLY: f64 = 0.8;
 
 /// The budgets of the node's links.
 pub(super) struct Budgets {
-    /// What learns of the end of the thread.
+    /// Is notified when the thread that writes the file ends.
     waiting: Arc<Waiting>,
     /// `None` while no link has a budget.
     open: Option<Open>,
@@ -34,17 +34,17 @@ pub(super) struct Budgets {
 struct Open {
     path: PathBuf,
     accounts: Accounts,
-    /// `None`: the thread could not be started.
+    /// `None` if the thread could not be started.
     keeper: Option<Keeper>,
     /// The text that was saved last.
     saved: String,
     next_save: Instant,
-    /// The notices about each link, and about the file.
+    /// The current notices about each link.
     notices: BTreeMap<LinkName, BTreeSet<String>>,
     failure: Option<String>,
 }
 
-/// The file with the data used.
+/// Returns the path of the file with the data used.
 fn path(config: &Config) -> PathBuf {
     config.state.join(format!("{}.budgets", config.name))
 }
@@ -58,7 +58,7 @@ fn time(seconds_since_1970: u64) -> String {
     SystemTime::UNIX_EPOCH.checked_add(since).map_or("never".into(), rfc3339)
 }
 
-/// What people need to know about a budget.
+/// Returns the notices that a budget needs now.
 fn texts(name: &LinkName, account: &Account, budget: &Budget, now: u64) -> BTreeSet<String> {
     let LinkName { peer, link } = name;
     let subject = format!("the budget of link '{link}' to '{peer}' ({budget})");
@@ -110,7 +110,7 @@ impl Budgets {
         has_changed
     }
 
-    /// Saves the last bytes before the end.
+    /// Saves the bytes of the last seconds; called when the node ends.
     pub(super) fn close(&mut self) {
         if let Some(open) = self.open.take()
             && let Some(keeper) = open.keeper
@@ -179,7 +179,7 @@ impl Open {
         Some((name, report, texts))
     }
 
-    /// Removes notices that are no longer true, and adds new ones. Returns whether there are any of both.
+    /// Removes notices that are no longer true, and adds new ones. Returns whether any were removed or added.
     fn follow_notices(
         &mut self,
         now: Instant,

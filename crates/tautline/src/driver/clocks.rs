@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The time of day here and at peers: notices if a clock was set, or differs.
+//! The time of day here and at peers. Notices appear if a clock was set, or if two clocks differ.
 
 use super::common::Common;
 use std::time::{Duration, SystemTime};
@@ -12,7 +12,7 @@ const CLOCKS_APART: Duration = Duration::from_millis(100);
 
 #[derive(Debug, Default)]
 pub(super) struct Clocks {
-    /// Time of day at the start of the node's clock, in microseconds since 1970, as last measured.
+    /// Time of day at which the node's clock read zero, in microseconds since 1970, as last measured.
     wall_origin_us: Option<i64>,
 }
 

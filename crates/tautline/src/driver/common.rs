@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What all parts of the data plane use.
+//! State that all parts of the data plane use.
 
 use super::listen::Listen;
 use crate::clock::Clock;
@@ -9,7 +9,7 @@ use crate::report::Reporter;
 use crate::topics::{Context, Exchange, Shared, Topics};
 use tautline_proto::{Endpoint, Instant, PeerId, PublicKey};
 
-/// The time, the current file, the protocol, what the topics share, and the socket of the node.
+/// The time, the current file, the protocol, the shared state of the topics, and the socket of the node.
 pub(super) struct Common {
     pub(super) clock: Clock,
     pub(super) config: Config,
@@ -30,7 +30,7 @@ impl Common {
         self.shared.context(now, &mut self.endpoint)
     }
 
-    /// Returns what reports are made of.
+    /// Returns the data from which reports are made.
     pub(super) fn exchange<'a>(&'a self, topics: &'a Topics) -> Exchange<'a> {
         Exchange { endpoint: &self.endpoint, topics, shared: &self.shared }
     }

@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The entries of the file that links represent.
+//! Entries of the file, as links represent them.
 
 use crate::config::{self, PeerConfig};
 use tautline_proto::{Endpoint, PeerId};
 
-/// The entry of the file that a link represents.
+/// An entry of the file that a link represents.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum FileEntry {
     /// A link with an address.
     To(config::LinkConfig),
-    /// A link to the address from which the peer initiates the handshake, or of a direct path to a peer
-    /// behind a relay.
+    /// A link without a configured address: it leads to the address from which the peer initiates
+    /// the handshake, or is a direct path to a peer behind a relay.
     Back {
         /// Largest IP packet, if the file limits it.
         mtu: Option<u16>,
@@ -20,7 +20,7 @@ pub(super) enum FileEntry {
 }
 
 impl FileEntry {
-    /// Returns the entries of a peer.
+    /// Returns the entries of a peer, one for each link.
     pub(super) fn of_peer(endpoint: &Endpoint, peer: &PeerConfig) -> Vec<Self> {
         let mut entries: Vec<Self> = peer.links.iter().cloned().map(Self::To).collect();
         if peer.is_caller() || peer.direct_path().is_some() {
@@ -32,7 +32,7 @@ impl FileEntry {
         entries
     }
 
-    /// The largest IP packet of a link without an address, if the file limits it.
+    /// Returns the largest IP packet of a link without an address, if the file limits it.
     pub(super) fn mtu_back(&self) -> Option<u16> {
         if let Self::Back { mtu } = self { *mtu } else { None }
     }
@@ -42,7 +42,8 @@ impl FileEntry {
         matches!(self, Self::To(config) if config.metered)
     }
 
-    /// Whether a link can represent the other entry without a new path: only its budget differs.
+    /// Whether a link with this entry can take over the other entry without a new path: the two
+    /// differ in the budget only.
     pub(super) fn is_like(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::To(own), Self::To(other)) => {

@@ -37,7 +37,7 @@ impl Driver {
     ) -> Result<(), RunError> {
         let mut next_alive = settings.watchdog.map(|_| self.common.now());
         let mut next_sweep = self.common.now() + SWEEP_EVERY;
-        // Outside of the driver, which may then change its thread until it runs.
+        // This buffer is local because the driver may move to another thread until the loop runs.
         let mut ready = Vec::with_capacity(MAX_READY);
         loop {
             let wake_at = [next_alive, Some(next_sweep), self.drain_until, self.news.next_due()];
@@ -133,7 +133,8 @@ impl Driver {
         let now = self.common.now();
         self.waiting.on_input_taken(&input);
         match input {
-            // Its publisher does not count on it; the queues would never be empty.
+            // While the node drains its queues, new messages are dropped. Otherwise the queues
+            // would never be empty.
             Input::Local(LocalEvent::Message { .. }) if self.drain_until.is_some() => {}
             Input::Local(event) => {
                 if let LocalEvent::Message { received, .. } = &event {
@@ -169,7 +170,7 @@ impl Driver {
             Input::Shutdown(timeout) => {
                 let until = now + timeout;
                 self.drain_until = Some(self.drain_until.map_or(until, |it| it.min(until)));
-                // Behind the messages that are on their way to the codec.
+                // Queued behind the messages that are on their way to the codec.
                 self.common.context(now).codec(Job::Change(Change::Closure));
                 self.is_encoding = true;
             }
@@ -196,7 +197,7 @@ impl Driver {
         let topic = diagnostics.topic().clone();
         self.topics.publish_own(&mut self.common.context(now), &topic);
         if self.topics.own_is_wanted(&topic.name) {
-            // Other ROS nodes use this clock; a time before 1970 is as good as none.
+            // Other ROS nodes use this clock. A time before 1970 is replaced by zero.
             let stamp = SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default();
             match diagnostics.message(self.status(gateway, codec), stamp) {
                 Ok(message) => {
@@ -214,7 +215,7 @@ impl Driver {
         self.sender.transmit(&mut self.common, &mut self.links);
     }
 
-    /// Executes the requests of the protocol and the topics, within a time limit.
+    /// Executes what the protocol and the topics request, within a time limit.
     fn drain(&mut self, gateway: &dyn Gateway, codec: &Codec) {
         let mut spent = Duration::ZERO;
         self.transmit();
@@ -240,7 +241,7 @@ impl Driver {
         }
     }
 
-    /// Handles an event of the protocol at the expense of its peer; returns the time that it took.
+    /// Handles an event of the protocol, and charges its peer for the time. Returns this time.
     fn handle_event(&mut self, peer: Option<PeerId>, event: Event) -> Duration {
         let now = self.common.now();
         self.news.on_event(&event);

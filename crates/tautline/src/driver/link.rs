@@ -20,17 +20,18 @@ pub(super) struct Link {
     pub(super) entry: Option<FileEntry>,
     /// Number under which the link's path is watched.
     pub(super) watch: Option<u64>,
-    /// One socket for each marked class, then that of a trial; empty while they cannot be opened.
+    /// One socket for each class of packets, then the socket of the trial, if there is one. Empty
+    /// while they cannot be opened.
     pub(super) sockets: Vec<ClassSocket>,
     pub(super) path: Option<Path>,
-    /// Source address of its packets, if the peer's packets have shown which.
+    /// Source address of this node's packets on the link, once the peer's packets have revealed it.
     pub(super) source: Option<IpAddr>,
     pub(super) port: SourcePort,
     pub(super) device: Option<String>,
     /// Whether the link has no configured address and leads to the address from which the peer
     /// initiated the handshake.
     pub(super) follows_initiator: bool,
-    /// The part of its bytes that is counted in its budget.
+    /// The bytes of the link that are already counted in its budget.
     pub(super) counted_bytes: u64,
 }
 
@@ -39,7 +40,7 @@ pub(super) struct ClassSocket {
     pub(super) socket: LinkSocket,
     /// Whether the socket may hold more datagrams than were read.
     pub(super) readable: bool,
-    /// Whether it tries another source port, and sends only copies.
+    /// Whether the socket belongs to a trial of another source port. It then sends only copies.
     pub(super) is_trial: bool,
 }
 
@@ -59,7 +60,7 @@ impl Link {
         }
     }
 
-    /// The place of the link in the tables of its node.
+    /// The index of the link in the tables of the node.
     pub(super) fn index(&self) -> usize {
         self.id.0 as usize
     }
@@ -72,7 +73,7 @@ impl Link {
         }
     }
 
-    /// Whether packets arrive on the link and are acknowledged.
+    /// Whether packets arrive on the link and the peer acknowledges packets.
     pub(super) fn is_heard(&self, endpoint: &Endpoint) -> bool {
         endpoint.link(self.id).is_some_and(|view| view.up && !view.silent)
     }
@@ -82,7 +83,7 @@ impl Link {
         *self = Self::new(self.id);
     }
 
-    /// Sends a packet that the protocol no longer counts.
+    /// Sends a packet of a link that the protocol has removed.
     pub(super) fn send_last(&mut self, transmit: &Transmit) -> io::Result<()> {
         let packets = std::slice::from_ref(transmit);
         self.socket_of(transmit.class)
@@ -123,7 +124,7 @@ impl Link {
             marks(marking).into_iter().enumerate().map(open).collect::<io::Result<_>>()
         };
         match open(self.source) {
-            // The machine no longer has the address.
+            // The machine no longer has the source address.
             Err(_) if self.source.is_some() => open(None),
             result => result,
         }
@@ -147,7 +148,7 @@ impl Link {
         self.open_trial(listen, marking);
     }
 
-    /// Opens the socket of the trial, if the link has one. Without the socket, only the trial fails.
+    /// Opens the socket of the trial, if one is under way. If that fails, only the trial fails.
     pub(super) fn open_trial(&mut self, listen: &Listen, marking: Option<&Marking>) {
         let Some((path, port)) = self.path.clone().zip(self.port.tried_port()) else { return };
         // Packets without messages have the highest class.
@@ -166,9 +167,9 @@ impl Link {
         }
     }
 
-    /// Sends copies of packets without messages by the trial of a link that hears nothing. They
-    /// follow the originals: where the link's own port works, the peer drops the copies as
-    /// duplicates, and does not take them for a move.
+    /// Sends copies of packets without messages through the socket of the trial. The copies follow
+    /// the originals. Where the link's own port works, the peer therefore drops them as duplicates,
+    /// and does not believe that this node has moved.
     pub(super) fn copy_to_trial(&mut self, now: Instant, packets: &[Transmit]) {
         let trial = self.sockets.iter_mut().find(|it| it.is_trial);
         let (Some(trial), Some(packet)) = (trial, packets.first()) else { return };
@@ -198,7 +199,7 @@ pub(super) fn header_bytes(remote: SocketAddr) -> usize {
     if remote.is_ipv6() { HEADER_V6 } else { HEADER_V4 }
 }
 
-/// Returns the classes with sockets of their own, and their DSCPs.
+/// Returns the classes that have sockets of their own, each with its DSCP.
 fn marks(marking: Option<&Marking>) -> Vec<(Class, u8)> {
     match marking {
         Some(marking) => Class::ALL.map(|class| (class, marking.dscp(class))).to_vec(),

@@ -13,12 +13,12 @@ use std::net::SocketAddr;
 use tautline_proto::{Class, Instant, LinkConfig, Transmit};
 
 pub(super) struct Links {
-    /// Each at the place of its id.
+    /// The links; the index of a link is its id.
     pub(super) table: Vec<Link>,
     pub(super) radios: Radios,
     /// Watches the paths to peers; set while the loop runs.
     pub(super) paths: Option<Paths>,
-    /// Number of the last link whose path is watched.
+    /// Number given to the last path that was watched.
     pub(super) next_watch: u64,
 }
 
@@ -46,12 +46,12 @@ impl Links {
         common.endpoint.link_mut(link.id).handle_in_flight(now, of_class.class, in_flight);
     }
 
-    /// Whether a link's sockets may hold more datagrams than were read.
+    /// Whether any socket of a link may hold more datagrams than were read.
     pub(super) fn are_readable(&self) -> bool {
         self.table.iter().flat_map(|link| &link.sockets).any(|it| it.readable)
     }
 
-    /// Sets the path of a link, unless the link was removed meanwhile.
+    /// Sets the path of a link, unless the link has been removed since.
     pub(super) fn take_path(&mut self, common: &mut Common, watch: u64, path: Path) {
         let of_watch = |link: &Link| link.watch == Some(watch);
         if let Some(index) = self.table.iter().position(of_watch) {
@@ -85,8 +85,8 @@ impl Links {
         connect(common, link);
     }
 
-    /// Opens the sockets of links again, because each class has a socket with its own mark. The closed
-    /// sockets no longer report when they are drained.
+    /// Opens the sockets of all links again, because each class has a socket with its own mark. The
+    /// closed sockets no longer report what the kernel holds, so these bytes are set to zero.
     pub(super) fn reconnect(&mut self, common: &mut Common) {
         for link in self.table.iter_mut().filter(|link| link.path.is_some()) {
             connect(common, link);
@@ -127,7 +127,7 @@ impl Links {
         }
     }
 
-    /// An authentic answer came by the trial of a link.
+    /// Makes the port of the trial the port of the link, because an authentic answer reached it.
     pub(super) fn adopt_trial(&mut self, common: &mut Common, index: usize) {
         let link = &mut self.table[index];
         let Some(port) = link.port.adopt(common.listen.address.port()) else { return };
@@ -166,7 +166,7 @@ impl Links {
         if source == link.source {
             return;
         }
-        // Sockets that have the address already keep what they received.
+        // Sockets that already have this address stay open, and keep the datagrams in them.
         if source.is_some() && link.sockets.iter().all(|it| Some(it.socket.local) == source) {
             link.source = source;
         } else {
@@ -209,7 +209,7 @@ impl Links {
         }
     }
 
-    /// Sends a packet that the protocol no longer counts.
+    /// Sends a packet of a link that the protocol has removed.
     pub(super) fn send_last(&mut self, transmit: &Transmit) {
         let Some(id) = transmit.link else { return };
         let Some(link) = self.table.get_mut(id.0 as usize) else { return };
@@ -247,7 +247,7 @@ fn own_address(link: &Link, listen: &Listen) -> Option<SocketAddr> {
     Some(SocketAddr::new(first.socket.local.to_canonical(), link.node(listen).port()))
 }
 
-/// Logs a notice about a link under the name of its peer, which determines where the link leads.
+/// Adds a notice about a link under the name of its peer, because the peer determines where the link leads.
 fn notice(common: &mut Common, link: &Link, text: &str) {
     let Some(view) = common.endpoint.link(link.id) else { return };
     common.shared.peer_notice(common.clock.now(), view.peer, text);

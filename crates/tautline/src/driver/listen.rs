@@ -14,33 +14,34 @@ use tautline_proto::{Class, Transmit};
 const TAG_LISTEN: u64 = 0;
 const TAG_WAKE: u64 = 1;
 const TAG_LINKS: u64 = 2;
-/// Maximum number of sockets of a link: one for each class, and that of a trial.
+/// Maximum number of sockets of a link: one for each class, and one for a trial.
 const MAX_SOCKETS: usize = Class::ALL.len() + 1;
 
-/// The socket that receives from any address; this includes strangers. Its epoll instance is that of the loop.
+/// The socket that receives from any address, also from strangers. Its epoll instance also serves
+/// the sockets of links.
 pub(super) struct Listen {
     poll: OwnedFd,
     socket: Reporting,
     pub(super) address: SocketAddr,
 }
 
-/// What has become ready.
+/// A source that has become ready.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Ready {
     /// The socket of the node.
     Listen,
     /// An input was queued.
     Wake,
-    /// A socket of a link: the link's number, and the socket's place in the link.
+    /// A socket of a link: the link's index, and the socket's index in the link.
     Link(usize, usize),
 }
 
-/// Returns the epoll tag of a link's socket: the link's number and the socket's index in the link.
+/// Returns the epoll tag of a link's socket, from the link's index and the socket's index in the link.
 pub(super) fn tag(link: usize, place: usize) -> u64 {
     TAG_LINKS + (link * MAX_SOCKETS + place) as u64
 }
 
-/// Returns what has the [`tag`] of an event.
+/// Returns the source that the [`tag`] of an event denotes.
 pub(super) fn ready_source(event: &epoll::Event) -> Ready {
     match event.data.u64() {
         TAG_LISTEN => Ready::Listen,
@@ -69,7 +70,7 @@ impl Listen {
         Ok(Self { poll, socket, address: own })
     }
 
-    /// Where sockets are registered.
+    /// Returns the epoll instance at which sockets are registered.
     pub(super) fn poll(&self) -> &OwnedFd {
         &self.poll
     }
@@ -82,8 +83,8 @@ impl Listen {
         &self.socket
     }
 
-    /// Sleeps until something is ready, with nanosecond resolution: a millisecond is a third of a packet at
-    /// 3 Mbps.
+    /// Sleeps until something is ready, with nanosecond resolution: at 3 Mbps, a link sends 375
+    /// bytes in a millisecond.
     pub(super) fn wait(
         &self,
         timeout: Option<Duration>,
@@ -100,7 +101,7 @@ impl Listen {
         }
     }
 
-    /// Sends a reply, which is not worth a second attempt.
+    /// Sends a reply. An error is ignored, because a reply is not worth a second attempt.
     pub(super) fn send(&self, transmit: &Transmit) {
         let Transmit { datagram, local, remote, .. } = transmit;
         if let Err(error) = self.socket.send(datagram, *local, self.mapped_address(*remote)) {

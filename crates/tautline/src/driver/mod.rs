@@ -72,25 +72,25 @@ use transmit::PacketSender;
 /// Settings of the data plane that are not in the robot's file.
 #[derive(Debug, Clone, Default)]
 pub struct Settings {
-    /// What the loop calls to show that it runs.
+    /// Called by the loop to show that it runs.
     pub watchdog: Option<Watchdog>,
-    /// Models of the channels that the file plans.
+    /// Makes models of the channels that the file plans.
     pub planner: Option<Planner>,
 }
 
-/// A periodic call of the loop, by which a service manager sees that it runs.
+/// A function that the loop calls periodically, so that a service manager sees that it runs.
 #[derive(Debug, Clone, Copy)]
 pub struct Watchdog {
     /// Interval.
     pub every: Duration,
-    /// The call; it must not block.
+    /// The function; it must not block.
     pub alive: fn(),
 }
 
 pub(crate) struct Driver {
     common: Common,
     topics: Topics,
-    /// Topics and services that may be sent; gateways read this.
+    /// Selects the topics and services that may be sent. Gateways read it.
     selection: Arc<RwLock<Selection>>,
     links: Links,
     reader: PacketReader,
@@ -105,9 +105,9 @@ pub(crate) struct Driver {
     recent: Recent,
     diagnostics: Option<Diagnostics>,
     inputs: Receiver<Input>,
-    /// Whether more inputs may be queued than were taken.
+    /// Whether the queue may hold more inputs than were taken.
     more_inputs: bool,
-    /// Whether more events of the protocol may be queued than were handled.
+    /// Whether the protocol may have more events than were handled.
     more_events: bool,
     waiting: Arc<Waiting>,
     drain_until: Option<Instant>,
@@ -183,7 +183,7 @@ impl Driver {
         self.links.follow_paths(&mut self.common);
         realtime::enter(&self.common.config.realtime);
         let result = self.run_loop(&*gateway, codec, settings);
-        // Every thread that is blocked on an input is released, including the gateway's own.
+        // Releases every thread that is blocked on an input, including the gateway's own.
         self.waiting.close();
         self.check_budgets(self.common.now());
         self.budgets.close();
@@ -200,7 +200,7 @@ impl Driver {
     }
 }
 
-/// Replacement of the configuration, between two iterations of the loop.
+/// Replaces the configuration between two iterations of the loop.
 impl Driver {
     /// Applies `new`. Steps that may fail come first: after an error nothing has changed.
     fn reconfigure(&mut self, gateway: &dyn Gateway, new: Config) -> Result<(), String> {
@@ -238,7 +238,7 @@ impl Driver {
     /// Removes peers that are not among `peers`, adds missing peers, and gives each peer the links
     /// of the file. The sessions of the remaining peers continue.
     fn follow_peers(&mut self, peers: &[PeerConfig]) -> Result<(), SetupError> {
-        // Links that are removed take their counters with them.
+        // Counted now, because removed links take their counters with them.
         self.check_budgets(self.common.now());
         self.teams.follow(&mut self.common);
         let removed = self.teams.removed_peers(&self.common.endpoint, peers);
@@ -278,7 +278,7 @@ impl Driver {
         tracing::info!(peer = self.common.endpoint.peer(id).name, "peer was removed from the file");
         self.topics.remove_all_of(&mut self.common.context(now), id);
         let removed = self.common.endpoint.peer_mut(id).remove(now);
-        self.links.part(&self.common, &removed);
+        self.links.say_goodbye(&self.common, &removed);
         self.news.schedule();
     }
 

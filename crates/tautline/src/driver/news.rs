@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Reports of links: to local ROS nodes by a topic, to applications that embed the node by
-//! [`Handle::watch_links`](crate::Handle::watch_links).
+//! Reports of links. Local ROS nodes get them on a topic; applications that embed the node get them
+//! from [`Handle::watch_links`](crate::Handle::watch_links).
 
 use super::common::Common;
 use crate::diagnostics::LinkTopic;
@@ -19,7 +19,7 @@ const REPORT_EVERY: Duration = Duration::from_millis(250);
 pub(super) struct News {
     topic: Option<LinkTopic>,
     watchers: Vec<Watcher>,
-    /// Time at which changes since the last report are reported.
+    /// Time at which the changes since the last report are due to be reported.
     due: Option<Instant>,
     reported_at: Instant,
 }
@@ -27,7 +27,7 @@ pub(super) struct News {
 #[derive(Debug)]
 struct Watcher {
     sender: SyncSender<Vec<LinkReport>>,
-    /// Whether the channel was full, so that the application lacks the latest report.
+    /// Whether the channel was full, so that the application does not have the latest report.
     outdated: bool,
 }
 
@@ -53,7 +53,7 @@ impl News {
         }
     }
 
-    /// Schedules a report, also after the removal of links.
+    /// Schedules a report. Also called when links were removed.
     pub(super) fn schedule(&mut self) {
         self.due.get_or_insert(self.reported_at + REPORT_EVERY);
     }
@@ -63,7 +63,7 @@ impl News {
         std::mem::replace(&mut self.topic, topic)
     }
 
-    /// Returns the time at which [`News::report_changed`] has work.
+    /// Returns the time at which [`News::report_changed`] is due.
     pub(super) fn next_due(&self) -> Option<Instant> {
         self.due
     }
@@ -83,11 +83,11 @@ impl News {
         }
     }
 
-    /// Reports the links even without a change: to local ROS nodes, and to applications that lack
-    /// the latest report. Called once per second.
+    /// Reports the links even without a change, to local ROS nodes and to applications that do not
+    /// have the latest report. Called once per second.
     pub(super) fn report(&mut self, now: Instant, common: &mut Common, topics: &mut Topics) {
         if let Some(topic) = &self.topic {
-            // Peers have links of their own; this topic is not advertised to them.
+            // This topic is not advertised to peers, because they have links of their own.
             topics.publish_own_here(&mut common.context(now), topic.topic());
         }
         let is_outdated = self.watchers.iter().any(|watcher| watcher.outdated);

@@ -14,10 +14,10 @@ use tautline_proto::{
     LinkConfig, LinkId, MAX_LINKS_PER_PEER, Notice, PeerId, RemovedPeer, SetupError,
 };
 
-/// Maximum datagram on an unknown path, in bytes: fits the minimum MTU of IPv6, 1280 bytes.
+/// Maximum datagram on an unknown path, in bytes. It fits the minimum MTU of IPv6, 1280 bytes.
 const DATAGRAM_UNKNOWN: usize = 1200;
 
-/// Checks whether each of these peers can have its links.
+/// Checks that none of these peers has more links than the protocol allows.
 pub(super) fn check_links(peers: &[PeerConfig]) -> Result<(), SetupError> {
     let count =
         |it: &PeerConfig| it.links.len() + it.via.len() + usize::from(it.direct_path().is_some());
@@ -25,7 +25,7 @@ pub(super) fn check_links(peers: &[PeerConfig]) -> Result<(), SetupError> {
     over.map_or(Ok(()), |peer| Err(SetupError::TooManyLinks(peer.name.clone())))
 }
 
-/// Removes notices that a peer must not send packets of other nodes, where the file allows it.
+/// Removes notices that a peer must not send packets of other nodes, if the file allows it by now.
 pub(super) fn drop_notices_of_relays(common: &mut Common, peers: &[PeerConfig]) {
     let is_relay = |name: &String| peers.iter().any(|it| it.via.contains(name));
     for PeerConfig { name, .. } in peers.iter().filter(|it| it.relay || is_relay(&it.name)) {
@@ -36,7 +36,7 @@ pub(super) fn drop_notices_of_relays(common: &mut Common, peers: &[PeerConfig]) 
 }
 
 impl Links {
-    /// Names the radios of links through relays.
+    /// Sets the names under which radios of links through relays are reported.
     pub(super) fn name_relayed_radios(&self, common: &mut Common) {
         let endpoint = &common.endpoint;
         for link in &self.table {
@@ -50,7 +50,7 @@ impl Links {
     }
 
     /// Says goodbye to a removed peer, and closes its links.
-    pub(super) fn part(&mut self, common: &Common, removed: &RemovedPeer) {
+    pub(super) fn say_goodbye(&mut self, common: &Common, removed: &RemovedPeer) {
         removed.goodbyes.iter().for_each(|transmit| self.send_last(transmit));
         let left: BTreeSet<LinkId> = common.endpoint.links().collect();
         self.table.iter_mut().filter(|link| !left.contains(&link.id)).for_each(Link::close);
@@ -93,7 +93,7 @@ impl Links {
         Ok(())
     }
 
-    /// The names of links with an address, and their numbers.
+    /// Returns the names and numbers of the links that have an address.
     fn names(&self, common: &Common, links: &[LinkId]) -> Vec<(String, u8)> {
         let named = links.iter().filter_map(|id| match &self.table[id.0 as usize].entry {
             Some(FileEntry::To(config)) => {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Comparison with what the file plans: counters of topics, links and radios, once per second.
+//! Comparison with what the file plans. Counters of topics, links and radios are read once per second.
 
 use super::common::Common;
 use super::radios::Radios;
@@ -52,7 +52,7 @@ impl Comparison {
         common.reporter.set_plan(self.planned.reports(now));
     }
 
-    /// Begins again if the file plans something else.
+    /// Restarts the comparison if the new file plans something else.
     pub(super) fn follow_file(&mut self, common: &mut Common, old: &Config) {
         let plan = |it: &Config| (it.channels.clone(), it.expected.clone(), it.topics.clone());
         if plan(old) != plan(&common.config) {
@@ -76,7 +76,7 @@ impl Observer<'_> {
         let endpoint = &self.common.endpoint;
         let links: Vec<LinkView<'_>> =
             endpoint.links().filter_map(|id| endpoint.link(id)).collect();
-        // Packets through a relay use the radio of another node as well.
+        // Links through a relay are left out, because their packets also use the radio of another node.
         let direct = links.iter().filter(|it| !matches!(it.remote, Some(Place::Relay { .. })));
         ObservedCounters {
             topics: self.observed_topics(),
@@ -130,7 +130,7 @@ impl Observer<'_> {
         let endpoint = &self.common.endpoint;
         let own = || links.iter().filter(move |it| it.radio == radio);
         let is_only = |peer: PeerId| links.iter().filter(|it| it.peer == peer).count() == 1;
-        // The messages of a peer with several links may wait for another one.
+        // Messages of a peer with several links may wait for another link, so only peers with one link count.
         let works = |it: &&LinkView<'_>| it.up && !it.stalled && !it.silent && is_only(it.peer);
         let peers: BTreeSet<PeerId> = own().filter(works).map(|it| it.peer).collect();
         let has_link = |peer: PeerId| own().any(|it| it.peer == peer);
@@ -146,7 +146,7 @@ impl Observer<'_> {
         }
     }
 
-    /// Payload of topics to these peers that the file does not plan.
+    /// Returns the payload bytes of topics without expectations, sent to the peers that `is_counted` selects.
     fn unplanned_bytes(&self, is_counted: impl Fn(PeerId) -> bool) -> u64 {
         let endpoint = &self.common.endpoint;
         let local = self.topics.exported_topics().iter();
@@ -156,7 +156,7 @@ impl Observer<'_> {
         sent.map(|(_, _, stats)| stats.bytes).sum()
     }
 
-    /// Messages to these peers that were dropped because the radio was too slow.
+    /// Returns the number of messages to these peers that were dropped because the radio was too slow.
     fn too_slow(&self, peers: &BTreeSet<PeerId>) -> u64 {
         let endpoint = &self.common.endpoint;
         let keys = self.topics.exported_topics().values().flat_map(LocalTopic::keys);

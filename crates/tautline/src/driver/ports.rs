@@ -1,30 +1,30 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Source ports of links. An address translator on the path may keep a dead entry for the source port
-//! of a link alive for as long as packets leave from this port. A link with a configured address
-//! that hears nothing therefore also tries other ports: a *trial* is a socket in addition to those of the
-//! link, which sends copies of some PINGs and handshake initiations. The port that is answered becomes that
-//! of the link.
+//! Source ports of links. An address translator on the path may have a dead entry for the source
+//! port of a link, and keeps it for as long as packets leave from this port. A link with a
+//! configured address that hears nothing therefore also tries other ports. A *trial* is a further
+//! socket of the link, which sends copies of some PINGs and handshake initiations. If the peer
+//! answers to the port of the trial, this port becomes the port of the link.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, UdpSocket};
 use tautline_proto::{Duration, Instant};
 
-/// Time for which a link seeks its peer by its own port only. The link has then been without an
-/// answer for about 1.5 to 3 s.
+/// Time for which a link seeks its peer by its own port only. By the end of this time, the link has
+/// had no answer for about 1.5 to 3 s.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// Time until the second trial; the interval doubles with each trial up to [`MAX_INTERVAL`].
+/// Time between the first two trials. The interval doubles with each trial up to [`MAX_INTERVAL`].
 const MIN_INTERVAL: Duration = Duration::from_secs(2);
-/// A translator keeps the entry of each port for at least 2 minutes, normally 5 (RFC 4787, REQ-5): it
-/// then has at most 30 entries per link that seeks its peer.
+/// Maximum interval between trials. A translator keeps the entry of each port for at least 2 minutes,
+/// normally 5 (RFC 4787, REQ-5). It therefore has at most 30 entries for each link that seeks its peer.
 const MAX_INTERVAL: Duration = Duration::from_secs(10);
-/// Least time between two copies. A link that is down sends a PING or an initiation every 170 ms, in
-/// turn (spec, section 10.2): each third packet is copied, so that both kinds are.
+/// Minimum time between two copies. A link that is down sends a PING or an initiation every 170 ms,
+/// alternately (spec, section 10.2). Every third packet is copied, so that both kinds are.
 const COPY_INTERVAL: Duration = Duration::from_millis(400);
 
 /// The source port of a link.
 #[derive(Debug, Default)]
 pub(super) struct SourcePort {
-    /// The port that was answered, if it is not the node's.
+    /// The port to which the peer answered, if it is not the node's port.
     own: Option<u16>,
     /// The search for another port, while nothing is heard.
     search: Option<Search>,
@@ -52,7 +52,7 @@ pub(super) enum Trial {
 }
 
 impl SourcePort {
-    /// The port from which the link sends; `node` is that of the node.
+    /// Returns the port from which the link sends; `node` is the port of the node.
     pub(super) fn or_node(&self, node: u16) -> u16 {
         self.own.unwrap_or(node)
     }
@@ -92,7 +92,7 @@ impl SourcePort {
         self.search = None;
     }
 
-    /// Whether to copy a packet now, if there is a trial.
+    /// Whether to copy a packet now. `false` without a trial.
     pub(super) fn takes_copy(&mut self, now: Instant) -> bool {
         let search = self.search.as_mut().filter(|it| it.port.is_some() && it.next_copy <= now);
         let Some(search) = search else { return false };
@@ -104,7 +104,8 @@ impl SourcePort {
         self.search.as_ref()?.port
     }
 
-    /// Ends the search; the port that is tried becomes that of the link. Returns the port.
+    /// Ends the search and returns the port of the trial, which becomes the port of the link.
+    /// `node` is the port of the node. `None` without a trial.
     pub(super) fn adopt(&mut self, node: u16) -> Option<u16> {
         let port = self.search.take()?.port?;
         self.own = Some(port).filter(|it| *it != node);
@@ -112,8 +113,8 @@ impl SourcePort {
     }
 }
 
-/// Returns a port that no socket of this machine has. To a socket that shares its port (SO_REUSEPORT), the
-/// kernel may give one that others of this user have.
+/// Returns a port that no socket of this machine uses. The socket that asks for it does not set
+/// SO_REUSEPORT: otherwise the kernel might return a port that other sockets of this user have.
 pub(super) fn fresh_port(is_ipv6: bool) -> io::Result<u16> {
     let any: IpAddr =
         if is_ipv6 { Ipv6Addr::UNSPECIFIED.into() } else { Ipv4Addr::UNSPECIFIED.into() };
@@ -128,7 +129,7 @@ mod tests {
         Instant(0) + Duration::from_millis(ms)
     }
 
-    /// The trials of a search of 60 s, with their second.
+    /// Returns the trials in a search of 60 s, each with its second.
     fn trials(port: &mut SourcePort) -> Vec<(u64, Trial)> {
         (0..60).filter_map(|second| Some((second, port.next_trial(at(second * 1000))?))).collect()
     }

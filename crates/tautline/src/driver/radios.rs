@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::net::{IpAddr, SocketAddr};
 use tautline_proto::{RadioConfig, RadioId, Rate};
 
-/// Packet size that the in-flight budget is counted in, in bytes.
+/// Packet size in bytes by which [`RadioConfig`]'s number of packets in flight is converted to bytes.
 const FULL_PACKET: usize = 1500;
 /// Maximum number of strangers per second whose route is looked up; a lookup takes the time of
 /// several packets.
@@ -19,7 +19,8 @@ pub(super) struct Radios {
     by_interface: BTreeMap<String, RadioId>,
     /// Radio of links whose interface is unknown.
     pub(super) unknown: RadioId,
-    /// Radios towards recent initiators without a link.
+    /// Radios by which packets to recent strangers leave, by address. A stranger is an initiator
+    /// without a link.
     strangers: HashMap<IpAddr, RadioId>,
 }
 
@@ -42,9 +43,9 @@ impl Radios {
         id
     }
 
-    /// Returns the radio by which responses to `from`, the source of a datagram, leave. Packets that
-    /// anybody can forge cause no lookup: under flood the lookups alone would delay the loop for a
-    /// hundredth of its time.
+    /// Returns the radio by which responses to `from`, the source of a datagram, leave. A packet
+    /// that anybody can forge causes no route lookup: in a flood, the lookups alone would take a
+    /// hundredth of the loop's time.
     pub(super) fn radio_towards(
         &mut self,
         common: &mut Common,

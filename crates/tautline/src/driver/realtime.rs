@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Real-time options of the data-plane thread. An option that the system refuses is logged and
-//! omitted.
+//! Real-time options of the data-plane thread. If the system refuses an option, this is logged and
+//! the option is skipped.
 
 use crate::config::Realtime;
 use std::io;

@@ -13,8 +13,8 @@ use std::net::SocketAddr;
 use std::time::Duration;
 use tautline_proto::{Instant, PeerId, RadioId};
 
-/// Time after which the next socket is read, even after few datagrams: the effects of one packet
-/// may take hundreds of microseconds.
+/// Time after which the next socket is read, even if few datagrams were read: the effects of one
+/// packet may take hundreds of microseconds.
 const READ_TIME: Duration = Duration::from_micros(200);
 
 pub(super) struct PacketReader {
@@ -48,8 +48,8 @@ impl PacketReader {
         links: &mut Links,
         (index, place): (usize, usize),
     ) {
-        // That of the socket, not of the link: the link may have moved to another radio by mistake, and
-        // returns by what its own socket receives.
+        // The path of the socket, not of the link. If the link was moved to another radio by
+        // mistake, the packets that its own socket receives bring it back.
         let path = &links.table[index].sockets[place].socket.path;
         let (from, interface) = (path.remote, path.interface.clone());
         let radio = links.radios.of_interface(common, &interface);
@@ -64,7 +64,7 @@ impl PacketReader {
             match socket.receive(&mut inbox) {
                 Ok(()) => *readable = !inbox.is_socket_empty,
                 Err(error) if error.kind() == ErrorKind::WouldBlock => *readable = false,
-                // This is an ICMP error of an earlier packet; reading it cleared it.
+                // An ICMP error that an earlier packet caused. Reading it cleared it.
                 Err(_) => {}
             }
             let local = Some(socket.local);
@@ -103,8 +103,8 @@ impl PacketReader {
         self.inbox = inbox;
     }
 
-    /// Handles a datagram unless its sender has used up its share of the loop's time. Returns whether it
-    /// is a packet of a session. `now` moves to the time of its end.
+    /// Handles a datagram unless its sender has used up its share of the loop's time. Returns whether the
+    /// datagram is a packet of a session. Advances `now` to the time at which the handling ended.
     fn handle(
         &mut self,
         common: &mut Common,

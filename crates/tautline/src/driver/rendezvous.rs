@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Direct paths to peers behind a relay: the routes to the addresses that a peer names.
+//! Direct paths to peers behind a relay: the routes to the addresses that a peer reports as its own.
 
 use super::common::Common;
 use super::entry::FileEntry;
@@ -12,7 +12,7 @@ use std::net::SocketAddr;
 use tautline_proto::{Endpoint, LinkId, PeerId};
 
 impl Links {
-    /// Seeks direct paths to the peers for which the file allows it, and to no others.
+    /// Makes links seek direct paths to those peers for which the file allows it.
     pub(super) fn follow_direct_paths(&self, common: &mut Common, peers: &[PeerConfig]) {
         let now = common.now();
         for peer in peers {
@@ -35,8 +35,9 @@ impl Links {
         self.table.iter().find(is_back).map(|link| link.id)
     }
 
-    /// Tries to reach a peer directly at the addresses that it names. Nothing is sent to one without a route,
-    /// and to one of this machine, as in another network with the same private addresses.
+    /// Tries to reach a peer directly at the addresses that it reports. Skips an address without a
+    /// route, and an address of this machine, which the peer may have in another network with the
+    /// same private addresses.
     pub(super) fn try_addresses(
         &mut self,
         common: &mut Common,

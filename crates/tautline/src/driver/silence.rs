@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Peers from which no packet arrives after the start: a notice names the address and the likely
-//! causes.
+//! Peers from which no packet has arrived since the start. A notice names the address and the
+//! likely causes.
 
 use super::common::Common;
 use super::entry::FileEntry;
@@ -13,16 +13,16 @@ use tautline_proto::{Duration, Endpoint, Event, Instant, Notice, PeerId, Place};
 /// Time without a packet from a peer after which a notice is added.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// How a peer is to be reached.
+/// The addresses and relays through which a peer can be reached.
 #[derive(Debug, Clone, Default, PartialEq)]
 struct Paths {
-    /// Its addresses, each with its host in the file.
+    /// The peer's addresses, each with the host in the file from which it was resolved.
     addresses: Vec<(SocketAddr, String)>,
-    /// The relays to it from which packets arrive.
+    /// The relays that lead to the peer and from which packets arrive.
     relays: Vec<String>,
 }
 
-/// The peers that are to be reached and without a session since the start, by name.
+/// The peers, by name, that could be reached but have had no session since the start.
 #[derive(Debug, Default)]
 pub(super) struct Silence {
     peers: BTreeMap<String, SilentPeers>,
@@ -32,19 +32,19 @@ pub(super) struct Silence {
 struct SilentPeers {
     paths: Paths,
     since: Instant,
-    /// Whether a packet that has a notice of its own came from one of the addresses.
+    /// Whether a packet came from one of the addresses and has caused another notice.
     heard: bool,
     /// The notice that was added.
     notice: Option<String>,
 }
 
-/// Whether packets of a peer arrive without a relay.
+/// Whether packets arrive from a peer without a relay.
 fn has_direct_link(endpoint: &Endpoint, peer: PeerId) -> bool {
     let mut links = endpoint.links().filter_map(|id| endpoint.link(id));
     links.any(|it| it.peer == peer && it.up && matches!(it.remote, Some(Place::Udp(_))))
 }
 
-/// A peer's notice.
+/// The name of a peer, and a notice about the peer.
 type PeerNotice = (String, String);
 
 impl Silence {
@@ -60,7 +60,7 @@ impl Silence {
         }
     }
 
-    /// Notes a handshake from an address of a peer: its notice has the cause.
+    /// Notes a failed handshake from an address of a peer. Its own notice states the cause.
     pub(super) fn on_event(&mut self, event: &Event) {
         let Event::Notice(
             Notice::UnknownKey { from, .. }
@@ -86,7 +86,7 @@ impl Silence {
     }
 
     /// Returns the notices that are no longer true, and the new ones. `awaited` has all peers that
-    /// are to be reached and without a session; `port` is that of this node.
+    /// could be reached but have no session; `port` is the port of this node.
     fn check(
         &mut self,
         now: Instant,
@@ -95,7 +95,7 @@ impl Silence {
     ) -> (Vec<PeerNotice>, Vec<PeerNotice>) {
         let (mut untrue, mut new) = (Vec::new(), Vec::new());
         self.peers.retain(|name, silent| {
-            // A relay that comes and goes is no other path.
+            // A change of the relays does not count as another path.
             let addresses = awaited.get(name).map(|it| &it.addresses);
             let stays = addresses == Some(&silent.paths.addresses);
             if !stays || silent.heard {
@@ -149,13 +149,13 @@ fn notice_text(name: &str, Paths { addresses, relays }: &Paths, port: u16) -> St
     )
 }
 
-/// Returns the peers that are to be reached and without a session, and how they are to be reached.
+/// Returns the peers that could be reached but have no session, with the paths to them.
 fn awaited_peers(endpoint: &Endpoint, links: &[Link]) -> BTreeMap<String, Paths> {
     let mut awaited: BTreeMap<String, Paths> = BTreeMap::new();
     for link in links {
         let Some(view) = endpoint.link(link.id) else { continue };
         let peer = endpoint.peer(view.peer);
-        // An address at which nothing was ever heard is also wrong while a relay leads to the peer.
+        // An address from which nothing was ever heard is also reported while a relay leads to the peer.
         let is_silent =
             || view.stats.received_packets == 0 && !has_direct_link(endpoint, view.peer);
         let is_reached = if peer.up { !is_silent() } else { peer.met };

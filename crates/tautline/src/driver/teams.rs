@@ -12,7 +12,7 @@ use tautline_proto::{Endpoint, PeerId, PublicKey, SetupError, TeamId, TeamLimits
 #[derive(Debug, Default)]
 pub(super) struct Teams(BTreeMap<String, TeamId>);
 
-/// Checks whether this node can have these peers, with their teams.
+/// Checks whether this node can have these peers, in their teams.
 pub(super) fn check_members(endpoint: &Endpoint, peers: &[PeerConfig]) -> Result<(), SetupError> {
     let members: Vec<(Option<&str>, &str, PublicKey)> =
         peers.iter().map(|it| (it.team.as_deref(), &*it.name, it.key)).collect();
@@ -20,7 +20,7 @@ pub(super) fn check_members(endpoint: &Endpoint, peers: &[PeerConfig]) -> Result
 }
 
 impl Teams {
-    /// Adds the teams of the file that are missing, and gives each its limits.
+    /// Adds the teams of the file that are missing, and sets the limits of all teams.
     pub(super) fn follow(&mut self, common: &mut Common) {
         let now = common.now();
         for team in common.config.teams.iter().flatten() {
@@ -35,7 +35,7 @@ impl Teams {
         }
     }
 
-    /// Removes the teams that are no longer in the file. They have no members any more.
+    /// Removes the teams that are no longer in the file. By then they have no members.
     pub(super) fn drop_unnamed(&mut self, common: &mut Common) {
         let endpoint = &mut common.endpoint;
         let teams = common.config.teams.as_deref().unwrap_or_default();
@@ -48,7 +48,7 @@ impl Teams {
         });
     }
 
-    /// Returns the peers that are not in the file, or there in another team.
+    /// Returns the peers that are no longer in the file, or are there in another team.
     pub(super) fn removed_peers(&self, endpoint: &Endpoint, peers: &[PeerConfig]) -> Vec<PeerId> {
         let is_same = |id: PeerId, it: &PeerConfig| {
             let view = endpoint.peer(id);

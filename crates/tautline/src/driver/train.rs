@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Packets that leave in one system call.
+//! Trains: packets that leave in one system call.
 //!
 //! The protocol counts each packet as in flight when it builds it. Hence a train is never longer than what
 //! the controllers allow at that moment, and a packet that they hold back ends it.
@@ -7,13 +7,13 @@
 use std::mem::take;
 use tautline_proto::Transmit;
 
-/// Most packets of a train: Linux before 6.9 takes no more segments (UDP_MAX_SEGMENTS).
+/// Maximum packets of a train. Linux before 6.9 takes no more segments (UDP_MAX_SEGMENTS).
 const MAX_PACKETS: usize = 64;
-/// Most bytes: the kernel builds one IP packet of 65 535 bytes first.
+/// Maximum bytes of a train. The kernel first builds one IP packet of at most 65 535 bytes from it.
 const MAX_BYTES: usize = 65_000;
-/// A train is at most what the link sends within 1 ms. A queue or policer on this machine takes or drops a
-/// train as one packet, and a slow link gains nothing from trains. After an idle time, a burst that the path
-/// forwards without a queue is not paced, and its trains are not limited either.
+/// Limits a train to what the link sends within 1 ms. A queue or policer on this machine takes or drops a
+/// train as one packet, and a slow link gains nothing from longer trains. After an idle time, a burst that
+/// the path forwards without a queue is not paced. Its trains are then not limited.
 const MAX_TRAINS_PER_SECOND: u64 = 1000;
 
 /// Packets of one link and class, in the order in which they leave. All have the length of the first, except
@@ -31,7 +31,8 @@ impl Train {
         self.packets.is_empty()
     }
 
-    /// Whether `next` can leave with the packets so far, at the pacing rate of its link, if that has one.
+    /// Whether `next` can leave with the packets so far. `rate_bps` is the pacing rate of the link,
+    /// if it has one.
     pub(super) fn takes(&self, next: &Transmit, rate_bps: Option<u64>) -> bool {
         let Some(first) = self.packets.first() else { return true };
         let route = |it: &Transmit| (it.link, it.remote, it.local, it.class, it.ecn);
@@ -50,7 +51,7 @@ impl Train {
         self.packets.push(next);
     }
 
-    /// Takes the packets; the next train begins.
+    /// Returns the packets, and begins the next train.
     pub(super) fn depart(&mut self) -> Vec<Transmit> {
         take(self).packets
     }

@@ -10,7 +10,7 @@ use crate::udp::{self, LinkSocket, NotSent};
 use tautline_proto::{LinkId, Transmit};
 
 /// Maximum number of packets sent before inputs are checked again, if the kernel takes all of them
-/// immediately: two full trains.
+/// immediately: two full trains of full packets.
 const TRANSMIT_BATCH: usize = 88;
 
 #[derive(Default)]
@@ -22,12 +22,12 @@ pub(super) struct PacketSender {
 }
 
 impl PacketSender {
-    /// Sends the packets that may leave now; notes whether there may be more.
+    /// Sends the packets that may leave now. Notes whether there may be more.
     pub(super) fn transmit(&mut self, common: &mut Common, links: &mut Links) {
         for _ in 0..TRANSMIT_BATCH {
             let now = common.now();
             let Some(transmit) = common.endpoint.poll_transmit(now) else {
-                // What leaves may make room for more.
+                // Sending may allow the protocol to build more packets.
                 if self.send_train(common, links, None) {
                     continue;
                 }
@@ -83,7 +83,7 @@ fn send_on(
     links.follow_addresses(common, index, first.remote);
     let link = &mut links.table[index];
     let class = first.class;
-    // A reply to a packet at another address, which need not be the peer's.
+    // Such a packet replies to one that came in at another local address. Its receiver need not be the peer.
     let is_elsewhere = first.local.is_some() && first.local != link.source;
     let in_flight = match link.socket_of(class) {
         Some(socket) if is_elsewhere && first.local != Some(socket.local) => {
@@ -108,8 +108,8 @@ fn send_on(
     common.endpoint.link_mut(id).handle_in_flight(common.clock.now(), class, in_flight);
 }
 
-/// Tells the protocol which packets the interface refuses for their size. Anybody can forge the ICMP
-/// message that has this effect on the next packet; only the interface itself is believed.
+/// Reports to the protocol the packets that the interface refuses for their size. An error may also come from
+/// an ICMP message, which anybody can forge; so the size is compared with the interface's own MTU.
 fn report_refused(
     common: &mut Common,
     id: LinkId,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A limit on the data plane's time for each peer.
+//! Limits the data plane's time that each peer may use.
 //!
 //! The time that a peer's packets and their effects take is measured and charged to the peer. After
 //! a peer has used up its share, its packets are dropped before decryption. They are not
@@ -10,7 +10,7 @@ use crate::limits::{TIME_BURST, TIME_SHARE};
 use std::time::Duration;
 use tautline_proto::{Instant, PeerId};
 
-/// Time without a drop after which the next drop is reported again.
+/// Time without drops after which the next drop is reported again.
 const CALM: Duration = Duration::from_secs(10);
 
 /// The time that each peer may still use.
@@ -19,7 +19,7 @@ pub(super) struct Usage(Vec<Budget>);
 
 #[derive(Debug)]
 struct Budget {
-    /// Negative after a packet that took longer than the remaining time.
+    /// Remaining time in nanoseconds. Negative after a packet that took longer than the time that was left.
     left_ns: i64,
     filled: Instant,
     dropped: u64,

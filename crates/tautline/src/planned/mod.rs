@@ -2,9 +2,9 @@
 //! Comparison of what a node measures with what its file plans: `topics.NAME.expect` and
 //! `radios.NAME.channel`.
 //!
-//! Values are those of a window of at least ten seconds. An assumption fails once it is exceeded by
-//! the tolerance in every window for twice that time, and holds again once it is clearly kept for as
-//! long. A burst that is shorter than a window therefore changes nothing. Nothing here reads a clock.
+//! Values are measured in a window of at least ten seconds. An assumption fails once every window for twice
+//! that time exceeds it by the tolerance. It holds again once every window for as long clearly keeps it. A
+//! burst that is shorter than a window therefore changes nothing. Nothing here reads a clock.
 
 mod verdict;
 mod window;
@@ -18,49 +18,57 @@ use tautline_proto::{Duration, Instant};
 use verdict::{Judgement, Turn, Verdict};
 use window::{Growth, Window};
 
-/// Time over which values are measured. That of a topic is longer if fewer than [`MESSAGES`] are
-/// expected in it.
+/// Window over which values are measured. For a topic, it is longer if fewer than [`MESSAGES`]
+/// messages are expected in it.
 const WINDOW: Duration = Duration::from_secs(10);
+/// Maximum window of a topic.
 const LONGEST_WINDOW: Duration = Duration::from_secs(100);
+/// Number of messages that are expected in the window of a topic.
 const MESSAGES: f64 = 10.0;
-/// Windows for which an assumption must be exceeded, or kept, before the verdict turns.
+/// Number of windows in which an assumption must be exceeded, or kept, before the verdict turns.
 const SUSTAINED: u32 = 2;
-/// An assumption fails above this multiple of the expected value, and holds up to the second.
+/// An assumption fails above this multiple of the expected value.
 const FAILS_ABOVE: f64 = 1.1;
+/// A failed assumption holds again up to this multiple of the expected value.
 const HOLDS_TO: f64 = 1.05;
-/// Packets of which the loss is measured.
+/// Minimum number of packets in a window for which the loss is judged.
 const MIN_PACKETS: u64 = 50;
-/// Losses vary: the tolerances of a loss, as a multiple, and of packets beyond.
+/// Losses vary, so their tolerances are larger. This is the multiple of the expected loss above
+/// which it fails.
 const LOSS_FAILS_ABOVE: f64 = 1.25;
+/// Tolerance of a loss, as a fraction of the packets, in addition to the multiple.
 const LOSS_TOLERANCE: f64 = 0.01;
+/// Tolerance of a loss, in packets, in addition to the multiple and the fraction.
 const LOST_PACKETS: f64 = 2.0;
-/// The tolerance of round trips in addition to two full packets: timers and a busy machine.
+/// Tolerance of round trips in addition to the time of two full packets, for timers and a busy machine.
 const ROUND_TRIP_TOLERANCE_MS: f64 = 20.0;
-/// A full radio carries at least this fraction of the planned bit rate, and holds from the second on.
+/// The bit rate of a full radio fails below this fraction of the planned bit rate.
 const CARRIED_FAILS_BELOW: f64 = 0.8;
+/// The bit rate of a full radio holds again from this fraction of the planned bit rate on.
 const CARRIED_HOLDS_FROM: f64 = 0.85;
-/// Topics without expectations may take this fraction of what a radio carries, and hold up to the
-/// second.
+/// Topics without expectations fail if they take more than this fraction of what a radio carries.
 const UNPLANNED_FAILS_ABOVE: f64 = 0.05;
+/// Topics without expectations are as planned again up to this fraction.
 const UNPLANNED_HOLDS_TO: f64 = 0.04;
-/// IP bytes of the packets by which that is measured, and by which an idle radio's bit rate is shown.
+/// Size in IP bytes of the packets with which the capacity of a radio is calculated, for unplanned
+/// topics and for an idle radio.
 const FULL_PACKET: u32 = 1500;
 
-/// What a plan expects of a channel that one node can measure. The planner is not part of this crate:
-/// it needs a model of the radio.
+/// What a plan expects of a channel, as far as one node can measure it. The planner is not part of
+/// this crate, because it needs a model of the radio.
 pub trait ChannelModel: fmt::Debug + Send + Sync {
-    /// Seconds of a round trip without queueing, and of two full packets; `None` if no delay is
-    /// planned.
+    /// Returns the seconds of a round trip without queueing, and the seconds of two full packets;
+    /// `None` if no delay is planned.
     fn round_trip(&self) -> Option<(f64, f64)>;
 
-    /// Bits per second of IP packets of this size that one station with full queues sends.
+    /// Returns the bits per second that one station with full queues sends in IP packets of this size.
     fn capacity_bps(&self, ip_bytes: u32) -> f64;
 }
 
-/// Makes the model of a channel of the file.
+/// A function that makes the model of a channel in the file.
 pub type Planner = fn(&Channel) -> Box<dyn ChannelModel>;
 
-/// A channel of the file, and its model if there is a planner.
+/// A channel in the file, and its model if there is a planner.
 #[derive(Debug)]
 struct PlannedChannel {
     channel: Channel,
@@ -70,15 +78,15 @@ struct PlannedChannel {
 /// Counters of the node at one time.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct ObservedCounters {
-    /// By the number of the rule, and the peer.
+    /// Counters of topics, by the index of the rule and the peer's name.
     pub(crate) topics: BTreeMap<(usize, String), TopicCounts>,
-    /// By link.
+    /// Counters of links.
     pub(crate) links: BTreeMap<LinkName, LinkCounts>,
-    /// By interface.
+    /// Counters of radios, by interface.
     pub(crate) radios: BTreeMap<String, RadioCounts>,
 }
 
-/// Of all topics of a rule to a peer, since the start.
+/// Counters since the start, of all topics of one rule to one peer.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct TopicCounts {
     /// Messages accepted for sending.
@@ -96,42 +104,43 @@ pub(crate) struct LinkName {
     pub(crate) radio: String,
 }
 
-/// Of a link, since the start.
+/// Counters of a link since the start.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct LinkCounts {
     pub(crate) acked: u64,
-    /// Packets declared lost, and those of them that were acknowledged later.
+    /// Packets declared lost.
     pub(crate) lost: u64,
+    /// Packets that were acknowledged after they had been declared lost.
     pub(crate) late: u64,
-    /// Smoothed, now.
+    /// The current smoothed round trip.
     pub(crate) round_trip_ms: Option<f64>,
 }
 
-/// Of a radio, since the start.
+/// Counters of a radio since the start.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct RadioCounts {
     pub(crate) sent_bytes: u64,
     pub(crate) sent_packets: u64,
     pub(crate) received_bytes: u64,
     pub(crate) received_packets: u64,
-    /// Payload of topics without expectations, to peers with no other link.
+    /// Payload bytes of topics without expectations, sent to peers with no other link.
     pub(crate) unplanned_bytes: u64,
-    /// Messages dropped that a faster radio would have sent in time.
+    /// Messages that were dropped although a faster radio would have sent them in time.
     pub(crate) too_slow: u64,
     /// Whether messages are queued now.
     pub(crate) is_busy: bool,
 }
 
-/// An assumption that failed or holds again.
+/// A change of an assumption: it has failed, or holds again.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Change {
     /// The text of its notice.
     pub(crate) notice: String,
-    /// Otherwise, the notice is no longer true.
+    /// Whether the assumption has failed. Otherwise, it holds again and the notice is no longer true.
     pub(crate) failed: bool,
 }
 
-/// An assumption, in the order of the report.
+/// The key of an assumption. Its order is the order of the report.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 enum Key {
     Topic(usize, Assumption),
@@ -142,20 +151,20 @@ enum Key {
 #[derive(Debug, Clone, Copy)]
 struct Reading {
     expected: f64,
-    /// `None`: there is nothing to measure, which is as planned.
+    /// `None` if there was nothing to measure, which counts as planned.
     measured: Option<f64>,
     judgement: Judgement,
     sustained: Duration,
 }
 
 impl Reading {
-    /// Of a window in which nothing contradicts the plan.
+    /// Returns the reading of a window in which nothing contradicts the plan.
     fn as_planned(expected: f64, length: Duration) -> Self {
         let sustained = length * SUSTAINED;
         Self { expected, measured: None, judgement: Judgement::Holds, sustained }
     }
 
-    /// Of a value that must not exceed the limits.
+    /// Returns the reading of a measured value, judged by its limits.
     fn from_value(expected: f64, measured: f64, judgement: Judgement, length: Duration) -> Self {
         let sustained = length * SUSTAINED;
         Self { expected, measured: Some(measured), judgement, sustained }
@@ -166,7 +175,7 @@ impl Reading {
 struct Row {
     expected: f64,
     measured: Option<f64>,
-    /// Whether there was a reading now.
+    /// Whether there was a reading in this second.
     is_read: bool,
     verdict: Verdict,
     notice: Option<String>,
@@ -194,7 +203,7 @@ impl PlannedTopic {
 #[derive(Debug)]
 struct Radio {
     window: Window<6>,
-    /// Since when messages have been queued each time.
+    /// Time since which messages have been queued without interruption.
     busy_since: Option<Instant>,
 }
 
@@ -204,12 +213,12 @@ impl Default for Radio {
     }
 }
 
-/// The comparison.
+/// Compares what is measured with what the file plans.
 #[derive(Debug, Default)]
 pub(crate) struct PlanComparison {
     topics: Vec<PlannedTopic>,
     channels: BTreeMap<String, PlannedChannel>,
-    /// The planned rule of each local topic seen.
+    /// The index of the rule of each local topic seen so far; `None` if no rule plans it.
     rules: HashMap<String, Option<usize>>,
     by_rule: BTreeMap<(usize, String), Window<2>>,
     by_link: BTreeMap<LinkName, Window<3>>,
@@ -218,8 +227,8 @@ pub(crate) struct PlanComparison {
 }
 
 impl PlanComparison {
-    /// Compares with what the file plans. Without a planner, nothing is expected of bit rates and round
-    /// trips.
+    /// Starts the comparison with what the file plans. Without a planner, nothing is expected of
+    /// bit rates and round trips.
     pub(crate) fn new(config: &Config, planner: Option<Planner>) -> Self {
         // The rules of actions precede those of topics, and have no expectations.
         let actions = config.topics.len().saturating_sub(config.expected.len());
@@ -253,7 +262,8 @@ impl PlanComparison {
         self.channels.is_empty() && !self.topics.iter().any(PlannedTopic::is_planned)
     }
 
-    /// Finds the rules of local topics by [`PlanComparison::rule_of`]. Local nodes choose the names.
+    /// Finds and remembers the rules of local topics for [`PlanComparison::rule_of`]. Topics that
+    /// are no longer listed are forgotten, because local nodes choose the names.
     pub(crate) fn find_rules<'a>(&mut self, topics: impl Iterator<Item = &'a String>) {
         let mut known = std::mem::take(&mut self.rules);
         self.rules = topics
@@ -269,24 +279,24 @@ impl PlanComparison {
         self.topics[number].is_planned().then_some(number)
     }
 
-    /// Returns the number of the rule of a local topic, if the file plans it.
+    /// Returns the index of the rule of a local topic, if the rule plans it.
     pub(crate) fn rule_of(&self, topic: &str) -> Option<usize> {
         self.rules.get(topic).copied().flatten()
     }
 
-    /// Whether the file says what this radio carries.
+    /// Whether the file says what channel this radio uses.
     pub(crate) fn has_channel(&self, interface: &str) -> bool {
         self.channels.contains_key(interface)
     }
 
-    /// Follows the counters; to be called once per second.
+    /// Evaluates the counters, and returns the assumptions that have changed; to be called once per second.
     pub(crate) fn follow(&mut self, now: Instant, observed: &ObservedCounters) -> Vec<Change> {
         self.by_rule.retain(|key, _| observed.topics.contains_key(key));
         self.by_link.retain(|key, _| observed.links.contains_key(key));
         self.by_radio.retain(|key, _| observed.radios.contains_key(key));
-        let mut readings = self.of_topics(now, observed);
-        readings.extend(self.of_links(now, observed));
-        readings.extend(self.of_radios(now, observed));
+        let mut readings = self.topic_readings(now, observed);
+        readings.extend(self.link_readings(now, observed));
+        readings.extend(self.radio_readings(now, observed));
         let mut changes = self.forget(observed);
         for row in self.rows.values_mut() {
             row.is_read = false;
@@ -300,7 +310,7 @@ impl PlanComparison {
         changes
     }
 
-    /// Returns the assumptions that are compared, those that fail first.
+    /// Returns all assumptions that are compared. Failed ones come first.
     pub(crate) fn reports(&self, now: Instant) -> Vec<PlanReport> {
         let mut all: Vec<PlanReport> =
             self.rows.iter().map(|(key, row)| self.report(now, key, row)).collect();
@@ -308,7 +318,7 @@ impl PlanComparison {
         all
     }
 
-    fn of_topics(&mut self, now: Instant, observed: &ObservedCounters) -> Vec<(Key, Reading)> {
+    fn topic_readings(&mut self, now: Instant, observed: &ObservedCounters) -> Vec<(Key, Reading)> {
         let mut grown: BTreeMap<usize, Vec<Option<Growth<2>>>> = BTreeMap::new();
         for (key, counts) in &observed.topics {
             let length = self.topics[key.0].window();
@@ -321,7 +331,7 @@ impl PlanComparison {
             let of_peers = grown.remove(&number).unwrap_or_default();
             let is_sent = !of_peers.is_empty();
             let of_peers: Vec<Growth<2>> = of_peers.into_iter().flatten().collect();
-            // Windows of new topics are not full yet.
+            // Until the windows of new topics are full, there is no reading.
             if !is_sent || !of_peers.is_empty() {
                 readings.extend(rate(number, topic, &of_peers));
                 readings.extend(size(number, topic, &of_peers));
@@ -330,7 +340,7 @@ impl PlanComparison {
         readings
     }
 
-    fn of_links(&mut self, now: Instant, observed: &ObservedCounters) -> Vec<(Key, Reading)> {
+    fn link_readings(&mut self, now: Instant, observed: &ObservedCounters) -> Vec<(Key, Reading)> {
         let mut readings = Vec::new();
         for (name, counts) in &observed.links {
             let Some(PlannedChannel { channel, model }) = self.channels.get(&name.radio) else {
@@ -348,7 +358,7 @@ impl PlanComparison {
         readings
     }
 
-    fn of_radios(&mut self, now: Instant, observed: &ObservedCounters) -> Vec<(Key, Reading)> {
+    fn radio_readings(&mut self, now: Instant, observed: &ObservedCounters) -> Vec<(Key, Reading)> {
         let plans_topics = self.topics.iter().any(PlannedTopic::is_planned);
         let mut readings = Vec::new();
         for (name, counts) in &observed.radios {
@@ -405,7 +415,7 @@ impl PlanComparison {
         let row = self.rows.entry(key.clone()).or_default();
         row.is_read = true;
         row.expected = reading.expected;
-        // What failed is shown until it holds again.
+        // While the assumption fails, the last value stays shown if there is no new one.
         let last = row.measured.filter(|_| row.verdict.failed_at().is_some());
         row.measured = reading.measured.or(last);
         let turn = row.verdict.follow(now, reading.judgement, reading.sustained)?;
@@ -449,7 +459,7 @@ impl PlanComparison {
     }
 }
 
-/// Of the peer that gets the most messages.
+/// Returns the reading of the rate of the topics of a rule, to the peer that gets the most messages.
 fn rate(number: usize, topic: &PlannedTopic, of_peers: &[Growth<2>]) -> Option<(Key, Reading)> {
     let (expected, length) = (topic.rate_hz?, topic.window());
     let hz = |it: &Growth<2>| it.counts[0] as f64 / it.seconds;
@@ -457,7 +467,7 @@ fn rate(number: usize, topic: &PlannedTopic, of_peers: &[Growth<2>]) -> Option<(
     let reading = match most {
         None => Reading::as_planned(expected, length),
         Some(most) => {
-            // A window holds one message more or less than its time.
+            // The number of messages in a window may differ from the expected one by one message.
             let in_window = expected * most.seconds;
             let (fails_above, holds_to) =
                 (in_window * FAILS_ABOVE + 1.0, in_window * HOLDS_TO + 1.0);
@@ -468,7 +478,7 @@ fn rate(number: usize, topic: &PlannedTopic, of_peers: &[Growth<2>]) -> Option<(
     Some((Key::Topic(number, Assumption::Rate), reading))
 }
 
-/// The mean over all peers.
+/// Returns the reading of the mean message size of the topics of a rule, over all peers.
 fn size(number: usize, topic: &PlannedTopic, of_peers: &[Growth<2>]) -> Option<(Key, Reading)> {
     let (expected, length) = (topic.bytes? as f64, topic.window());
     let [messages, bytes] = [0, 1].map(|it| of_peers.iter().map(|of| of.counts[it]).sum::<u64>());
@@ -484,7 +494,8 @@ fn size(number: usize, topic: &PlannedTopic, of_peers: &[Growth<2>]) -> Option<(
     Some((Key::Topic(number, Assumption::Size), reading))
 }
 
-/// Of packets whose fate became known in a window; `None` for few of them.
+/// Returns the reading of the loss, of packets whose fate became known in a window; `None` if there
+/// are too few.
 fn loss(channel: &Channel, [acked, lost, late]: [u64; 3]) -> Option<Reading> {
     let lost = lost.saturating_sub(late);
     let packets = acked + lost;
@@ -507,7 +518,7 @@ fn round_trip(model: &dyn ChannelModel, measured_ms: f64) -> Option<Reading> {
     Some(Reading::from_value(expected_ms, measured_ms, judgement, WINDOW))
 }
 
-/// Of a radio: only one that is full shows what it carries.
+/// Returns the reading of a radio's bit rate. Only a full radio shows what it can carry.
 fn reading_of_radio(model: &dyn ChannelModel, grown: &Growth<6>, was_busy: bool) -> Reading {
     let [sent_bytes, sent_packets, received_bytes, received_packets, too_slow, _] = grown.counts;
     let (bytes, packets) = (sent_bytes + received_bytes, sent_packets + received_packets);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The comparison in virtual time: counters grow at given rates, once per second.
+//! Tests of the comparison in virtual time: counters grow at given rates, once per second.
 
 use super::*;
 use crate::config::{self, Surroundings};
@@ -53,7 +53,7 @@ fn at(second: u64) -> Instant {
     Instant(0) + Duration::from_secs(second)
 }
 
-/// Follows for a number of seconds; returns each change with its second.
+/// Calls `follow` once per second; returns each change with its second.
 fn run(
     planned: &mut PlanComparison,
     seconds: std::ops::Range<u64>,
@@ -81,7 +81,7 @@ fn link() -> LinkName {
 }
 
 fn on_link(acked: u64, lost: u64, round_trip_ms: Option<f64>) -> ObservedCounters {
-    // As many packets again were declared lost, but only late.
+    // The same number of packets was declared lost but acknowledged late.
     let counts = LinkCounts { acked, lost: lost * 2, late: lost, round_trip_ms };
     ObservedCounters { links: [(link(), counts)].into(), ..ObservedCounters::default() }
 }
@@ -94,7 +94,7 @@ fn a_topic_that_is_too_fast_fails_once_and_holds_once_it_is_slower() {
     let mut changes = run(&mut planned, 0..100, |second| messages(22 * second, 40_000));
     let (second, failed) = changes.pop().unwrap();
     assert!(changes.is_empty());
-    // A window of ten seconds, and then twice that time.
+    // The first window takes 10 s, and the verdict turns after another 20 s.
     assert_eq!(second, 30);
     let text = "not as planned: /image: 22 Hz measured, 15 Hz expected (topics./image.expect.rate)";
     assert_eq!(failed, Change { notice: text.into(), failed: true });
@@ -117,7 +117,7 @@ fn a_topic_that_is_too_fast_fails_once_and_holds_once_it_is_slower() {
 #[test]
 fn a_burst_that_is_shorter_than_a_window_changes_nothing() {
     let mut planned = planned_topics(TOPIC);
-    // 600 messages at once every minute, and 4 per second else.
+    // 600 messages at once every minute, and 4 per second otherwise.
     let bursts = |second: u64| messages(4 * second + 600 * (second / 60), 40_000);
     assert_eq!(run(&mut planned, 0..1000, bursts), []);
 }
@@ -263,7 +263,7 @@ fn a_full_radio_that_carries_less_than_planned_fails() {
     let [(30, change)] = &changes[..] else { panic!("{changes:?}") };
     let text = "wlan0: full, and carries 3 Mbps, 5.34 Mbps expected; its bit rate or 'rate'";
     assert!(change.notice.contains(text), "{}", change.notice);
-    // One that is idle at times, or drops nothing, need not carry more.
+    // A radio that is idle at times, or that drops nothing, need not carry more.
     for (too_slow, is_busy_until) in [(0, 10), (10, 7)] {
         let mut wifi = planned_topics(CHANNEL);
         let changes = run(&mut wifi, 0..200, |second| {

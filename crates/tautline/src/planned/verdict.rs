@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Whether an assumption holds: it fails, or holds again, only after a time in which every reading
-//! says so.
+//! Verdicts about assumptions. An assumption fails, or holds again, only after a time in which
+//! every reading says so.
 
 use tautline_proto::{Duration, Instant};
 
@@ -8,13 +8,14 @@ use tautline_proto::{Duration, Instant};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Judgement {
     Holds,
-    /// Neither clearly: nothing changes.
+    /// The value is between the limits: the verdict does not change.
     Between,
     Fails,
 }
 
 impl Judgement {
-    /// Of a value that must not exceed a limit. It holds again only below a lower one.
+    /// Judges a value that must not exceed `fails_above`. It clearly holds only up to the lower
+    /// limit `holds_to`.
     pub(super) fn with_limits(value: f64, fails_above: f64, holds_to: f64) -> Self {
         match value {
             it if it > fails_above => Self::Fails,
@@ -35,7 +36,7 @@ pub(super) enum Turn {
 #[derive(Debug, Default)]
 pub(super) struct Verdict {
     failed_at: Option<Instant>,
-    /// Since when all readings contradict the verdict.
+    /// Time since which all readings contradict the verdict.
     contradicted_since: Option<Instant>,
 }
 
@@ -44,12 +45,12 @@ impl Verdict {
         self.failed_at
     }
 
-    /// There was no reading: the time of contradiction begins again.
+    /// Notes that there was no reading: the time of contradiction begins again.
     pub(super) fn interrupt(&mut self) {
         self.contradicted_since = None;
     }
 
-    /// Follows a reading; the verdict turns once all readings of a time contradict it.
+    /// Takes a reading. The verdict turns once all readings for the time `sustained` contradict it.
     pub(super) fn follow(
         &mut self,
         now: Instant,
@@ -86,7 +87,7 @@ mod tests {
 
     const SUSTAINED: Duration = Duration::from_secs(20);
 
-    /// The turns at each second.
+    /// Returns the turns, each with its second. There is one reading per second.
     fn turns(readings: impl IntoIterator<Item = Option<Judgement>>) -> Vec<(u64, Turn)> {
         let mut verdict = Verdict::default();
         let mut turns = Vec::new();

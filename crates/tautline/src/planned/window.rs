@@ -1,21 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Growth of counters over a time, from samples.
+//! Growth of counters over a time window, computed from samples.
 
 use std::collections::VecDeque;
 use tautline_proto::{Duration, Instant};
 
-/// Samples within a window.
+/// Number of samples in a full window.
 const SAMPLES: u32 = 10;
 
 /// Samples of counters that grow.
 #[derive(Debug)]
 pub(super) struct Window<const COUNTERS: usize> {
     length: Duration,
-    /// Oldest first; the oldest is as old as the window once that is full.
+    /// Samples, oldest first. Once the window is full, the oldest sample is as old as the window.
     samples: VecDeque<(Instant, [u64; COUNTERS])>,
 }
 
-/// What counters grew by.
+/// The growth of the counters over a window.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Growth<const COUNTERS: usize> {
     pub(super) seconds: f64,
@@ -31,8 +31,8 @@ impl<const COUNTERS: usize> Window<COUNTERS> {
         self.length
     }
 
-    /// Takes a sample; returns the growth over the window, once that is full. A counter that fell has
-    /// restarted, and the window with it.
+    /// Takes a sample. Returns the growth over the window, once it is full. A counter that fell has
+    /// restarted; the window then restarts as well.
     pub(super) fn add(
         &mut self,
         now: Instant,

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The thread that tells the data plane what the program publishes, wants and serves. The data plane
-//! takes such events without loss, so that passing one may block; neither the data plane nor the
-//! program waits for it.
+//! The thread that notifies the data plane of what the program publishes, wants and serves. The
+//! data plane must not lose such events, so passing one to it may block. Only this thread waits for
+//! it.
 
 use super::participant::Participant;
 

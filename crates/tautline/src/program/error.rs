@@ -13,10 +13,10 @@ pub enum PublishError {
     /// The name is no name of a topic.
     #[error("the topic {0}")]
     Name(#[from] NameError),
-    /// The configuration does not send it.
+    /// The configuration sends this topic to no peer.
     #[error("{0} is sent to no peer: no line under 'topics:' of the configuration matches it")]
     NoRule(String),
-    /// This node publishes the topic with another type, or another definition of the type.
+    /// This node already publishes the topic with another type, or with another definition of the type.
     #[error("{topic}: found the type {found}; allowed: {known} as this node publishes it already")]
     OtherType {
         /// Name of the topic.
@@ -26,7 +26,7 @@ pub enum PublishError {
         /// The type of the topic's other publishers here.
         known: String,
     },
-    /// The topic has as many publishers here as a node tells apart.
+    /// The topic has the maximum number of publishers on one node.
     #[error("{0} has {most} publishers on this node already", most = tautline_gateway::MAX_SOURCES)]
     TooMany(String),
 }
@@ -42,7 +42,8 @@ pub enum SendError {
         /// The allowed bytes.
         most: usize,
     },
-    /// The message is too large for a peer, which has refused one before; other peers get it.
+    /// The message is too large for a peer that has refused a message of this size before. Other
+    /// peers get it.
     #[error(
         "found a message of {bytes} bytes; allowed: {allowed} at '{peer}', {most} here \
          (limits.max_message of each node)"
@@ -57,8 +58,8 @@ pub enum SendError {
         /// The bytes that this node allows.
         most: usize,
     },
-    /// More messages wait for the node than it can take. Peers that subscribe now do not get the
-    /// message; a publisher with `transient_local` keeps it for those that subscribe later.
+    /// Too many messages wait for the node, and it cannot take this one. Current subscribers do not
+    /// get it. A publisher with `transient_local` keeps it for peers that subscribe later.
     #[error("too many messages wait for the node: peers that subscribe now do not get this one")]
     Full,
     /// The node has stopped.
@@ -89,7 +90,7 @@ pub enum ServeError {
     /// The configuration lets no peer call it.
     #[error("no peer may call {0}: no line under 'services:' of the configuration matches it")]
     NoRule(String),
-    /// This node serves it already.
+    /// This program already serves the service.
     #[error("this node serves {0} already")]
     Taken(String),
 }
@@ -106,7 +107,7 @@ pub enum CallError {
     NotServed {
         /// Name of the service.
         service: String,
-        /// The time that the call waited for it.
+        /// The time for which the call waited for a server.
         timeout: Duration,
     },
     /// The server, the peer or this node refused the call or could not complete it.

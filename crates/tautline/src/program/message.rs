@@ -15,6 +15,6 @@ pub struct Message {
     pub type_name: Arc<str>,
     /// The publisher.
     pub source: Source,
-    /// Time since its publication, when it arrived here.
+    /// Time from its publication to its arrival here.
     pub age: Duration,
 }

@@ -7,8 +7,8 @@ use tautline_gateway::types::Schema;
 use tautline_gateway::types::definition::{DefinitionError, dialect_of};
 use tautline_gateway::types::hash::type_hash;
 
-/// The type of a topic's messages. A name is enough for programs. Peers with a ROS also need the
-/// definition, of which the hash follows that their nodes compare.
+/// The type of a topic's messages. Between programs, a name is enough. Peers with a ROS also need
+/// the definition: their nodes compare the hash that follows from it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MessageType {
     name: String,
@@ -17,15 +17,15 @@ pub struct MessageType {
 }
 
 impl MessageType {
-    /// A type of a ROS with its definition: the text of its `.msg` file, followed by those of all nested
-    /// types, as in a connection header of ROS 1. The name shows the ROS: `std_msgs/String` is of ROS
-    /// 1, `std_msgs/msg/String` of ROS 2.
+    /// Returns a type of a ROS with its definition: the text of its `.msg` file, followed by the
+    /// texts of all nested types, as in a connection header of ROS 1. The form of the name shows
+    /// the ROS: `std_msgs/String` is a type of ROS 1, `std_msgs/msg/String` one of ROS 2.
     pub fn of_ros(name: &str, definition: &str) -> Result<Self, DefinitionError> {
         let msg = Schema::parse(name, definition, dialect_of(name))?;
         Ok(Self { name: name.into(), hash: type_hash(&msg), definition: msg.to_text().into() })
     }
 
-    /// Returns its name.
+    /// Returns the name of the type.
     pub fn name(&self) -> &str {
         &self.name
     }
@@ -48,7 +48,7 @@ impl MessageType {
     }
 }
 
-/// A type that only its name describes.
+/// Returns a type without a definition, described by its name alone.
 impl From<&str> for MessageType {
     fn from(name: &str) -> Self {
         Self { name: name.into(), hash: String::new(), definition: "".into() }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The front door: a node inside a program. The program is the node's local participant, as a robot's
-//! ROS is the daemon's: both are a [`Gateway`](tautline_gateway::Gateway) to the data plane.
+//! A node inside a program: the part of the library that most programs need. The program is the
+//! node's local participant, in the place of the robot's ROS in the daemon. Both are a
+//! [`Gateway`](tautline_gateway::Gateway) to the data plane.
 //!
 //! ```text
 //! Publisher, Receiver, call ─▶ Participant ─ Events ──▶ data plane (thread "node")
@@ -59,13 +60,13 @@ use tautline_proto::PublicKey;
 pub type Subscription = Receiver<Message>;
 /// The calls of peers to a service of this program.
 pub type Server = Receiver<Request>;
-/// What happens to the node: peers up and down, refusals, changes ([`crate::audit::Event`]).
+/// Events of the node: peers that come up or go down, refusals, changes ([`crate::audit::Event`]).
 pub type Events = Receiver<Record>;
 
 /// The time for which a node that closes waits for peers to acknowledge its messages.
 pub const CLOSE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The name of text in place of a file, in errors.
+/// The name that errors give to text without a file.
 const NO_FILE: &str = "configuration";
 
 impl Config {
@@ -74,7 +75,7 @@ impl Config {
         load(file.as_ref()).map(|checked| checked.config)
     }
 
-    /// Parses text in the format of a robot's file. Relative paths begin at the current folder.
+    /// Parses text in the format of a robot's file. Relative paths start from the current folder.
     pub fn parse(text: &str) -> Result<Self, ConfigError> {
         let file = PathBuf::from(NO_FILE);
         match parse(text, &Surroundings::current(&file)) {
@@ -99,7 +100,7 @@ pub struct Node {
 
 impl Node {
     /// Opens the sockets and starts the node. The keys `ros1`, `ros2`, `diagnostics`, `control`,
-    /// `metrics` and `audit` are those of the daemon `tautline`, and have no effect here.
+    /// `metrics` and `audit` belong to the daemon `tautline`, and have no effect here.
     pub fn open(config: Config) -> Result<Self, OpenError> {
         let config = config.without_ros();
         let (name, max_message) = (config.name.clone(), config.limits.max_message);
@@ -126,8 +127,8 @@ impl Node {
         self.key
     }
 
-    /// Publishes a topic to the peers that a line under `topics:` of the configuration names, while
-    /// the publisher exists.
+    /// Publishes a topic, while the publisher exists, to the peers that a line under `topics:` of
+    /// the configuration names.
     pub fn publish(
         &self,
         topic: &str,
@@ -136,8 +137,8 @@ impl Node {
         self.publish_with(topic, message_type, Qos::default())
     }
 
-    /// The same with other policies. With `transient_local`, the last `depth` messages are kept for
-    /// peers that subscribe later.
+    /// As [`Self::publish`], with other policies. With `transient_local`, the last `depth` messages
+    /// are kept for peers that subscribe later.
     pub fn publish_with(
         &self,
         topic: &str,
@@ -155,8 +156,8 @@ impl Node {
         Ok(topic::subscribe(&self.participant, topic))
     }
 
-    /// Calls a service of a peer, by its name on this node. Waits until a peer serves it, then for
-    /// the response; both together at most `timeout`. The call reaches the server at most once.
+    /// Calls a service of a peer, by its name on this node. Waits until a peer serves it and for
+    /// the response, together for at most `timeout`. The call reaches the server at most once.
     pub fn call(
         &self,
         service: &str,
@@ -166,13 +167,13 @@ impl Node {
         self.participant.call(service, request.into(), timeout)
     }
 
-    /// Serves a service to the peers whose `call:` names it, under a line of `services:`.
+    /// Serves a service to the peers whose `call:` names it. A line under `services:` must match it.
     pub fn serve(&self, service: &str, type_name: &str) -> Result<Server, ServeError> {
         check_name(service)?;
         service::serve(&self.participant, service, type_name)
     }
 
-    /// Returns what happens to the node from now on.
+    /// Returns a receiver of the node's events from now on.
     pub fn events(&self) -> Events {
         self.participant.events()
     }
@@ -192,13 +193,13 @@ impl Node {
         &self.handle
     }
 
-    /// Waits until the peers that are up have all messages and responses, or these are dropped by the
-    /// rules of their topics, but no longer than [`CLOSE_TIMEOUT`]. Then says goodbye to peers and stops.
+    /// Waits until the peers that are up have all messages and responses, or these were dropped by the rules
+    /// of their topics, but no longer than [`CLOSE_TIMEOUT`]. Then says goodbye to peers and stops the node.
     pub fn close(self) -> Result<(), CloseError> {
         self.close_within(CLOSE_TIMEOUT)
     }
 
-    /// The same with another time limit; zero does not wait.
+    /// As [`Self::close`], with another time limit. With zero it does not wait.
     pub fn close_within(mut self, timeout: Duration) -> Result<(), CloseError> {
         self.stop(timeout)
     }

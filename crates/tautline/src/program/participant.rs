@@ -15,16 +15,17 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use tautline_gateway::{Command, Event, Gateway, GatewayStatus, Named, Selector, Source};
 
-/// Events of the node that wait for a program. Each is small.
+/// Limits of the events of the node that wait for a program. Each event is small.
 const WAITING_EVENTS: Limits = Limits { entries: 1024, bytes: usize::MAX };
-/// Time that a node that closes waits for the announcer, which repeats messages within milliseconds.
+/// Maximum time for which a closing node waits for the announcer, which repeats kept messages
+/// within milliseconds.
 const REPEATS_TIMEOUT: Duration = Duration::from_secs(1);
 /// The kind of this gateway in the status.
 const KIND: &str = "program";
 
 pub(super) struct Participant {
     state: Mutex<State>,
-    /// Signalled on each change.
+    /// Signalled on each change of the state.
     changed: Condvar,
     inlet: Inlet,
     selector: Selector,
@@ -47,13 +48,13 @@ impl Participant {
         result
     }
 
-    /// Passes an event to the data plane. It may block, unless the event is a message: the data plane
-    /// never calls this.
+    /// Passes an event to the data plane. This may block, unless the event is a message, so the
+    /// data plane never calls it.
     pub(super) fn emit(&self, event: Event) -> bool {
         self.inlet.hand_over(Input::Local(event))
     }
 
-    /// Waits until a condition holds; `false` if it does not by the deadline, or if the node stops.
+    /// Waits until a condition holds. Returns `false` if the deadline passes or the node stops before.
     pub(super) fn wait_until(
         &self,
         deadline: Option<Instant>,
@@ -78,14 +79,14 @@ impl Participant {
         }
     }
 
-    /// Waits for changes; returns the events that tell the data plane of them, or `None` once the
-    /// node has stopped.
+    /// Waits for changes. Returns the events with which to notify the data plane, or `None` once
+    /// the node has stopped.
     pub(super) fn untold_events(&self) -> Option<Vec<Event>> {
         let is_open = self.wait_until(None, State::has_untold);
         is_open.then(|| self.state().untold_events(&self.selector))
     }
 
-    /// The data plane has got these events; subscribers that wait for messages get them.
+    /// Notes that the data plane has the events. Sends the kept messages for which subscribers wait.
     pub(super) fn announced(&self) {
         self.change(|state| {
             for event in state.announced() {
@@ -94,8 +95,8 @@ impl Participant {
         });
     }
 
-    /// Waits until the data plane has got the messages for which subscribers wait. Then no message is
-    /// accepted any more.
+    /// Waits until the data plane has the messages for which subscribers wait. Afterwards no more
+    /// messages are accepted.
     pub(super) fn stop_sending(&self, timeout: Duration) {
         let deadline = Instant::now().checked_add(timeout.min(REPEATS_TIMEOUT));
         self.wait_until(deadline, |state| !state.has_repeats());
@@ -132,8 +133,7 @@ impl Participant {
         if bytes > most {
             return Err(SendError::TooLarge { bytes, most });
         }
-        // The lock keeps the messages of a publisher in their order. The inlet never waits for room for
-        // a message.
+        // The lock keeps the messages of a publisher in order. The inlet never blocks on a message.
         let mut state = self.state();
         let (repeats, event) = state.set_published(topic, source, payload)?;
         for event in repeats {
@@ -214,17 +214,17 @@ impl AuditSink for Participant {
     }
 }
 
-/// The end of the participant at the data plane.
+/// The gateway that the data plane has to the participant.
 pub(super) struct ProgramGateway(pub(super) Arc<Participant>);
 
 impl Gateway for ProgramGateway {
     fn handle(&self, command: Command) {
         let Self(participant) = self;
         participant.change(|state| match command {
-            Command::Subscribe { topic } => state.read(&topic, true),
-            Command::Unsubscribe { topic } => state.read(&topic, false),
+            Command::Subscribe { topic } => state.set_read(&topic, true),
+            Command::Unsubscribe { topic } => state.set_read(&topic, false),
             Command::Advertise { topic } => state.on_advertised(topic),
-            Command::Unadvertise { topic } => state.unadvertised(&topic),
+            Command::Unadvertise { topic } => state.on_unadvertised(&topic),
             Command::Publish { topic, source, payload, origin } => {
                 state.on_message(&topic, source, payload, origin);
             }
@@ -238,9 +238,9 @@ impl Gateway for ProgramGateway {
                 state.on_call(request, service, call);
             }
             Command::Answer { call, outcome, .. } => state.on_answer(call, outcome),
-            Command::LargestMessage { peer, most } => state.limited(peer, most),
+            Command::LargestMessage { peer, most } => state.set_limit(peer, most),
             Command::Reselect => state.reselect(),
-            // A program has no nodes and no parameters of ROS.
+            // A program has neither nodes nor parameters of ROS.
             Command::Describe { .. }
             | Command::StandIn { .. }
             | Command::Mirror { .. }
@@ -257,7 +257,7 @@ impl Gateway for ProgramGateway {
 }
 
 impl Drop for ProgramGateway {
-    /// Nothing waits for a data plane that has ended, however it did.
+    /// Closes the participant however the data plane ended, so that nothing waits for it.
     fn drop(&mut self) {
         self.0.close();
     }

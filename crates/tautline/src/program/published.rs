@@ -20,9 +20,9 @@ struct KeptMessage {
 pub(super) struct PublisherState {
     qos: Qos,
     kept: VecDeque<KeptMessage>,
-    /// Whether a new subscriber waits for the messages that are kept.
+    /// Whether the kept messages must be repeated for a new subscriber.
     is_repeated: bool,
-    /// Tells its messages from those of other publishers and of earlier runs.
+    /// Distinguishes its messages from those of other publishers and of earlier runs.
     salt: u128,
     messages: u64,
 }
@@ -51,7 +51,7 @@ impl PublisherState {
         }
     }
 
-    /// Counts a message; keeps it if late joiners get it.
+    /// Counts a message, and keeps it if the publisher keeps messages for late joiners.
     fn add(&mut self, source: Source, payload: &Bytes) -> Origin {
         self.messages += 1;
         let (identity, published) = (identity(&(self.salt, source, self.messages)), Instant::now());
@@ -85,11 +85,11 @@ pub(super) struct PublishedTopic {
     message_type: MessageType,
     publishers: BTreeMap<u32, PublisherState>,
     numbers: SourceNumbers,
-    /// What the data plane knows, or is about to.
+    /// The topic as the data plane knows it, or will know it after the events under way.
     told: Option<Topic>,
-    /// The topic whose offer the data plane has got: messages are of its type.
+    /// The topic whose offer the data plane has. Messages get its type.
     announced: Option<Topic>,
-    /// Publishers that have left since.
+    /// Publishers that have left since the last events.
     gone: Vec<Source>,
     /// Whether a peer subscribes.
     is_read: bool,
@@ -143,24 +143,25 @@ impl PublishedTopic {
         !self.publishers.is_empty()
     }
 
-    /// Whether peers subscribe to the messages of the publishers: messages that are sent before the
-    /// data plane knows of their type would get the type of earlier ones.
+    /// Whether peers subscribe, and the data plane knows the current type. Before that, messages
+    /// would be sent under the previous type.
     pub(super) fn is_subscribed(&self) -> bool {
         self.is_read && self.announced.as_ref().is_some_and(|it| self.message_type.is_that_of(it))
     }
 
-    /// A peer subscribes, or the last one no longer does.
-    pub(super) fn read(&mut self, is_read: bool) {
+    /// Notes whether any peer subscribes. A new subscription repeats the kept messages.
+    pub(super) fn set_read(&mut self, is_read: bool) {
         self.is_read = is_read;
         self.publishers.values_mut().for_each(|it| it.is_repeated = is_read);
     }
 
-    /// Whether a subscriber waits for messages that are kept.
+    /// Whether a subscriber waits for kept messages.
     pub(super) fn has_repeats(&self) -> bool {
         self.is_read && self.publishers.values().any(|it| it.is_repeated && !it.kept.is_empty())
     }
 
-    /// Returns the kept messages of a publisher, or of all, for which a subscriber waits.
+    /// Returns the kept messages for which a subscriber waits: of the publisher `source`, or of all
+    /// publishers.
     pub(super) fn repeats(&mut self, topic: &str, source: Option<Source>) -> Vec<Event> {
         if !self.is_subscribed() {
             return Vec::new();
@@ -181,13 +182,13 @@ impl PublishedTopic {
         Some(Topic { qos: Qos::combined_offer(&policies)?, ..self.message_type.topic(name) })
     }
 
-    /// Adds the events that tell the data plane of all changes, of a topic that may leave this node
-    /// or not.
+    /// Adds the events that notify the data plane of all changes. `is_selected`: the topic may
+    /// leave this node.
     pub(super) fn tell(&mut self, name: &str, is_selected: bool, events: &mut Vec<Event>) {
         let topic = self.topic(name).filter(|_| is_selected);
         let has_type = |it: &Topic| topic.as_ref().is_some_and(|new| is_same_type(new, it));
         if !self.told.as_ref().is_some_and(has_type) {
-            // The data plane ends the subscriptions to the topic of the other type.
+            // The data plane ends the subscriptions to the topic with its previous type.
             self.is_read = false;
         }
         self.announced.take_if(|it| !has_type(it) || !self.message_type.is_that_of(it));
@@ -199,20 +200,20 @@ impl PublishedTopic {
             self.told = topic;
         }
         for source in std::mem::take(&mut self.gone) {
-            // Its number may have another publisher by now, whose messages are not gone.
+            // Another publisher may have the number by now. Its messages are not gone.
             if !self.publishers.contains_key(&source.number) {
                 events.push(Event::SourceGone { topic: name.to_owned(), source });
             }
         }
     }
 
-    /// The data plane has got the events of [`Self::tell`].
+    /// Notes that the data plane has the events of [`Self::tell`].
     pub(super) fn announced(&mut self) {
         self.announced = self.told.clone();
     }
 }
 
-/// Whether the data plane continues the subscriptions to a topic that is offered as another.
+/// Whether the data plane continues subscriptions when `topic` is offered in place of `other`.
 fn is_same_type(topic: &Topic, other: &Topic) -> bool {
     (&topic.type_name, &topic.type_hash) == (&other.type_name, &other.type_hash)
 }

@@ -19,7 +19,7 @@ pub enum RecvError {
     Closed,
 }
 
-/// Maximum entries and bytes of a queue; a single larger entry is queued as well.
+/// Maximum entries and bytes of a queue. An empty queue takes a larger entry as well.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Limits {
     pub(super) entries: usize,
@@ -30,7 +30,7 @@ pub(super) struct Limits {
 struct Waiting<T> {
     entry: T,
     bytes: usize,
-    /// The time from which nobody needs it.
+    /// The time after which nobody needs the entry.
     expires: Option<Instant>,
 }
 
@@ -58,12 +58,12 @@ impl<T> State<T> {
         Some(waiting)
     }
 
-    /// Whether the program would not wait.
+    /// Whether a receiver would return at once.
     fn is_ready(&self) -> bool {
         !self.entries.is_empty() || self.is_closed
     }
 
-    /// Moves the entries that nobody needs.
+    /// Moves the entries that nobody needs any more to `expired`.
     fn expire(&mut self, expired: &mut VecDeque<Waiting<T>>) {
         let now = Instant::now();
         let is_over = |it: &Waiting<T>| it.expires.is_some_and(|at| at <= now);
@@ -78,7 +78,8 @@ pub(super) struct Queue<T> {
     state: Mutex<State<T>>,
     changed: Condvar,
     limits: Limits,
-    /// Readable while the program would not wait, once it has asked for the descriptor.
+    /// Readable while a receiver would return at once. It exists once the program has asked for the
+    /// descriptor.
     readable: Readable,
 }
 
@@ -107,15 +108,15 @@ impl<T> Queue<T> {
         self.changed.notify_one();
     }
 
-    /// Adds an entry, unless the queue is full or closed. The program does not get it once it has
-    /// expired.
+    /// Adds an entry, unless the queue is full or closed; returns the entry if it was not added.
+    /// The program does not receive it after `expires`.
     pub(super) fn push_if_room(
         &self,
         entry: T,
         bytes: usize,
         expires: Option<Instant>,
     ) -> Result<(), T> {
-        // Dropped after the lock.
+        // Declared before the lock, so that the entries are dropped after it is released.
         let mut expired = VecDeque::new();
         let mut state = self.state();
         state.expire(&mut expired);
@@ -128,10 +129,11 @@ impl<T> Queue<T> {
         Ok(())
     }
 
-    /// Takes the oldest entry, waiting for one until the deadline; without a deadline, until the
+    /// Takes the oldest entry. Waits for one until the deadline; without a deadline, until the
     /// queue is closed.
     fn pop(&self, deadline: Option<Instant>) -> Result<T, RecvError> {
-        // Dropped after the lock: an entry may pass something to the data plane when it is dropped.
+        // Declared before the lock, so that entries are dropped after it is released: an entry may
+        // pass something to the data plane when it is dropped.
         let mut expired = Vec::new();
         let mut state = self.state();
         loop {
@@ -158,7 +160,7 @@ impl<T> Queue<T> {
         }
     }
 
-    /// Wakes those who wait; entries that are queued can still be taken.
+    /// Wakes those who wait. Queued entries can still be taken.
     pub(super) fn close(&self) {
         let mut state = self.state();
         state.is_closed = true;
@@ -176,15 +178,15 @@ impl<T> Queue<T> {
     }
 }
 
-/// The receiving end of a subscription, a server or the node's events. What it receives ends when it
-/// is dropped.
+/// The receiving end of a subscription, a server or the node's events. Dropping it ends the
+/// subscription, the server or the events.
 pub struct Receiver<T> {
     queue: Arc<Queue<T>>,
     leave: Option<Box<dyn FnOnce() + Send + Sync>>,
 }
 
 impl<T> Receiver<T> {
-    /// `leave` ends the delivery.
+    /// Creates the receiving end. `leave` is called when it is dropped, and ends the delivery.
     pub(super) fn new(queue: Arc<Queue<T>>, leave: impl FnOnce() + Send + Sync + 'static) -> Self {
         Self { queue, leave: Some(Box::new(leave)) }
     }
@@ -194,7 +196,7 @@ impl<T> Receiver<T> {
         self.queue.pop(None)
     }
 
-    /// Waits at most this long for the next entry.
+    /// Waits at most `timeout` for the next entry.
     pub fn recv_timeout(&self, timeout: Duration) -> Result<T, RecvError> {
         self.queue.pop(Instant::now().checked_add(timeout))
     }
@@ -209,8 +211,8 @@ impl<T> Receiver<T> {
         std::iter::from_fn(|| self.recv().ok())
     }
 
-    /// The number of entries that were dropped because this program was slow; the oldest give way.
-    /// Requests do not: those that do not fit are refused.
+    /// Returns the number of entries that were dropped because this program was slow. The oldest
+    /// are dropped first. A request never gives way to another: it is refused if it does not fit.
     pub fn dropped(&self) -> u64 {
         self.queue.dropped()
     }
@@ -228,7 +230,7 @@ impl<T> Drop for Receiver<T> {
         if let Some(leave) = self.leave.take() {
             leave();
         }
-        // A request that nobody will take is answered by its own drop.
+        // Dropping a queued request answers its caller.
         while self.queue.pop(Some(Instant::now())).is_ok() {}
     }
 }

@@ -10,7 +10,7 @@ use tautline_gateway::{CallId, Event, Outcome};
 /// The response to a request that the program dropped.
 const DROPPED: &str = "the server did not answer the request";
 
-/// A call of a peer. A request that is dropped without a response fails at its caller.
+/// A call of a peer. Dropping it without a response reports a failure to the caller.
 pub struct Request {
     /// The bytes.
     pub payload: Bytes,
@@ -38,12 +38,12 @@ impl Request {
         self.expires
     }
 
-    /// Returns the response to the caller, or the reason of a failure, for a person.
+    /// Sends the response to the caller, or the reason of a failure, for a person.
     pub fn answer<T: Into<Bytes>>(mut self, outcome: Result<T, String>) {
         self.finish(outcome.map(Into::into));
     }
 
-    /// Gives the request up; somebody else answers the caller.
+    /// Drops the request without an answer, because other code answers the caller.
     pub(super) fn forget(mut self) {
         self.is_answered = true;
     }
@@ -69,8 +69,8 @@ impl fmt::Debug for Request {
 
 impl Drop for Request {
     fn drop(&mut self) {
-        // Nobody waits for an outcome any more. The data plane, too, drops requests that have expired,
-        // and must not wait for room in its own queue.
+        // An expired request needs no answer, because nobody waits for it. The data plane drops
+        // such requests as well, and must not wait for room in its own queue.
         if self.expires.is_some_and(|at| at <= Instant::now()) {
             return;
         }

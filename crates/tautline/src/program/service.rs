@@ -7,7 +7,7 @@ use super::queue::{Limits, Queue, Receiver};
 use super::request::Request;
 use std::sync::Arc;
 
-/// Requests that wait for a program at one server; others are refused.
+/// Limits of the requests that wait for a program at one server. Further requests are refused.
 const WAITING_REQUESTS: Limits = Limits { entries: 1024, bytes: 8 << 20 };
 
 pub(super) fn serve(

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What a program publishes, subscribes to, serves and calls, and what peers do.
 //!
-//! The announcer notifies the data plane of a change and takes the events from
-//! [`State::untold_events`]: a change of the program never waits for the data plane, nor the data
-//! plane for itself.
+//! The announcer notifies the data plane of a change, with the events from
+//! [`State::untold_events`]. A change by the program therefore never waits for the data plane, and
+//! the data plane never waits for itself.
 
 use super::error::{PublishError, SendError, ServeError};
 use super::message::Message;
@@ -19,26 +19,26 @@ use tautline_gateway::{
     CallId, Event, Kept, Named, Origin, Outcome, Selector, Service, Source, Topic,
 };
 
-/// The response to a call of a service that this program does not serve, or not fast enough.
+/// The response to a call of a service that this program does not serve, or serves too slowly.
 const NOT_SERVED: &str =
     "the program does not take the request: it is too slow, or has stopped serving";
 /// The outcome of calls whose service is gone.
 const GONE: &str = "the service is no longer there";
 
-/// A name of which the data plane may have to be told.
+/// A name about which the data plane may need an event.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 enum UnreportedName {
     Topic(String),
     Service(String),
-    /// A topic of peers.
+    /// A topic of peers to which the program may subscribe.
     Wanted(String),
 }
 
-/// A topic of peers that may be subscribed to.
+/// A topic of peers to which the program can subscribe.
 struct PeersTopic {
     topic: Topic,
     type_name: Arc<str>,
-    /// Whether the data plane knows that it has subscribers.
+    /// Whether the data plane knows that the topic has subscribers.
     told: bool,
     /// The messages that are kept for late joiners, by publisher.
     kept: BTreeMap<Source, VecDeque<Message>>,
@@ -47,7 +47,7 @@ struct PeersTopic {
 /// A service that this program serves.
 struct ServedService {
     service: Service,
-    /// What the data plane knows.
+    /// The service as the data plane knows it.
     told: Option<Service>,
     /// `None` once the program has stopped serving.
     requests: Option<Arc<Queue<Request>>>,
@@ -66,13 +66,13 @@ pub(super) struct State {
     subscriptions: BTreeMap<String, Vec<Arc<Queue<Message>>>>,
     served: BTreeMap<String, ServedService>,
     peers_services: BTreeSet<String>,
-    /// Bytes of the largest message that each peer takes, if it has refused one.
+    /// Bytes of the largest message that a peer takes, for each peer that has refused one.
     most_at_peers: BTreeMap<String, usize>,
     calls: BTreeMap<CallId, Call>,
     last_call: CallId,
     events: Vec<Weak<Queue<Record>>>,
     untold: BTreeSet<UnreportedName>,
-    /// Topics of which the data plane is being told.
+    /// Topics whose events the data plane is about to get.
     announcing: Vec<String>,
     /// Calls of peers that this program does not take.
     refused: Vec<(String, CallId)>,
@@ -106,7 +106,7 @@ impl State {
         self.published.get(topic).is_some_and(PublishedTopic::is_subscribed)
     }
 
-    /// Counts and keeps a message. Returns its event if a peer subscribes, after the events of
+    /// Counts and keeps a message. If a peer subscribes, returns its event, preceded by those
     /// earlier messages of its publisher for which a subscriber waits.
     pub(super) fn set_published(
         &mut self,
@@ -122,23 +122,23 @@ impl State {
         Ok((repeats, published.send(topic, source, payload)))
     }
 
-    /// A peer subscribes to a topic of this program, or the last one no longer does.
-    pub(super) fn read(&mut self, topic: &str, is_read: bool) {
+    /// Notes whether any peer subscribes to a topic of this program.
+    pub(super) fn set_read(&mut self, topic: &str, is_read: bool) {
         if let Some(published) = self.published.get_mut(topic) {
-            published.read(is_read);
+            published.set_read(is_read);
             self.untold.insert(UnreportedName::Topic(topic.to_owned()));
         }
     }
 
-    /// A peer takes no larger messages; `None`: no limit of it is known.
-    pub(super) fn limited(&mut self, peer: String, most: Option<usize>) {
+    /// Notes the maximum message size of a peer; `None` if no limit is known.
+    pub(super) fn set_limit(&mut self, peer: String, most: Option<usize>) {
         match most {
             Some(most) => _ = self.most_at_peers.insert(peer, most),
             None => _ = self.most_at_peers.remove(&peer),
         }
     }
 
-    /// Returns a peer that takes no message of this size, and the most that it takes.
+    /// Returns a peer that refuses messages of this size, and its maximum size.
     pub(super) fn peer_below(&self, bytes: usize) -> Option<(String, usize)> {
         let mut peers = self.most_at_peers.iter();
         peers.find(|(_, most)| **most < bytes).map(|(peer, most)| (peer.clone(), *most))
@@ -149,7 +149,7 @@ impl State {
         self.published.values().any(PublishedTopic::has_repeats)
     }
 
-    /// The rules of what may leave have changed.
+    /// Schedules all names again, because the rules of what may leave have changed.
     pub(super) fn reselect(&mut self) {
         self.untold.extend(self.published.keys().cloned().map(UnreportedName::Topic));
         self.untold.extend(self.served.keys().cloned().map(UnreportedName::Service));
@@ -176,7 +176,7 @@ impl State {
         }
     }
 
-    /// Peers publish a topic.
+    /// Notes that peers publish a topic.
     pub(super) fn on_advertised(&mut self, topic: Topic) {
         let name = topic.name.clone();
         let type_name = topic.type_name.as_str().into();
@@ -186,12 +186,12 @@ impl State {
         self.untold.insert(UnreportedName::Wanted(name));
     }
 
-    /// No peer publishes the topic any more.
-    pub(super) fn unadvertised(&mut self, topic: &str) {
+    /// Notes that no peer publishes the topic any more.
+    pub(super) fn on_unadvertised(&mut self, topic: &str) {
         self.peers_topics.remove(topic);
     }
 
-    /// A message of a peer.
+    /// Takes a message of a peer.
     pub(super) fn on_message(
         &mut self,
         topic: &str,
@@ -216,7 +216,7 @@ impl State {
         }
     }
 
-    /// Kept messages of peers are no longer valid.
+    /// Drops kept messages of peers, which are no longer valid: of one publisher, or of all.
     pub(super) fn forget(&mut self, topic: &str, source: Option<Source>) {
         if let Some(known) = self.peers_topics.get_mut(topic) {
             known.kept.retain(|of, _| source.is_some_and(|gone| gone != *of));
@@ -272,7 +272,7 @@ impl State {
         }
     }
 
-    /// Peers serve a service, or no longer do.
+    /// Notes whether peers serve a service.
     pub(super) fn peers_serve(&mut self, service: String, is_served: bool) {
         if is_served {
             self.peers_services.insert(service);
@@ -322,7 +322,7 @@ impl State {
         }
     }
 
-    /// Messages that the program was too slow to take, by topic.
+    /// Returns the number of messages that the program was too slow to take, by topic.
     pub(super) fn drops(&self) -> Vec<(String, u64)> {
         let dropped =
             |queues: &Vec<Arc<Queue<Message>>>| queues.iter().map(|it| it.dropped()).sum();
@@ -330,7 +330,7 @@ impl State {
         drops.filter(|(_, count)| *count > 0).collect()
     }
 
-    /// Ends all that waits.
+    /// Closes all queues, so that nothing waits any more.
     pub(super) fn close(&mut self) {
         self.is_closed = true;
         self.subscriptions.values().flatten().for_each(|queue| queue.close());
@@ -374,9 +374,9 @@ impl State {
         }
     }
 
-    /// The data plane has got the events of [`Self::untold_events`]. Returns those of the messages
-    /// for which subscribers wait. They, and those of [`Self::set_published`], are passed in order: the
-    /// state stays locked meanwhile.
+    /// Notes that the data plane has the events of [`Self::untold_events`]. Returns the events of
+    /// the messages for which subscribers wait. These events, and those of [`Self::set_published`],
+    /// must be passed in order, so the state stays locked meanwhile.
     pub(super) fn announced(&mut self) -> Vec<Event> {
         let mut events = Vec::new();
         for name in std::mem::take(&mut self.announcing) {
@@ -395,7 +395,7 @@ impl State {
         let service = is_served.then(|| served.service.clone());
         if service != served.told {
             served.told = service.clone();
-            // An offer replaces the type of the one before.
+            // An offer replaces an earlier offer of another type.
             events.push(match service {
                 Some(service) => Event::ServiceOffered(service),
                 None => Event::ServiceWithdrawn { service: name.clone() },

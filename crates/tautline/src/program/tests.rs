@@ -69,7 +69,7 @@ fn publishers_that_leave_at_once_lose_nothing() {
         let [robot, base] = pair(&lines, ACCEPTS);
         let subscription = base.subscribe("/last").unwrap();
         for bytes in [LARGE, LARGE + 1] {
-            // The second one follows while messages of the first one are on their way.
+            // The second publisher follows while messages of the first one are on their way.
             let publisher = robot.publish("/last", "example/Text").unwrap();
             assert!(publisher.wait_for_subscriber(DEADLINE));
             publisher.send(vec![7; bytes]).unwrap();
@@ -183,7 +183,7 @@ fn events_name_what_a_peer_refuses_and_what_is_refused_to_it() {
     assert_eq!((&*by, kind, &*name, &*of), ("base", Kind::Topic, "/image", "robot"));
     assert!(reason.contains("accept: { /image: T/Image }"), "{reason}");
     assert!(!publisher.is_subscribed());
-    // The call waits for a line of the robot's file.
+    // The call waits because the robot's file lacks a line.
     let calls = std::thread::scope(|scope| {
         scope.spawn(|| base.call("/switch", "", DEADLINE)).join().unwrap()
     });
@@ -213,7 +213,7 @@ fn a_message_that_is_too_large_at_the_peer_is_refused_at_once_after_the_first() 
     publisher.send("small").unwrap();
     assert_eq!(texts(&subscription, 1), ["small"]);
     nodes[0].handle().status().unwrap();
-    // Nothing that the peer refuses is still sent.
+    // Nothing that the peer refuses is queued.
     assert_eq!(nodes[0].status().unwrap().peers[0].queued_messages, 0);
     nodes.reverse();
     nodes.into_iter().for_each(|node| node.close().unwrap());
@@ -247,7 +247,7 @@ fn a_program_waits_for_three_subscriptions_and_a_service_at_once() {
     });
     base.close().unwrap();
     for receiver in receivers {
-        // It stays so.
+        // The descriptors stay readable.
         assert!((0..2).all(|_| wait(&[receiver], DEADLINE).unwrap()));
     }
     assert_eq!(a.try_recv(), Err(RecvError::Closed));
@@ -304,7 +304,7 @@ fn a_subscription_that_nobody_reads_does_not_starve_the_others() {
     let subscription = base.subscribe("/image").unwrap();
     let publisher = robot.publish("/image", "example/Image").unwrap();
     assert!(publisher.wait_for_subscriber(DEADLINE));
-    // More than HELD_BYTES and MAX_HELD_BYTES of its peer. A busy machine takes seconds for one.
+    // These exceed HELD_BYTES and MAX_HELD_BYTES of the peer. A busy machine takes seconds for one.
     for number in 0..140 {
         publisher.send(vec![number; LARGE]).unwrap();
         let message = subscription.recv_timeout(DEADLINE).unwrap();
@@ -386,7 +386,7 @@ fn repeated_messages_precede_new_ones() {
     other.send("two").unwrap();
     assert_eq!(input_words(&inputs), ["offered T"]);
     subscribe(&gateway);
-    // The announcer has taken its events, and has not passed them.
+    // The announcer has taken the events, but has not passed them yet.
     let events = gateway.0.untold_events().unwrap();
     publisher.send("three").unwrap();
     assert_eq!(input_words(&inputs), ["0 again one", "0 new three"]);

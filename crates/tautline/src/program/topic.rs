@@ -12,12 +12,12 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tautline_gateway::{Qos, Source};
 
-/// Messages that wait for a program on one subscription. Their bytes also count against the limits of
-/// their peer, so that a subscription that nobody reads must not hold all of them.
+/// Limits of the messages that wait for a program on one subscription. Their bytes also count against the
+/// limits of their peer, so a subscription that nobody reads must not use all of these limits.
 const WAITING_MESSAGES: Limits = Limits { entries: 1024, bytes: 8 << 20 };
 
-/// A publisher of a topic. The topic is withdrawn once its last publisher is dropped and subscribers have
-/// what is queued.
+/// A publisher of a topic. When the last publisher of a topic is dropped, the topic is withdrawn as
+/// soon as subscribers have the queued messages.
 pub struct Publisher {
     participant: Arc<Participant>,
     topic: String,
@@ -47,8 +47,8 @@ impl Publisher {
         self.participant.send(&self.topic, self.source, message.into())
     }
 
-    /// Whether a peer subscribes, or did a short time ago: about ten seconds after it said so, and up to
-    /// half a minute after it vanished.
+    /// Whether a peer subscribes. This stays true for about ten seconds after the peer
+    /// unsubscribed, and for up to half a minute after the peer vanished.
     pub fn is_subscribed(&self) -> bool {
         self.participant.is_subscribed(&self.topic)
     }

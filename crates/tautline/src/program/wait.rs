@@ -7,16 +7,16 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
-/// What [`wait()`] waits for: any [`Receiver`](crate::Receiver).
+/// An object that [`wait()`] can wait for: any [`Receiver`](crate::Receiver).
 pub trait Wait {
-    /// Returns a descriptor that is readable while something has arrived, or once the node has
-    /// stopped: for `poll`, `epoll` or the event loop of a language. Do not read from it. A request
-    /// that has expired makes it readable as well. Fails if the process may open no more files.
+    /// Returns a descriptor that is readable while something has arrived, or once the node has stopped. It is
+    /// for `poll`, `epoll` or the event loop of a language; do not read from it. A request that has expired
+    /// makes it readable as well. Fails if the process may open no more files.
     fn descriptor(&self) -> io::Result<BorrowedFd<'_>>;
 }
 
-/// Waits until one of several receivers has something, or its node has stopped; `false` if neither
-/// happens in time. Then take what has arrived from each with [`Receiver::try_recv`].
+/// Waits until one of several receivers has something, or its node has stopped; `false` if neither happens
+/// within `timeout`. Then take what has arrived from each receiver with [`Receiver::try_recv`].
 ///
 /// [`Receiver::try_recv`]: crate::Receiver::try_recv
 pub fn wait(receivers: &[&dyn Wait], timeout: Duration) -> io::Result<bool> {
@@ -27,7 +27,7 @@ pub fn wait(receivers: &[&dyn Wait], timeout: Duration) -> io::Result<bool> {
     let mut polled: Vec<PollFd<'_>> = descriptors.into_iter().map(poll_of).collect();
     loop {
         let left = deadline.map(|it| it.saturating_duration_since(Instant::now()));
-        // Without a deadline that the clock can state, there is none.
+        // A deadline too late to be represented is treated as none.
         let left = left.and_then(|it| Timespec::try_from(it).ok());
         match poll(&mut polled, left.as_ref()) {
             Err(rustix::io::Errno::INTR) => {}
@@ -36,14 +36,14 @@ pub fn wait(receivers: &[&dyn Wait], timeout: Duration) -> io::Result<bool> {
     }
 }
 
-/// A descriptor that exists once somebody asks for it. Its owner calls it under a lock.
+/// A descriptor that is created when somebody asks for it. Its owner must call it under a lock.
 #[derive(Debug, Default)]
 pub(super) struct Readable(OnceLock<OwnedFd>);
 
 impl Readable {
     pub(super) fn set(&self, is_readable: bool) {
         let Some(descriptor) = self.0.get() else { return };
-        // Both fail only where the descriptor is in the wanted state already.
+        // Both fail only if the descriptor is already in the wanted state.
         let _ = match is_readable {
             true => rustix::io::write(descriptor, &1u64.to_ne_bytes()),
             false => rustix::io::read(descriptor, &mut [0u8; 8]),

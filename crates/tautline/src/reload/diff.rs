@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The difference between the running configuration and another one. Pure.
+//! The difference between the running configuration and another one. Pure: no I/O.
 
 use super::changes::{Change, Changes, Detail, Kind};
 use crate::config::{Config, Fixed, Group, Member};
@@ -13,9 +13,9 @@ use crate::config::{Config, Fixed, Group, Member};
 pub struct NeedsRestart {
     /// Path of the key in the file.
     pub key: String,
-    /// The other value.
+    /// The value in the new configuration.
     pub found: String,
-    /// The running value.
+    /// The value in the running configuration.
     pub allowed: String,
 }
 
@@ -79,7 +79,7 @@ impl Changes {
     }
 }
 
-/// Returns the keys with another value in two versions of an entry.
+/// Returns the keys whose values differ in two versions of an entry.
 fn details(before: &Member, after: &Member) -> Vec<Detail> {
     let value = |member: &Member, key| {
         let found = member.keys.iter().find(|(other, _)| *other == key);

@@ -3,14 +3,15 @@
 
 use serde::{Deserialize, Serialize};
 
-/// The packets of a link since the last interruption: it was down, or the peer acknowledged nothing.
+/// The packets of a link since the last interruption. In an interruption, the link is down or the
+/// peer acknowledges nothing.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct SteadyReport {
     /// Seconds since the interruption.
     pub seconds: f64,
     /// Packets that the peer has acknowledged in this time.
     pub acked_packets: u64,
-    /// Packets that were lost in this time, without those that arrived after all.
+    /// Packets that were lost in this time, without those that arrived late.
     pub lost_packets: u64,
 }
 
@@ -20,7 +21,7 @@ impl SteadyReport {
         self.acked_packets.saturating_add(self.lost_packets)
     }
 
-    /// Returns the fraction of packets that were lost, 0 to 1; none without an outcome.
+    /// Returns the fraction of packets that were lost, 0 to 1; `None` if no outcome is known.
     pub fn loss(&self) -> Option<f64> {
         let outcomes = self.outcomes();
         (outcomes > 0).then(|| self.lost_packets as f64 / outcomes as f64)
@@ -41,7 +42,7 @@ pub struct BudgetReport {
 }
 
 impl BudgetReport {
-    /// The used part of the budget.
+    /// Returns the fraction of the budget that is used.
     pub fn used(&self) -> f64 {
         self.used_bytes as f64 / self.total_bytes.max(1) as f64
     }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What all parts of the exchange share, and the view of it that each part gets as an argument.
+//! State that all parts of the exchange share, and the view of it that each part gets as an argument.
 
 use super::key::ChannelKey;
 use super::lines;
@@ -24,13 +24,13 @@ pub(crate) enum Order {
     Codec(Job),
 }
 
-/// What exports, imports, services and lists share.
+/// State that exports, imports, services and lists share.
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) peers: Peers,
     pub(crate) notices: Notices,
     pub(crate) recorder: Recorder,
-    /// Requests of peers that the file does not allow.
+    /// Requests of peers that the file does not allow, by channel.
     waiting: BTreeMap<ChannelKey, Waiting>,
     orders: VecDeque<Order>,
 }
@@ -69,13 +69,13 @@ impl Shared {
         self.notices.add(now, self.peers.cause(peer), text);
     }
 
-    /// Returns all requests that need a line, with their peers.
+    /// Returns all requests that need a line in the file, with their peers.
     pub(crate) fn waiting(&self) -> impl Iterator<Item = (PeerId, &Waiting)> {
         self.waiting.iter().map(|(key, waiting)| (key.peer, waiting))
     }
 
-    /// Returns, for each peer with requests, the lines under peers.NAME that allow all of them, in
-    /// place of its `accept`, `call`, `set_parameters` and `remap`.
+    /// Returns, for each peer with requests, the lines under peers.NAME that allow all of them.
+    /// They replace the peer's present `accept`, `call`, `set_parameters` and `remap`.
     pub(crate) fn lines_to_allow_all(&self) -> impl Iterator<Item = (PeerId, String)> {
         let mut of_peers: BTreeMap<PeerId, Vec<&Waiting>> = BTreeMap::new();
         for (peer, waiting) in self.waiting() {
@@ -135,8 +135,8 @@ impl Context<'_> {
         self.orders.push_back(Order::Codec(job));
     }
 
-    /// Advertises a channel, or updates the advertisement on the `known` one. Returns the channel
-    /// if there is one; adds a notice on failure.
+    /// Advertises a channel; if `known` is given, updates the advertisement of that channel.
+    /// Returns the channel; on failure adds a notice and returns `None`.
     pub(super) fn offer_channel(
         &mut self,
         peer: PeerId,
@@ -160,10 +160,10 @@ impl Context<'_> {
         done.map_err(failed).ok().or(known)
     }
 
-    /// Adds a notice about an advertisement above the peer's highest priority.
+    /// Adds a notice if an advertised priority exceeds the peer's highest priority.
     pub(super) fn check_priority(&mut self, peer: PeerId, offered: &OfferedTopic) {
         let allowed = self.peers.rights(peer).max_priority;
-        // Its robot gave cancellations the highest one, whatever the file says.
+        // Every robot gives cancellations the highest priority, whatever the file says.
         let is_cancel = action_call(&offered.name) == Some(ActionCall::CancelGoal);
         if offered.priority <= allowed || is_cancel {
             return;
@@ -177,8 +177,8 @@ impl Context<'_> {
         self.peer_notice(peer, &text);
     }
 
-    /// Whether a message of `bytes` is within the rate of its peer. If not, the caller drops and
-    /// counts the message; the first of a burst is reported at both ends.
+    /// Whether a message of `bytes` is within the rate of its peer. If not, the caller must drop
+    /// and count the message. The first such message of a burst is reported at both ends.
     pub(super) fn within_rate(&mut self, key: ChannelKey, bytes: usize) -> bool {
         let now = self.now;
         if self.peers.rights_mut(key.peer).take(now, bytes) {

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The memory that definitions of a peer's types may take.
+//! Limits the memory that definitions of a peer's types may take.
 
 use super::context::Context;
 use super::key::ChannelKey;
 use crate::limits::DEFINITIONS_IN_USE_BYTES;
 use std::sync::Arc;
 
-/// Returns the definition, or an empty one if this peer's definitions take too much memory already:
-/// those of its other topics and services have `kept` bytes.
+/// Returns the definition; or an empty one if this peer's definitions would take too much memory.
+/// `kept` is the number of bytes of definitions of the peer's other topics and services.
 pub(super) fn within_budget(
     cx: &mut Context<'_>,
     key: ChannelKey,

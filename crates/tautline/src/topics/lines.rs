@@ -1,16 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-//! All missing lines under one peer, as a fragment of the file. Each key appears
-//! once each, so the fragment includes their present entries.
+//! All missing lines of one peer, as a fragment of the file. A key can be in the file only once, so
+//! the fragment includes the present entries of its keys.
 
 use super::waiting::{Act, Waiting};
 use crate::treatment::peer_names::{Accept, NameMap};
 use std::fmt::Write;
 use tautline_gateway::pattern::Pattern;
 
-/// Indentation of a peer's keys, as in the files of the tutorial.
+/// Indentation of a peer's keys, as in the tutorial's files.
 const INDENT: &str = "    ";
 
-/// Returns `remap`, `accept`, `call` and `set_parameters`, each only if a request needs it.
+/// Returns the keys `remap`, `accept`, `call` and `set_parameters` with all entries; each key only
+/// if a request needs it.
 pub(super) fn allowing(
     names: &NameMap,
     [call, set]: [&[Pattern]; 2],
@@ -49,7 +50,7 @@ pub(super) fn allowing(
     text
 }
 
-/// Returns names with their types, in the order of the file; no types means any.
+/// Returns names with their types, in the order of the file. An empty list of types means any type.
 fn accepted_types<'a>(
     accept: &'a [Accept],
     offers: &[&'a Waiting],
@@ -83,7 +84,7 @@ fn in_file(types: &[&str]) -> String {
     }
 }
 
-/// Quotes a name with characters that are special in YAML.
+/// Quotes a name if YAML gives some of its characters another meaning.
 fn quoted_if_special(name: &str) -> String {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '/';
     if name.chars().all(is_plain) { name.into() } else { format!("{name:?}") }

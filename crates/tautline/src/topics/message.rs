@@ -17,11 +17,12 @@ pub(crate) struct Outgoing {
     pub(crate) published: Instant,
 }
 
-/// A change that follows the messages so far through the codec.
+/// A change that follows earlier messages through the codec, to stay in order with them.
 #[derive(Debug)]
 pub(crate) enum Change {
     Source(SourceChange),
-    /// The topic of this name has no publishers any more. The number tells its departures apart.
+    /// The topic of this name has no publishers any more. The number distinguishes this departure
+    /// from others of the topic.
     Withdrawal(String, u64),
     /// A peer has withdrawn its topic.
     PeersWithdrawal(ChannelKey),
@@ -29,11 +30,11 @@ pub(crate) enum Change {
     Closure,
 }
 
-/// What has become known about a local publisher.
+/// News about a local publisher.
 #[derive(Debug)]
 pub(crate) struct SourceChange {
     pub(super) topic: String,
     pub(super) source: Source,
-    /// The source of its later messages, and how many of them it keeps; `None`: it has left.
+    /// The source of its later messages, and the number of messages that it keeps; `None` if it has left.
     pub(super) successor: Option<(Source, u32)>,
 }

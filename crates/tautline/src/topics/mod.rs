@@ -59,10 +59,10 @@ use tautline_gateway::description::{write_nodes, write_parameters};
 use tautline_gateway::{Command, Event as LocalEvent, MAX_SOURCES, Origin, Source, Topic};
 use tautline_proto::{Endpoint, Event, Instant, LinkView, Notice, PeerId, Role};
 
-/// This node as a source, after the publishers of its ROS.
+/// This node as a source. Its number follows those of the publishers in ROS.
 const SOURCE: Source = Source::local(MAX_SOURCES);
 
-/// The exchange with the protocol, for reports.
+/// The exchange and the protocol, read-only, for reports.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Exchange<'a> {
     pub(crate) endpoint: &'a Endpoint,
@@ -172,7 +172,7 @@ impl Topics {
         }
     }
 
-    /// Handles an event of a channel: of a service, of a list or of a topic.
+    /// Handles an event of a channel, which belongs to a service, a list or a topic.
     fn on_channel(&mut self, cx: &mut Context<'_>, event: Event) {
         match event {
             Event::Message { peer, channel, message } => {
@@ -191,7 +191,7 @@ impl Topics {
                     let bytes = self.imports.definition_bytes(key);
                     return self.services.on_offered(cx, key, topic, definition, bytes);
                 }
-                // A new session may give a service's number to a topic.
+                // A new session may give the number of a service to a topic.
                 self.services.on_withdrawn(cx, key);
                 if !self.shown.on_offered(cx, key, &topic) {
                     let bytes = self.services.remote.definition_bytes(key);
@@ -261,7 +261,7 @@ impl Topics {
                 self.exports.on_encoded(cx, message, renaming, problem);
             }
             Done::Changed(Change::PeersWithdrawal(key)) => {
-                // The peer may have advertised it again.
+                // The peer may have advertised the topic again.
                 if self.imports.catalog.get(key).is_some_and(|it| it.is_withdrawn) {
                     self.imports.on_withdrawn(cx, key);
                 }
@@ -323,20 +323,20 @@ impl Topics {
         cx.recorder.sweep(cx.now);
     }
 
-    /// Publishes `topic` here, and advertises it to peers if a rule of the file names it. To be
-    /// repeated, since others may take or free the name. If others use it with another type, theirs
-    /// stays.
+    /// Publishes `topic` here, and advertises it to peers if a rule of the file names it. Must be
+    /// called repeatedly, because others may take or free the name. If others use the name with
+    /// another type, their type stays.
     pub(crate) fn publish_own(&mut self, cx: &mut Context<'_>, topic: &Topic) {
         self.publish_own_here(cx, topic);
         self.exports.publish_own(cx, topic);
     }
 
-    /// Publishes `topic` only here, whatever the file states for its name; to be repeated as well.
+    /// Publishes `topic` only here, whatever the file states for its name. Must be called repeatedly as well.
     pub(crate) fn publish_own_here(&mut self, cx: &mut Context<'_>, topic: &Topic) {
         self.imports.publish_own(cx, topic);
     }
 
-    /// Stops publishing `name`; other publishers of the name continue.
+    /// Stops publishing the topic `name` for this node. Other publishers of the name continue.
     pub(crate) fn stop_own(&mut self, cx: &mut Context<'_>, name: &str) {
         self.exports.stop_own(cx, name);
         self.imports.stop_own(cx, name);
@@ -362,8 +362,8 @@ impl Topics {
         }
     }
 
-    /// Gives up everything that a peer has here, and everything kept for it. The caller then
-    /// removes the peer.
+    /// Removes everything that a peer has here, and everything kept for it. The caller then removes
+    /// the peer from the endpoint.
     pub(crate) fn remove_all_of(&mut self, cx: &mut Context<'_>, peer: PeerId) {
         record::removal(cx, peer);
         cx.forget_limit(peer);
@@ -376,8 +376,8 @@ impl Topics {
         self.exports.remove_peer(peer);
     }
 
-    /// Replaces the configuration `old` by `new`: unchanged parts continue undisturbed; the rest is
-    /// advertised, withdrawn, published or given up. The endpoint already has the peers of `new`.
+    /// Replaces the configuration `old` by `new`. Unchanged parts continue undisturbed; the other parts are
+    /// advertised, withdrawn, published or given up. The endpoint must already have the peers of `new`.
     pub(crate) fn reconfigure(&mut self, cx: &mut Context<'_>, old: &Config, new: &Config) {
         let renamed_before = self.exports.kept_with_new_names(cx);
         self.reconfigure_peers(cx, old, new);
@@ -391,7 +391,7 @@ impl Topics {
     }
 
     /// Applies the names and rights of all peers. An advertisement is examined again if the
-    /// decision on it changes, which the prefix of another peer can do as well.
+    /// decision about it changes. The prefix of another peer can also change the decision.
     fn reconfigure_peers(&mut self, cx: &mut Context<'_>, old: &Config, new: &Config) {
         let known = |peer: &PeerConfig| old.peers.iter().find(|it| it.key == peer.key);
         let all = peers_in(cx, new);
@@ -416,7 +416,8 @@ impl Topics {
         }
     }
 
-    /// Treats a channel of a peer as newly advertised, since it is another topic here now, or none.
+    /// Treats a channel of a peer as newly advertised, because it now stands for another topic
+    /// here, or for none.
     fn examine_again(&mut self, cx: &mut Context<'_>, key: ChannelKey) {
         if !self.services.on_withdrawn(cx, key) {
             self.imports.on_withdrawn(cx, key);
@@ -441,7 +442,7 @@ impl Topics {
     }
 
     /// Changes the treatment of the matching topics on the running node for `by`, and records the
-    /// outcome. Returns their names.
+    /// outcome. Returns the names of the topics.
     pub(crate) fn set(
         &mut self,
         cx: &mut Context<'_>,
@@ -465,20 +466,21 @@ impl Topics {
         self.imports.unchecked().chain(self.services.unchecked())
     }
 
-    /// Returns the fields of the peer's topics and services that only one ROS has, each once; at
-    /// most [`MAX_ONE_SIDED`], since a peer chooses its types.
+    /// Returns the fields of the peer's topics and services that only one ROS has, each once. There
+    /// are at most [`MAX_ONE_SIDED`], because a peer chooses its types.
     pub(crate) fn one_sided_fields(&self, peer: PeerId) -> BTreeSet<&str> {
         let topics = self.imports.one_sided_fields(peer);
         let both = topics.chain(self.services.remote.one_sided_fields(peer));
         both.take(MAX_ONE_SIDED).map(String::as_str).collect()
     }
 
-    /// Calls, responses and requests of peers that were dropped above their rate.
+    /// Returns the number of calls, responses and requests of peers that were dropped above their rate.
     pub(crate) fn calls_over_rate(&self) -> u64 {
         self.services.over_rate + self.shown.over_rate
     }
 
-    /// Calls and responses of peers that were dropped because they are not of their type.
+    /// Returns the number of calls and responses of peers that were dropped because they are not of
+    /// their type.
     pub(crate) fn calls_malformed(&self) -> u64 {
         self.services.malformed()
     }

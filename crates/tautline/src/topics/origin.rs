@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The publication header: what a peer needs to know about the publisher of a message, before the
-//! payload (spec/protocol.md, section 7.8). A message of a volatile publisher with the reliability
-//! that its topic offers has none.
+//! The publication header: what a peer needs to know about the publisher of a message. It precedes
+//! the payload (spec/protocol.md, section 7.8). A message has no header if its publisher is
+//! volatile and has the reliability that its topic offers.
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use std::time::Duration;
 use tautline_gateway::{Kept, MAX_SOURCES, Origin};
 
-/// Added to the number of a source whose payloads begin with a publication header.
+/// Added to the number of a source if its payloads begin with a publication header.
 const WITH_HEADER: u32 = 128;
-/// The source of presence messages.
+/// The source number of presence messages.
 pub(super) const PRESENCE_SOURCE: u32 = 255;
-/// Bits of a publisher's number at a peer.
+/// The bits of a source number that hold the number of a publisher at a peer.
 const SOURCE_BITS: u32 = WITH_HEADER - 1;
 
 const KEPT: u8 = 1;
@@ -22,17 +22,17 @@ const HISTORY: u8 = 16;
 const FOR_LATER_ONES: u8 = 32;
 const LIFESPAN: u8 = 64;
 
-/// The publishers whose messages are kept for late joiners, by number. After it, the messages of
-/// others are no longer kept.
+/// A presence message: the publishers whose messages are kept for late joiners, by number. Messages
+/// of other publishers are no longer kept after it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct Presence {
-    /// Counts the presence messages of a session, so that an older one has no effect.
+    /// Counts the presence messages of a session, so that an older message has no effect.
     pub(super) revision: u32,
-    /// Bit n is the publisher with number n.
+    /// Bit n stands for the publisher with number n.
     pub(super) sources: u64,
 }
 
-// Each publisher has a bit.
+// Each publisher must have a bit.
 const _: () = assert!(MAX_SOURCES <= u64::BITS);
 
 /// A received payload.
@@ -41,15 +41,16 @@ pub(super) enum Content {
     Message {
         number: u32,
         origin: Origin,
-        /// Of the last presence message before it; 0 if its publisher does not keep it.
+        /// The revision of the last presence message before this message; 0 if the publisher does
+        /// not keep the message.
         revision: u32,
         payload: Bytes,
     },
     Presence(Presence),
 }
 
-/// Returns source number and payload on the wire. `is_usual`: the publisher has the reliability that
-/// the offer of the topic states. `revision`: of the last presence message.
+/// Returns the source number and the payload on the wire. `is_usual`: the publisher has the
+/// reliability that the offer of the topic states. `revision` is that of the last presence message.
 pub(super) fn emit(
     number: u32,
     origin: &Origin,
@@ -83,7 +84,7 @@ pub(super) fn emit(
 }
 
 impl Presence {
-    /// Whether a publisher has kept messages.
+    /// Whether the publisher with this number has kept messages.
     pub(super) fn has(&self, number: u32) -> bool {
         self.sources.checked_shr(number).is_some_and(|bits| bits & 1 == 1)
     }
@@ -98,8 +99,8 @@ impl Presence {
     }
 }
 
-/// Reads a message of source `source`; `None` if its header is malformed. `is_best_effort`: the
-/// topic offers no reliable delivery.
+/// Reads a message from source number `source`; `None` if its header is malformed.
+/// `is_best_effort`: the topic does not offer reliable delivery.
 pub(super) fn parse(source: u32, is_best_effort: bool, mut payload: Bytes) -> Option<Content> {
     let number = source & SOURCE_BITS;
     if source & WITH_HEADER == 0 {
@@ -133,7 +134,7 @@ pub(super) fn parse(source: u32, is_best_effort: bool, mut payload: Bytes) -> Op
     Some(Content::Message { number, origin, revision, payload })
 }
 
-/// Whether a message on the wire is that of a publisher with an identity.
+/// Whether a message on the wire is the message `identity` of the publisher `number`.
 pub(super) fn is_of(source: u32, payload: &[u8], number: u32, identity: u64) -> bool {
     let header = payload.split_first().filter(|_| source == number | WITH_HEADER);
     header.is_some_and(|(flags, rest)| {

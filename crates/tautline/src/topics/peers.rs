@@ -13,22 +13,22 @@ use tautline_gateway::types::installed::Installed;
 use tautline_gateway::types::translate::dialect_of;
 use tautline_proto::{Duration, Instant, OfferedTopic, PeerId};
 
-/// Outage of a peer after which nothing is read for it. In a shorter outage, published messages are
-/// queued within lifespan and queue limits.
+/// Outage of a peer after which nothing is read for it any more. In a shorter outage, published
+/// messages are queued within lifespan and queue limits.
 pub(super) const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Time after which a channel of a peer's last session is given up if it is not advertised again.
+/// Time for which a channel of a peer's last session is kept if it is not advertised again.
 pub(super) const REOFFER_GRACE: Duration = Duration::from_secs(5);
 
-/// Time for which a topic is still read after the last peer has unsubscribed. A peer that
-/// subscribes repeatedly, or returns in a new session, then causes no work for the ROS master.
+/// Time for which a topic is still read after the last peer has unsubscribed. A peer that subscribes and
+/// unsubscribes in turn, or returns in a new session, then causes no work for the ROS master.
 pub(super) const LINGER: Duration = Duration::from_secs(10);
 
 /// The state of a peer that is down.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Absence {
     Since(Instant),
-    /// Nothing is read for it any more.
+    /// Nothing is read for the peer any more.
     GivenUp,
 }
 
@@ -66,7 +66,7 @@ impl Peers {
         &self.names[peer.0 as usize]
     }
 
-    /// Returns the cause of all events that this peer triggers.
+    /// Returns the cause for all events that this peer triggers.
     pub(super) fn cause(&self, peer: PeerId) -> Cause {
         Cause::Peer(self.name(peer).to_owned())
     }
@@ -84,7 +84,7 @@ impl Peers {
         self.names.iter().map(String::as_str).zip(&mut self.rights)
     }
 
-    /// Returns the prefixes of peers that have one.
+    /// Returns all peers that have a prefix, with their prefixes.
     pub(super) fn prefixes(&self) -> impl Iterator<Item = (PeerId, &str)> {
         let all = (0..).map(PeerId).zip(&self.rights);
         all.map(|(peer, rights)| (peer, rights.names.prefix.as_str())).filter(|it| !it.1.is_empty())
@@ -107,13 +107,13 @@ impl Peers {
         }
         self.names[index].clone_from(&peer.name);
         match known.filter(|known| known.max_rate_bps == peer.max_rate_bps) {
-            // Tokens that the peer has taken still count.
+            // Tokens of the rate limit that the peer has used still count.
             Some(_) => self.rights[index].follow(rights),
             None => self.rights[index] = rights,
         }
     }
 
-    /// Gives up the prefixes of peers that are not among these.
+    /// Gives up the prefixes of all peers that `kept` does not select.
     pub(super) fn forget_names_of_others(&mut self, kept: impl Fn(PeerId) -> bool) {
         for (_, rights) in (0..).map(PeerId).zip(&mut self.rights).filter(|(id, _)| !kept(*id)) {
             rights.forget_names();
@@ -129,14 +129,14 @@ impl Peers {
         self.links.get(&peer).map_or(&[], Vec::as_slice)
     }
 
-    /// The name of the link of this number.
+    /// Returns the name of the link with this number.
     pub(crate) fn link_name(&self, peer: PeerId, number: u8) -> Option<&str> {
         let named = self.links_to(peer).iter().find(|(_, it)| *it == number);
         named.map(|(name, _)| name.as_str())
     }
 
-    /// Whether a topic is for this peer: as [`Self::is_for`], and over one of the links that its rule
-    /// names, if it names any.
+    /// Whether a topic is sent to this peer: as [`Self::is_for`], and one of the links that its
+    /// rule names leads to the peer, if the rule names any.
     pub(super) fn is_topic_for(&self, peer: PeerId, name: &str, treatment: &Treatment) -> bool {
         let only = &treatment.links.only;
         let mut links = self.links_to(peer).iter();
@@ -144,8 +144,8 @@ impl Peers {
             && (only.is_empty() || links.any(|(link, _)| only.contains(link)))
     }
 
-    /// Whether `name` is for this peer: by `to` of its rule (`None` is all peers) and by the peer's
-    /// rights.
+    /// Whether the topic or service `name` is for this peer: by `to` of its rule (`None` means all
+    /// peers) and by the peer's rights.
     pub(super) fn is_for(&self, peer: PeerId, name: &str, to: Option<&[String]>) -> bool {
         to.is_none_or(|to| to.iter().any(|it| it == self.name(peer)))
             && self.rights(peer).is_offered(name)
@@ -189,9 +189,9 @@ impl Peers {
         }
     }
 
-    /// Returns why `local` is not a name for this peer: it lies under the more specific prefix of another
-    /// peer, whose topics and services local nodes expect there. A line of the file that names it
-    /// without a star allows it.
+    /// Returns the reason why `local` is not a name for this peer: it lies under the more specific
+    /// prefix of another peer, and local nodes expect that peer's topics and services there. A line
+    /// in the file that names the topic or service without a star allows it all the same.
     fn prefix_conflict(&self, peer: PeerId, theirs: &str, local: &str) -> Option<String> {
         let own = self.rights(peer);
         let (other, prefix) = self.prefixes().find(|(other, prefix)| {
@@ -224,7 +224,7 @@ impl Peers {
         self.absent.get(&peer) == Some(&Absence::GivenUp)
     }
 
-    /// Gives up peers that have been down for longer than [`PATIENCE`], and returns them.
+    /// Gives up peers that have been down for longer than [`PATIENCE`]; returns these peers.
     pub(super) fn give_up_absent(&mut self, now: Instant) -> Vec<PeerId> {
         let mut gone = Vec::new();
         for (peer, absence) in &mut self.absent {

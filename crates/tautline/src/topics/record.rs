@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Peers up and down, their moves, and failed handshakes: in the log and the audit log.
+//! Records of peers that come up, go down or move, and of failed handshakes, in the log and the audit log.
 
 use super::context::Context;
 use crate::audit::{Event, Misfit, Parting, Session, Text};
@@ -65,8 +65,8 @@ pub(super) fn failed_handshake(cx: &mut Context<'_>, notice: &Notice) {
     cx.recorder.record(&notices::cause(notice), event);
 }
 
-/// Removes notices about handshakes of a peer whose link is up. Logs the begin and the end of a
-/// direct path in addition to a relay.
+/// Removes notices about handshakes of a peer whose link came up. Logs the start and the end of a
+/// direct path to a peer behind a relay.
 pub(super) fn link_changed(cx: &mut Context<'_>, link: LinkId, is_up: bool) {
     let now = cx.now;
     let Some(view) = cx.endpoint.link(link) else { return };
@@ -91,7 +91,7 @@ pub(super) fn link_changed(cx: &mut Context<'_>, link: LinkId, is_up: bool) {
     }
 }
 
-/// Returns the address of a peer: of a link that is up, or else of any link.
+/// Returns the address of a peer: of a link that is up, otherwise of any link.
 fn address(endpoint: &Endpoint, peer: PeerId) -> Text {
     let links = endpoint.links().filter_map(|link| endpoint.link(link));
     let known = links.filter(|link| link.peer == peer && link.remote.is_some());

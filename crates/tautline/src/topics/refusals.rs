@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Requests of peers that this robot refuses: the reason is reported at both ends, and requests that
-//! need a line in the file wait for it.
+//! Requests of peers that this robot refuses. The reason is reported at both ends. A request that
+//! needs a line in the file waits for this line.
 
 use super::context::Context;
 use super::key::ChannelKey;
@@ -14,7 +14,7 @@ use tautline_gateway::action_names::action_of;
 use tautline_gateway::names::plain_name;
 use tautline_proto::{OfferedTopic, PeerId, Role, too_large};
 
-/// The beginning of a notice that a name of a node cannot be used at another one.
+/// Returns the start of a notice that a name of node `of` cannot be used at node `at`.
 fn unusable(name: &str, of: &str, at: &str) -> String {
     format!("{name} of '{of}' at '{at}': ")
 }
@@ -35,7 +35,7 @@ impl Context<'_> {
         self.report_refusal(key, text);
     }
 
-    /// The beginning of a notice about a topic or service that cannot be used here.
+    /// Returns the start of a notice about a topic or service of a peer that cannot be used here.
     pub(super) fn refused_here(&self, peer: PeerId, name: &str) -> String {
         unusable(name, self.peers.name(peer), self.endpoint.name())
     }
@@ -67,7 +67,8 @@ impl Context<'_> {
         self.record_of(key.peer, event);
     }
 
-    /// If a peer refuses a message for its size, larger ones are no longer sent in this session.
+    /// If a peer has refused a message for its size, larger messages are no longer sent to it in
+    /// this session.
     pub(super) fn follow_limit(&mut self, peer: PeerId, reason: &str) {
         let Some(most) = too_large::allowed(reason) else { return };
         self.endpoint.peer_mut(peer).set_largest_message(most);
@@ -76,7 +77,7 @@ impl Context<'_> {
         self.gateway(Command::LargestMessage { peer, most: Some(most) });
     }
 
-    /// A new session of a peer begins without a limit.
+    /// Removes the size limit of a peer, because its new session begins without one.
     pub(super) fn forget_limit(&mut self, peer: PeerId) {
         if self.peers.limited.remove(&peer) {
             let peer = self.peers.name(peer).to_owned();
@@ -84,7 +85,7 @@ impl Context<'_> {
         }
     }
 
-    /// Refuses an advertisement; both ends get the reason, unless `accept` names only other things.
+    /// Refuses an advertisement. Both ends get the reason, unless `accept` merely does not include the name.
     pub(super) fn deny(
         &mut self,
         key: ChannelKey,
@@ -104,7 +105,7 @@ impl Context<'_> {
                 let unusable = Some(Unusable { problem: reason.clone(), proposal });
                 self.wait_for_line(key, Waiting { name, line, unusable, ..waiting });
             }
-            // `accept` states the accepted names; `status` lists the rest.
+            // `accept` states which names are accepted, so nothing is reported; `status` lists the others.
             Denied::LeftOut => {
                 self.endpoint.peer_mut(key.peer).want(self.now, key.channel, false);
                 self.keep_waiting(key, waiting);
@@ -112,7 +113,8 @@ impl Context<'_> {
         }
     }
 
-    /// Keeps a peer's request on a channel, and reports the missing line at both ends.
+    /// Keeps a peer's request on a channel until the file allows it, and reports the missing line
+    /// at both ends.
     pub(super) fn wait_for_line(&mut self, key: ChannelKey, waiting: Waiting) {
         let here = self.line_text(key.peer, &waiting, HERE);
         let there = self.line_text(key.peer, &waiting, THERE);
@@ -123,7 +125,8 @@ impl Context<'_> {
         self.keep_waiting(key, waiting);
     }
 
-    /// Reports at both ends that a peer may not set a parameter; it may try others.
+    /// Reports at both ends that a peer may not set a parameter. The peer may still set others on
+    /// the channel.
     pub(super) fn deny_setting(&mut self, key: ChannelKey, name: &str) {
         let waiting = Waiting {
             act: Act::Set,
@@ -148,7 +151,8 @@ impl Context<'_> {
         }
     }
 
-    /// Returns the text about a missing line, for readers here or at the peer.
+    /// Returns the text about a missing line. `place` is [`HERE`] or [`THERE`], for readers here or
+    /// at the peer.
     fn line_text(&self, peer: PeerId, waiting: &Waiting, place: &str) -> String {
         let Waiting { act, name, type_name, line, unusable, .. } = waiting;
         let (here, peer) = (self.endpoint.name(), self.peers.name(peer));
@@ -201,8 +205,8 @@ impl Context<'_> {
         self.notices.retain_of_peers(|text| !text.contains(HERE) || needed.contains(text));
     }
 
-    /// Removes the notice that a peer's file lacks a line or that a name cannot be used there, since
-    /// the peer takes the channel now.
+    /// Removes the notices that a peer's file lacks a line, or that a name cannot be used there.
+    /// Called when the peer takes the channel.
     pub(super) fn drop_refusal(&mut self, key: ChannelKey) {
         let Some((config, ..)) = self.endpoint.peer(key.peer).channel_out(key.channel) else {
             return;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a new file decides on the advertisements of peers.
+//! Decisions of a new file about the advertisements of peers.
 
 use super::context::Context;
 use super::waiting::{Act, Denied};
@@ -10,7 +10,7 @@ use tautline_proto::{ChannelId, OfferedTopic, PeerId, Role};
 /// The file's decisions on the channels of a peer.
 pub(super) type Verdicts = BTreeMap<ChannelId, Verdict>;
 
-/// The file's decision on an advertisement of a peer.
+/// The file's decision about an advertisement of a peer.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
     /// Accepted, under this local name.
@@ -19,7 +19,7 @@ pub(super) enum Verdict {
     Waits,
 }
 
-/// Returns the decisions of the present names and rights on all channels of a peer.
+/// Returns the decisions about all channels of a peer, by the present names and rights.
 pub(super) fn verdicts(cx: &Context<'_>, peer: PeerId) -> Verdicts {
     let verdict = |channel| {
         let (topic, ..) = cx.endpoint.peer(peer).channel_in(channel)?;
@@ -42,7 +42,7 @@ fn verdict(cx: &Context<'_>, peer: PeerId, offered: &OfferedTopic) -> Verdict {
     }
 }
 
-/// Returns the peers of a configuration that the endpoint has, by their numbers.
+/// Returns the peers of a configuration that the endpoint has, each with its number.
 pub(super) fn peers_in<'a>(
     cx: &Context<'_>,
     config: &'a Config,

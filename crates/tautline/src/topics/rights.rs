@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The rights of a peer: what it may publish, serve, call and be offered, at which rate, and at
-//! which priority its topics are relayed.
+//! The rights of a peer: what it may publish, serve and call, what is advertised to it, its rate,
+//! and the maximum priority at which its topics are relayed.
 
 use super::parameters::may_use_parameters;
 use crate::config::{PeerConfig, Show};
@@ -16,7 +16,7 @@ use tautline_gateway::types::installed::Installed;
 use tautline_gateway::types::own::{message_hash, service_hash};
 use tautline_proto::{Duration, Instant};
 
-/// Time without a drop after which another drop is reported again.
+/// Time without drops after which the next drop is reported again.
 const CALM: Duration = Duration::from_secs(10);
 
 #[derive(Debug)]
@@ -26,36 +26,36 @@ pub(super) struct Rights {
     offer: Vec<Pattern>,
     pub(super) show: Show,
     pub(super) set_parameters: Vec<Pattern>,
-    /// Hashes of the types that `accept` names and that are installed here: as messages, and as
-    /// services.
+    /// Hashes of the message types that `accept` names and that are installed here.
     messages: BTreeMap<String, String>,
+    /// Hashes of the service types that `accept` names and that are installed here.
     services: BTreeMap<String, String>,
     rate: Rate,
     pub(super) max_priority: u8,
     move_stamps: bool,
-    /// Messages dropped above the rate since this was recorded.
+    /// The messages dropped above the rate that were not recorded yet.
     burst: Option<Burst>,
 }
 
-/// The file's decision on a request of a peer.
+/// The file's decision about a request of a peer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Right {
     Given,
-    /// `accept` names only other things.
+    /// Not allowed: `accept` names other things.
     LeftOut,
-    /// No line allows it.
+    /// Not allowed: no line of the file allows it.
     Waits,
 }
 
 /// A type as a peer advertises it, and its local form where that is known.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct TypeOf<'a> {
-    /// At the peer.
+    /// The name of the type at the peer.
     pub(super) offered: &'a str,
-    /// The local form; the same where both robots use the same ROS.
+    /// The name of the type here. It is the same if both robots use the same ROS.
     pub(super) name: &'a str,
     pub(super) hash: &'a str,
-    /// Whether `name` and `hash` are of the other ROS, because the local form is not known yet.
+    /// Whether `name` and `hash` are still those of the other ROS, because the local form is not known yet.
     pub(super) is_foreign: bool,
 }
 
@@ -73,14 +73,14 @@ impl OverRate {
     }
 }
 
-/// Messages of all channels that were dropped above the rate, with pauses below [`CALM`].
+/// The messages of all channels that were dropped above the rate, with pauses shorter than [`CALM`].
 #[derive(Debug)]
 struct Burst {
     last: Instant,
     dropped: OverRate,
 }
 
-/// A token bucket that holds one second's worth of bits or messages.
+/// A token bucket that holds the bits or messages of one second.
 #[derive(Debug)]
 struct Bucket {
     per_second: u64,
@@ -100,14 +100,14 @@ impl Bucket {
         (self.left, self.filled) = ((self.left + passed * full).min(full), now);
     }
 
-    /// Whether there are tokens for `amount`. An amount larger than the bucket needs a full one;
-    /// otherwise it could never pass.
+    /// Whether there are enough tokens for `amount`. An amount larger than the bucket needs a full
+    /// bucket; otherwise it could never pass.
     fn has(&self, amount: f64) -> bool {
         self.left >= amount.min(self.per_second as f64)
     }
 }
 
-/// The rate at which messages of a peer are taken.
+/// The rate at which messages of a peer are accepted.
 #[derive(Debug)]
 struct Rate {
     bits: Bucket,
@@ -120,7 +120,7 @@ impl Rate {
         Self { bits: Bucket::new(rate_bps), messages }
     }
 
-    /// Takes a message if both buckets have tokens for it.
+    /// Uses tokens for a message, if both buckets have enough. Returns whether they had.
     fn take(&mut self, now: Instant, bytes: usize) -> bool {
         let bits = bytes as f64 * 8.0;
         self.bits.fill(now);
@@ -159,19 +159,19 @@ impl Rights {
         }
     }
 
-    /// Returns the right to publish here a topic that the peer has under `name`.
+    /// Returns the peer's right to publish here a topic that has the name `name` at the peer.
     pub(super) fn publish(&self, name: &str, found: TypeOf<'_>) -> Right {
         let is_log =
             !found.is_foreign && self.log_prefix(name, found.offered, found.hash).is_some();
-        // Only clients of an action read its topics, under a name that they chose.
+        // Topics of an action are read only by clients of the action, under a name that they chose.
         let default = is_observation(found.name, found.hash)
             || is_action_topic(name, found.offered)
             || is_log;
         self.right(name, found, &self.messages, default)
     }
 
-    /// Returns the right to serve here a service that the peer has under `name`. A prefix suffices:
-    /// clients then name this peer explicitly.
+    /// Returns the peer's right to serve here a service that has the name `name` at the peer. A
+    /// prefix suffices, because clients then name this peer explicitly.
     pub(super) fn serve(&self, name: &str, found: TypeOf<'_>) -> Right {
         self.right(name, found, &self.services, true)
     }
@@ -185,7 +185,7 @@ impl Rights {
     ) -> Right {
         let fits = |allowed: &str| {
             let known = hashes.get(allowed).filter(|_| !found.is_foreign);
-            // ROS 2 before Iron has no hashes and matches types by name.
+            // ROS 2 before Iron has no type hashes, and matches types by name.
             let unknown = found.hash.is_empty() && found.name.matches('/').count() > 1;
             (is_type(allowed, name, found.offered) || is_type(allowed, name, found.name))
                 && known.is_none_or(|own| unknown || own == found.hash)
@@ -210,7 +210,7 @@ impl Rights {
         self.set_parameters.iter().any(|pattern| pattern.matches(parameter))
     }
 
-    /// Whether `name` is a service for parameters of a node of ROS 2 that the peer may use.
+    /// Whether `name` is a service for parameters of a ROS 2 node, and the peer may use it.
     pub(super) fn may_use_parameters(&self, name: &str) -> bool {
         may_use_parameters(self.show, &self.set_parameters, name)
     }
@@ -223,16 +223,16 @@ impl Rights {
             || (self.show.logs && name == logs::TOPIC)
     }
 
-    /// The prefix for the logs of the peer's nodes, if this is their topic. They are published on the
-    /// topic of this robot, unless the file gives the topic another name.
+    /// Returns the prefix for the logs of the peer's nodes, if `name` is their topic. The logs are published
+    /// on this robot's topic of logs, unless the file gives the peer's topic another name.
     pub(super) fn log_prefix(&self, name: &str, type_name: &str, hash: &str) -> Option<&str> {
         let is_named = self.names.renames(name) || self.names.is_named(name);
         let prefix = self.names.prefix.as_str();
         (logs::is_log(name, type_name, hash) && !is_named && !prefix.is_empty()).then_some(prefix)
     }
 
-    /// Replaces the rights but keeps the rate, which must be the same: tokens already taken still
-    /// count.
+    /// Replaces the rights except the rate, which must be the same in both. Tokens that were used
+    /// still count.
     pub(super) fn follow(&mut self, new: Self) {
         let before = std::mem::replace(self, new);
         (self.rate, self.burst) = (before.rate, before.burst);
@@ -243,12 +243,12 @@ impl Rights {
         self.move_stamps
     }
 
-    /// Gives up the prefix of a peer that is removed.
+    /// Gives up the names of a peer that is removed, including its prefix.
     pub(super) fn forget_names(&mut self) {
         self.names = NameMap::default();
     }
 
-    /// Takes a message of `bytes` within the rate of the peer; `false` if it is above the rate.
+    /// Accepts a message of `bytes` within the rate of the peer; `false` if it exceeds the rate.
     pub(super) fn take(&mut self, now: Instant, bytes: usize) -> bool {
         self.rate.take(now, bytes)
     }
@@ -257,7 +257,7 @@ impl Rights {
         self.rate.bits.per_second
     }
 
-    /// Counts a message above the rate; returns whether it is the first one of a burst.
+    /// Counts a message above the rate. Returns whether it is the first message of a burst.
     pub(super) fn drop_excess(&mut self, now: Instant, bytes: usize) -> bool {
         let is_first = self.burst.is_none();
         let begun = Burst { last: now, dropped: OverRate::default() };
@@ -267,7 +267,7 @@ impl Rights {
         is_first
     }
 
-    /// Ends a burst: nothing of the peer was dropped for [`CALM`]. Returns what was dropped in it.
+    /// Ends a burst if nothing of the peer was dropped for [`CALM`]. Returns what was dropped in it.
     pub(super) fn end_burst(&mut self, now: Instant) -> Option<OverRate> {
         let is_over = |burst: &mut Burst| now.since(burst.last) > CALM;
         self.burst.take_if(is_over).map(|burst| burst.dropped)

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Nodes and parameters that robots show each other. Each list is a message on a channel of its own,
-//! with a reserved name and type, at the lowest priority; a newer list replaces the one before. The
-//! receiver shows it under the peer's prefix.
+//! Nodes and parameters that robots show each other. Each kind of list has a channel of its own,
+//! with a reserved name and type and the lowest priority. A newer list replaces the one before. The
+//! receiver shows the list under the peer's prefix.
 
 use super::context::Context;
 use super::key::ChannelKey;
@@ -19,26 +19,26 @@ use tautline_proto::{
     OfferedQos, OfferedTopic, PeerId, Role, SendError,
 };
 
-/// Lists of nodes and parameters leave after all else.
+/// Priority of lists of nodes and parameters: they leave after all other messages.
 const PRIORITY: u8 = 0;
-/// Least time between two lists of one kind of a peer that are shown here; of those between, the last
-/// is. Each costs a master of ROS 1 up to 50 ms. Peers send parameters less often.
+/// Minimum time between two lists of one kind that are shown here for a peer. Of the lists in between, only
+/// the last is shown. Each list costs a ROS 1 master up to 50 ms. Peers send parameters less often.
 const PERIOD: Duration = Duration::from_secs(1);
-/// Messages with new values that are queued for a peer.
+/// Maximum number of messages with new values that are queued for a peer.
 const QUEUED_CHANGES: u32 = 100;
 /// A kind of list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Kind {
     Nodes,
     Parameters,
-    /// New values for parameters of the receiver.
+    /// New values that the sender sets for parameters of the receiver.
     Changes,
 }
 
 impl Kind {
     const ALL: [Self; 3] = [Self::Nodes, Self::Parameters, Self::Changes];
 
-    /// The name and the type of its channel.
+    /// Returns the name and the type of the kind's channel.
     fn names(self) -> (&'static str, &'static str) {
         match self {
             Self::Nodes => ("/_tautline/nodes", "tautline/Nodes"),
@@ -60,7 +60,7 @@ impl Kind {
         }
     }
 
-    /// Whether a robot with this ROS has such lists.
+    /// Whether a robot with this ROS has lists of this kind.
     fn is_of(self, dialect: Option<Dialect>) -> bool {
         dialect.is_some() && (self == Self::Nodes || dialect == Some(Dialect::Ros1))
     }
@@ -71,13 +71,14 @@ impl Kind {
 pub(super) struct ShownLists {
     /// The current lists of this robot, while the gateway reports them.
     lists: BTreeMap<Kind, Bytes>,
-    /// Our channels to peers, and those that a peer wants.
+    /// Our channels to peers.
     channels: BTreeMap<(PeerId, Kind), ChannelId>,
+    /// The kinds of lists that each peer wants.
     wanted: BTreeSet<(PeerId, Kind)>,
-    /// When a peer last wanted a kind. The gateway reports it for [`LINGER`] longer, so that a peer
-    /// that wants it, does not, and wants it again causes no work.
+    /// When a peer last wanted each kind. The gateway reports the kind for [`LINGER`] longer, so
+    /// that a peer whose interest changes repeatedly causes no work.
     last_wanted: BTreeMap<Kind, Instant>,
-    /// Whether the gateway reports nodes and parameters.
+    /// Whether the gateway reports nodes, and whether it reports parameters.
     described: (bool, bool),
     remote: BTreeMap<(PeerId, Kind), RemoteList>,
     /// Requests of peers to set parameters that were dropped above their rate.
@@ -87,23 +88,25 @@ pub(super) struct ShownLists {
 /// A list of a peer.
 #[derive(Debug, Default)]
 struct RemoteList {
-    /// The channel. If there is none, `stale_since` says since when.
+    /// The peer's channel with the list. Without a channel, `stale_since` is the time since which
+    /// it is missing.
     channel: Option<ChannelId>,
     stale_since: Instant,
-    /// When a list was last shown, and a later one that waits for [`PERIOD`].
+    /// When a list was last shown.
     shown_at: Option<Instant>,
+    /// A later list that waits for [`PERIOD`].
     next: Option<Bytes>,
-    /// The last list without an error, for another prefix.
+    /// The last list without an error. It is shown again if the prefix changes.
     received: Option<Bytes>,
 }
 
 impl ShownLists {
-    /// Whether a peer shows this list here.
+    /// Whether a peer has a list of this kind here.
     fn has(&self, peer: PeerId, kind: Kind) -> bool {
         self.remote.contains_key(&(peer, kind))
     }
 
-    /// The list that a channel of a peer carries.
+    /// Returns the kind of list that a channel of a peer carries.
     fn kind_at(&self, key: ChannelKey) -> Option<Kind> {
         let is_there = |it: &RemoteList| it.channel == Some(key.channel);
         Kind::ALL.into_iter().find(|kind| self.remote.get(&(key.peer, *kind)).is_some_and(is_there))
@@ -137,8 +140,8 @@ fn channel(kind: Kind) -> ChannelConfig {
 }
 
 impl ShownLists {
-    /// Advertises the lists that peers may see and withdraws the others, takes lists of peers that
-    /// waited, and removes those that peers no longer advertise.
+    /// Advertises the lists that peers may see, and withdraws the others. Shows peers' lists that
+    /// waited, and removes lists that peers no longer advertise.
     pub(super) fn sweep(&mut self, cx: &mut Context<'_>) {
         let now = cx.now;
         for peer in cx.endpoint.peers().collect::<Vec<_>>() {
@@ -174,7 +177,7 @@ impl ShownLists {
         }
     }
 
-    /// A list of this robot has changed.
+    /// Takes a changed list of this robot, and sends it to the peers that want it.
     pub(super) fn show(&mut self, cx: &mut Context<'_>, kind: Kind, list: Bytes) {
         if self.lists.get(&kind) == Some(&list) {
             return;
@@ -214,7 +217,8 @@ impl ShownLists {
         }
     }
 
-    /// Whether a channel of ours carries a list. The gateway reports what a peer wants, and no more.
+    /// Handles that a peer wants one of our lists, or no longer does. The gateway reports only what
+    /// a peer wants. Returns whether the channel carries a list.
     pub(super) fn on_wanted(
         &mut self,
         cx: &mut Context<'_>,
@@ -234,7 +238,7 @@ impl ShownLists {
         true
     }
 
-    /// Lets the gateway report what peers want, or have wanted lately.
+    /// Orders the gateway to report the lists that peers want, or wanted in the last [`LINGER`].
     fn describe(&mut self, cx: &mut Context<'_>) {
         let now = cx.now;
         let wanted = self.wanted.iter().filter(|(peer, _)| !cx.peers.is_given_up(*peer));
@@ -250,20 +254,21 @@ impl ShownLists {
         }
     }
 
-    /// Whether a peer's channel carries a list. Without a prefix, its names could not be told from
-    /// those of this robot.
+    /// Handles a peer's advertisement, if its channel carries a list. Without a prefix, the list is
+    /// not read: its names could not be distinguished from those of this robot. Returns whether the
+    /// channel carries a list.
     pub(super) fn on_offered(
         &mut self,
         cx: &mut Context<'_>,
         key: ChannelKey,
         offered: &OfferedTopic,
     ) -> bool {
-        // The number may have been that of another list.
+        // The number may have belonged to another list.
         self.on_withdrawn(cx, key);
         let Some(kind) = Kind::from_offer(offered) else { return false };
         let rights = cx.peers.rights(key.peer);
         let is_wanted = match kind {
-            // Also without the right to set, so that the peer learns which line is missing.
+            // Read even without the right to set parameters, so that the peer learns which line is missing.
             Kind::Changes => cx.peers.dialect == Some(Dialect::Ros1) && rights.show.parameters,
             _ => kind.is_of(cx.peers.dialect) && !rights.names.prefix.is_empty(),
         };
@@ -275,7 +280,7 @@ impl ShownLists {
         true
     }
 
-    /// Takes a list of a peer. Returns whether the channel carries one.
+    /// Takes a list of a peer. Returns whether the channel carries a list.
     pub(super) fn message(
         &mut self,
         cx: &mut Context<'_>,
@@ -284,8 +289,8 @@ impl ShownLists {
     ) -> bool {
         let Some(kind) = self.kind_at(key) else { return false };
         if kind != Kind::Changes && payload.len() <= MAX_BYTES {
-            // Not subject to the peer's rate: a list that is dropped would be missing until the next
-            // change, and PERIOD bounds its work.
+            // A list does not count against the peer's rate: if it were dropped, it would be
+            // missing until the next change. PERIOD limits the work that lists cause.
             let list = self.remote.get_mut(&(key.peer, kind));
             list.into_iter().for_each(|it| it.next = Some(payload.clone()));
             self.take_next(cx, key.peer, kind);
@@ -297,7 +302,7 @@ impl ShownLists {
         true
     }
 
-    /// Takes the list of a peer that waits, if that is due.
+    /// Takes the list of a peer that waits, if it is due.
     fn take_next(&mut self, cx: &mut Context<'_>, peer: PeerId, kind: Kind) {
         let now = cx.now;
         let Some(list) = self.remote.get_mut(&(peer, kind)) else { return };
@@ -331,7 +336,7 @@ impl ShownLists {
         }
     }
 
-    /// Whether this robot's ROS can have a name of a peer, and no other peer has the place.
+    /// Whether this robot's ROS allows a name of a peer, and no other peer has a claim to it.
     fn may_show(&self, cx: &Context<'_>, peer: PeerId, local: &str) -> bool {
         let prefix = &cx.peers.rights(peer).names.prefix;
         let is_of_other = |(other, it): (PeerId, &str)| {
@@ -387,7 +392,8 @@ impl ShownLists {
         self.send_payload_of(cx, peer, Kind::Changes, channel, payload);
     }
 
-    /// Whether a peer refuses a list of ours, or to set a parameter, for this reason.
+    /// Handles that a peer refuses one of our lists, or refuses to set a parameter. Returns whether
+    /// the channel carries a list.
     pub(super) fn on_refused(
         &mut self,
         cx: &mut Context<'_>,
@@ -403,8 +409,8 @@ impl ShownLists {
         true
     }
 
-    /// A channel of a peer ends; returns whether it carried a list. The list stays for a while: a
-    /// peer that advertises and withdraws it in turn causes no work.
+    /// Ends a channel of a peer. Returns whether it carried a list. The list stays shown for a
+    /// while, so that a peer that advertises and withdraws it in turn causes no work.
     pub(super) fn on_withdrawn(&mut self, cx: &mut Context<'_>, key: ChannelKey) -> bool {
         let now = cx.now;
         let kind = self.kind_at(key);
@@ -415,7 +421,7 @@ impl ShownLists {
         kind.is_some()
     }
 
-    /// Removes what is shown of a peer's list; returns that list.
+    /// Removes what is shown of a peer's list. Returns the list.
     fn hide(&mut self, cx: &mut Context<'_>, peer: PeerId, kind: Kind) -> Option<Bytes> {
         let list = self.remote.remove(&(peer, kind))?;
         let peer = peer.0;
@@ -429,7 +435,7 @@ impl ShownLists {
         list.received
     }
 
-    /// A peer has a new session, in which it advertises its lists again.
+    /// Handles that a peer has a new session, in which it advertises its lists again.
     pub(super) fn new_session(&mut self, cx: &mut Context<'_>, peer: PeerId) {
         let now = cx.now;
         for (_, list) in self.remote.iter_mut().filter(|((it, _), _)| *it == peer) {
@@ -440,7 +446,7 @@ impl ShownLists {
         self.wanted.retain(|(it, _)| *it != peer);
     }
 
-    /// Removes what is shown of a peer, and what was shown to it.
+    /// Removes what is shown of a peer here, and the channels of our lists to it.
     pub(super) fn remove_peer(&mut self, cx: &mut Context<'_>, peer: PeerId) {
         for kind in Kind::ALL {
             self.hide(cx, peer, kind);
@@ -449,7 +455,7 @@ impl ShownLists {
         }
     }
 
-    /// Applies a new prefix and new rights of a peer to the lists that are shown of it.
+    /// Applies the new prefix and the new rights of a peer to its lists that are shown here.
     pub(super) fn follow_rights(&mut self, cx: &mut Context<'_>, peer: PeerId) {
         let lists = cx.endpoint.peer(peer).channels_in().filter_map(|channel| {
             let (offered, ..) = cx.endpoint.peer(peer).channel_in(channel)?;

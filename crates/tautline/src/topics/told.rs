@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-//! When a person was told last about a fault that every message may repeat.
+//! Limits how often a person is notified of a fault that every message may repeat.
 
 use tautline_proto::{Duration, Instant};
 
-/// Time without notices about malformed messages of a topic after one of them.
+/// Time after a notice in which no further notice about the same fault is due.
 const TOLD_AGAIN: Duration = Duration::from_secs(30);
 
-/// When a person was told last: the next time is due after a while.
+/// The time of the last notice. The next one is due after [`TOLD_AGAIN`].
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct LastReport(Option<Instant>);
 

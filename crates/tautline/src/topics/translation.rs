@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 #[derive(Debug)]
 pub(super) enum Translation<T> {
-    /// Both use the same ROS.
+    /// None is needed: both use the same ROS.
     None,
-    /// Requested, no result yet.
+    /// Requested, without a result yet.
     Requested,
     Impossible,
     By(Arc<T>),
@@ -22,7 +22,7 @@ impl<T> Translation<T> {
         }
     }
 
-    /// The same, borrowed.
+    /// As [`Self::translator`], but borrowed.
     pub(super) fn known_translator(&self) -> Option<&T> {
         match self {
             Self::By(translator) => Some(translator),
@@ -37,7 +37,7 @@ impl<T> Translation<T> {
 }
 
 impl<T> From<Option<T>> for Translation<T> {
-    /// Without a translator, none is needed.
+    /// Without a translator, no translation is needed.
     fn from(translator: Option<T>) -> Self {
         translator.map_or(Self::None, |translator| Self::By(Arc::new(translator)))
     }

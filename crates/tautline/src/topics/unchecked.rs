@@ -7,7 +7,7 @@ use tautline_proto::PeerId;
 /// A topic or service whose messages are not checked against a shared definition.
 #[derive(Debug)]
 pub(crate) struct Unchecked<'a> {
-    /// `None`: any peer.
+    /// The peer that sends the messages; `None` means any peer.
     pub(crate) peer: Option<PeerId>,
     pub(crate) name: &'a str,
     pub(crate) type_name: &'a str,

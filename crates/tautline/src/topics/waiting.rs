@@ -6,13 +6,13 @@ use crate::treatment::peer_names::{Accepted, is_type};
 use tautline_gateway::action_names::action_of;
 use tautline_proto::OfferedTopic;
 
-/// Maximum bytes of an accepted name of a topic or type; file names have the same limit.
+/// Maximum bytes of an accepted name of a topic or type. File names have the same limit.
 const MAX_NAME: usize = 255;
 /// Maximum characters shown of a type's name.
 const MAX_SHOWN: usize = 128;
-/// The place of a missing line, for readers here.
+/// Where a missing line belongs, for readers at this robot.
 pub(super) const HERE: &str = "; add to this file, under peers.";
-/// The same for readers at the peer.
+/// Where a missing line belongs, for readers at the peer.
 pub(super) const THERE: &str = "; add there, under peers.";
 
 /// A kind of request of a peer.
@@ -44,14 +44,14 @@ impl Act {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Waiting {
     pub(crate) act: Act,
-    /// The name at the peer, of a topic or service; the name here, of a call.
+    /// The name of a topic or service at the peer; or the name here of the service that the peer calls.
     pub(crate) name: String,
     pub(crate) type_name: String,
-    /// The type to be written in the file; `None` is any.
+    /// The type to be written in the file; `None` means any type.
     pub(crate) allowed: Option<String>,
     /// The line to be added under peers.NAME.
     pub(crate) line: String,
-    /// Present if nodes of this robot's ROS cannot use the name; then the line renames it.
+    /// Set if nodes of this robot's ROS cannot use the name. The line then renames it.
     pub(crate) unusable: Option<Unusable>,
 }
 
@@ -59,7 +59,7 @@ pub(crate) struct Waiting {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Unusable {
     pub(crate) problem: String,
-    /// A name that they can use.
+    /// A name that the nodes can use.
     pub(crate) proposal: String,
 }
 
@@ -68,16 +68,16 @@ pub(crate) struct Unusable {
 pub(super) enum Denied {
     /// The name, type or hash is impossible in ROS.
     Invalid(String),
-    /// `accept` names only other things.
+    /// `accept` names other things.
     LeftOut,
-    /// No line allows it.
+    /// No line of the file allows it.
     Waits,
-    /// Nodes of this robot's ROS cannot use its name here, for this reason.
+    /// Nodes of this robot's ROS cannot use the name here, for this reason.
     Unusable(String),
 }
 
-/// Checks texts that reach the ROS master unchanged: a character that XML cannot hold, or a name of
-/// unlimited length, would keep the master from answering anybody.
+/// Checks texts that reach the ROS master unchanged. A character that XML cannot hold, or a name of
+/// unlimited length, would prevent the master from answering anybody.
 pub(super) fn check_texts(offered: &OfferedTopic) -> Result<(), String> {
     let texts = [
         ("name", &offered.name),
@@ -100,14 +100,14 @@ impl Waiting {
     /// Returns a request that needs a line under `accept`.
     pub(super) fn for_accept(rights: &Rights, act: Act, name: &str, type_name: &str) -> Self {
         let names = &rights.names;
-        // The file may name the right type in another version.
+        // The file may allow the right type, but in another version.
         let named = names.accepted(name, |allowed| is_type(allowed, name, type_name));
         let allowed = if named == Accepted::Yes { None } else { plain_type(type_name) };
         let shown = allowed.unwrap_or("any");
         Self {
             act,
             name: name.to_owned(),
-            // A peer chooses its type's name freely, and the name is shown on terminals.
+            // A peer chooses the name of its type freely, and terminals show the name.
             type_name: type_name.escape_debug().take(MAX_SHOWN).collect(),
             line: format!("accept: {{ {name}: {shown} }}"),
             allowed: allowed.map(str::to_owned),
@@ -115,7 +115,7 @@ impl Waiting {
         }
     }
 
-    /// Returns a request to call a service of this robot; `type_name` is that of the service.
+    /// Returns a request to call a service of this robot; `type_name` is the type of the service.
     pub(super) fn to_call(service: &str, type_name: Option<&str>) -> Self {
         let name = action_of(service).unwrap_or(service).to_owned();
         let type_name = match action_of(service) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Rules from the names of topics and services to their treatment: priority, lifespan, rate and links.
-//! Pure.
+//! Rules that map the names of topics to their treatment: priority, lifespan, rate and links. Pure:
+//! no I/O.
 
 pub mod peer_names;
 pub mod services;
@@ -14,14 +14,14 @@ use tautline_gateway::types::definition::short_name;
 pub struct TopicRule {
     /// The topics.
     pub pattern: Pattern,
-    /// Treatment of each.
+    /// The treatment of each topic.
     pub treatment: Treatment,
 }
 
 /// How a topic is sent.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Treatment {
-    /// 0-255, higher first.
+    /// Priority, 0-255, higher first.
     pub priority: u8,
     /// The number of newest messages that matter, at least 1; see [`Self::keep_last`].
     pub keep_last: Option<u16>,
@@ -35,15 +35,15 @@ pub struct Treatment {
     pub compression: Compression,
     /// Whether the frames that its messages name get the prefix of tf.
     pub tf_prefix: bool,
-    /// Peers that may get it; `None` is all.
+    /// Peers that may get the topic; `None` means all.
     pub to: Option<Vec<String>>,
     /// Whether lost fragments are retransmitted while the message is useful.
     pub repair: bool,
-    /// Parity in percent of the packets, which recovers lost ones without a retransmission.
+    /// Parity in percent of the packets. It recovers lost packets without a retransmission.
     pub fec: Option<u8>,
-    /// How it uses several links to one peer.
+    /// How the topic uses several links to one peer.
     pub links: LinkRule,
-    /// The order in which its messages are delivered.
+    /// The order in which the messages of the topic are delivered.
     pub order: OrderChoice,
     /// Longest time that a message waits for earlier ones under [`OrderChoice::Sent`].
     pub order_wait: Duration,
@@ -52,11 +52,11 @@ pub struct Treatment {
 /// How a topic uses several links to one peer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LinkRule {
-    /// The links that carry a message; `None`: by priority.
+    /// The links that carry a message; `None` means that the priority decides.
     pub choice: Option<LinkChoice>,
-    /// The number of copies of [`LinkChoice::Duplicate`].
+    /// The number of copies for [`LinkChoice::Duplicate`].
     pub copies: u8,
-    /// Names of the links that carry the topic; empty for all.
+    /// Names of the links that may carry the topic; empty means all links.
     pub only: Vec<String>,
     /// Names of the links that carry the topic only while no other can.
     pub avoid: Vec<String>,
@@ -73,27 +73,27 @@ impl Default for LinkRule {
 /// The links that carry a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LinkChoice {
-    /// The one on which it arrives first.
+    /// The link on which the message is expected to arrive first.
     Best,
-    /// One at random, by goodput.
+    /// One link at random, weighted by goodput.
     Weighted,
-    /// All, each with a part of the message.
+    /// All links, each with a part of the message.
     Stripe,
-    /// Some, each with a copy.
+    /// Some links, each with a copy.
     Duplicate,
 }
 
 impl LinkChoice {
-    /// The words of the configuration file, in the order of the variants.
+    /// The words in the configuration file, in the order of the variants.
     pub const WORDS: &[&str] = &["best", "weighted", "stripe", "duplicate"];
 
-    /// From the word in the configuration file.
+    /// Returns the choice for a word in the configuration file.
     pub fn from_word(word: &str) -> Option<Self> {
         let all = [Self::Best, Self::Weighted, Self::Stripe, Self::Duplicate];
         all.into_iter().find(|choice| choice.word() == word)
     }
 
-    /// The word in the configuration file.
+    /// Returns the word in the configuration file.
     pub fn word(self) -> &'static str {
         Self::WORDS[self as usize]
     }
@@ -107,20 +107,20 @@ pub enum OrderChoice {
     Arrival,
     /// In the order of publication, with a bounded wait for missing ones.
     Sent,
-    /// In the order of arrival, but none after a newer one.
+    /// In the order of arrival, but a message that is older than a delivered one is dropped.
     Newest,
 }
 
 impl OrderChoice {
-    /// The words of the configuration file, in the order of the variants.
+    /// The words in the configuration file, in the order of the variants.
     pub const WORDS: &[&str] = &["arrival", "sent", "newest"];
 
-    /// From the word in the configuration file.
+    /// Returns the choice for a word in the configuration file.
     pub fn from_word(word: &str) -> Option<Self> {
         [Self::Arrival, Self::Sent, Self::Newest].into_iter().find(|order| order.word() == word)
     }
 
-    /// The word in the configuration file.
+    /// Returns the word in the configuration file.
     pub fn word(self) -> &'static str {
         Self::WORDS[self as usize]
     }
@@ -150,19 +150,19 @@ impl Default for Treatment {
 }
 
 impl Treatment {
-    /// Least time between two messages; `None` without a limit on the rate.
+    /// Returns the minimum time between two messages; `None` without a rate limit.
     pub fn period(&self) -> Option<Duration> {
         let seconds = 1.0 / self.rate_hz?;
         Some(Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX))
     }
 
-    /// The effective choice for a topic of this type; `None`: [`Self::keep_last`] applies.
+    /// Returns the effective choice for a topic of this type; `None` means that [`Self::keep_last`] applies.
     pub fn when_slow(&self, type_name: &str) -> Option<WhenSlow> {
         let by_kind = (self.keep_last.is_none() && is_view(type_name)).then_some(WhenSlow::Latest);
         self.when_slow.or(by_kind)
     }
 
-    /// The number of newest messages that matter for a topic of this type, at least 1.
+    /// Returns the number of newest messages that matter for a topic of this type, at least 1.
     pub fn keep_last(&self, type_name: &str) -> u16 {
         match self.when_slow(type_name) {
             Some(WhenSlow::Latest | WhenSlow::Thin) => 1,
@@ -180,30 +180,30 @@ pub const KEEP_LAST: u16 = 10;
 pub enum WhenSlow {
     /// Only the newest message is queued: sent messages are as new as possible (`keep_last: 1`).
     Latest,
-    /// Like `Latest`, and a message that arrives during a transmission is dropped: every n-th
-    /// message is sent at once.
+    /// Like `Latest`, but a message that arrives during a transmission is dropped. Every n-th
+    /// message is thus sent at once.
     Thin,
     /// All messages are queued in order, within their lifespan and the limits of the queue.
     Queue,
 }
 
 impl WhenSlow {
-    /// The words of the configuration file, in the order of the variants.
+    /// The words in the configuration file, in the order of the variants.
     pub const WORDS: &[&str] = &["latest", "thin", "queue"];
 
-    /// From the word in the configuration file.
+    /// Returns the choice for a word in the configuration file.
     pub fn from_word(word: &str) -> Option<Self> {
         [Self::Latest, Self::Thin, Self::Queue].into_iter().find(|choice| choice.word() == word)
     }
 
-    /// The word in the configuration file.
+    /// Returns the word in the configuration file.
     pub fn word(self) -> &'static str {
         Self::WORDS[self as usize]
     }
 }
 
-/// Types whose messages are complete views and take many packets: in a queue of ten, all are old.
-/// Video with differences between images is not among them.
+/// Types whose messages are complete views and take many packets: in a queue of ten messages, all
+/// become old. Video that is coded as differences between images is not among them.
 const VIEWS: [&str; 5] = [
     "sensor_msgs/Image",
     "sensor_msgs/CompressedImage",
@@ -223,11 +223,11 @@ pub enum Compression {
     /// No compression.
     #[default]
     None,
-    /// Zstandard (RFC 8878); sent raw if that is not larger.
+    /// Zstandard (RFC 8878). A payload that does not become smaller is sent raw.
     Zstd,
 }
 
-/// The treatment of `name`: that of the first rule that matches.
+/// Returns the treatment of `name`, from the first rule that matches.
 pub fn treatment<'a>(rules: &'a [TopicRule], name: &str) -> Option<&'a Treatment> {
     rules.iter().find(|rule| rule.pattern.matches(name)).map(|rule| &rule.treatment)
 }

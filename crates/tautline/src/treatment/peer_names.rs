@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The local names of a peer's topics and services, and which of them are accepted. Pure.
+//! The local names of a peer's topics and services, and which of them are accepted. Pure: no I/O.
 
 use std::collections::BTreeMap;
 use tautline_gateway::action_names::action_of;
@@ -9,9 +9,9 @@ use tautline_gateway::types::definition::short_name;
 /// The mapping of one peer's names to local names.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct NameMap {
-    /// The prefix of each name (`/robot1`), which may be empty.
+    /// The prefix of each local name (`/robot1`); may be empty.
     pub prefix: String,
-    /// Renames, which come before the prefix.
+    /// Renames, which are applied before the prefix.
     pub remap: BTreeMap<String, String>,
     /// The peer's accepted topics, services and actions, by their names at the peer.
     pub accept: Vec<Accept>,
@@ -22,24 +22,24 @@ pub struct NameMap {
 pub struct Accept {
     /// The names at the peer.
     pub pattern: Pattern,
-    /// The types, each as `package/Type`; empty: any.
+    /// The types, each as `package/Type`; empty means any type.
     pub types: Vec<String>,
 }
 
-/// The decision of `accept` on one name and type.
+/// The decision of `accept` about a name and a type.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Accepted {
     /// Name and type are accepted.
     Yes,
-    /// The name is accepted with another type.
+    /// The name is accepted, but only with another type.
     OtherType,
     /// No entry matches the name.
     No,
 }
 
 impl NameMap {
-    /// The local name of a peer's topic or service. A rename of an action of ROS 2 applies to its
-    /// parts.
+    /// Returns the local name of a peer's topic or service. A rename of a ROS 2 action also applies
+    /// to its topics and services.
     pub fn local_name(&self, theirs: &str) -> String {
         let prefix = &self.prefix;
         if let Some(renamed) = self.remap.get(theirs) {
@@ -63,8 +63,8 @@ impl NameMap {
         self.accept.iter().any(|entry| entry.pattern.as_str() == theirs)
     }
 
-    /// The decision of `accept` on a name at the peer; `fits` tests an allowed type against the
-    /// peer's.
+    /// Returns the decision of `accept` about a name at the peer. `fits` tests whether an allowed
+    /// type fits the peer's type.
     pub fn accepted(&self, theirs: &str, fits: impl Fn(&str) -> bool) -> Accepted {
         let mut found = Accepted::No;
         for entry in self.accept.iter().filter(|it| it.pattern.matches_or_action(theirs)) {
@@ -77,8 +77,8 @@ impl NameMap {
     }
 }
 
-/// Whether a topic or service of type `found` is one of type `allowed` (`package/Type`), or a
-/// part of an action of that type.
+/// Whether the type `found` of a topic or service is the type `allowed` (`package/Type`), or
+/// belongs to a part of an action of that type.
 pub fn is_type(allowed: &str, name: &str, found: &str) -> bool {
     let found = short_name(found);
     if found == allowed {

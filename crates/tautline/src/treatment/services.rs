@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Rules from the names of services to their treatment. Pure.
+//! Rules that map the names of services to their treatment. Pure: no I/O.
 
 use std::time::Duration;
 use tautline_gateway::action_names::{ActionCall, action_call};
@@ -10,29 +10,30 @@ use tautline_gateway::pattern::Pattern;
 pub struct ServiceRule {
     /// The services.
     pub pattern: Pattern,
-    /// Treatment of each.
+    /// The treatment of each service.
     pub treatment: ServiceTreatment,
 }
 
 /// How calls of a service and their responses are sent.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ServiceTreatment {
-    /// 0-255, higher first.
+    /// Priority, 0-255, higher first.
     pub priority: u8,
     /// Time limit of a call.
     pub timeout: Duration,
-    /// Peers that may call it; `None` is all.
+    /// Peers to which the service is advertised; `None` means all.
     pub to: Option<Vec<String>>,
 }
 
 /// The default time limit of a call.
 pub const SERVICE_TIMEOUT: Duration = Duration::from_secs(5);
-/// Time limit of a call for the result of an action, which lasts from its start to its end, and of a
-/// call that cancels a goal.
+/// Time limit of two kinds of calls of an action: the call for the result, which waits from the
+/// start of a goal to its end, and the call that cancels a goal.
 pub const RESULT_TIMEOUT: Duration = Duration::from_secs(24 * 3600);
 
-/// The treatment of service `name`: that of the first rule that matches. A call for a result lasts as
-/// long as its goal. A call that cancels a goal also waits as long, and precedes all else.
+/// Returns the treatment of service `name`, from the first rule that matches. A call for the result
+/// of a goal, and a call that cancels a goal, have the time limit [`RESULT_TIMEOUT`]. The latter
+/// also precedes all other messages.
 pub fn service_treatment(rules: &[ServiceRule], name: &str) -> Option<ServiceTreatment> {
     let rule = rules.iter().find(|rule| rule.pattern.matches(name))?;
     let mut treatment = rule.treatment.clone();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What the kernel charges a socket for packets that have not left.
+//! The bytes that the kernel charges a socket for packets that have not left.
 
 use super::inbox::MAX_DATAGRAM;
 
@@ -13,31 +13,32 @@ pub(super) struct SentPackets {
 }
 
 impl SentPackets {
-    /// The IP bytes that the kernel holds if `charged` is left of the charge. The driver sends and releases
-    /// whole packets.
+    /// Returns the IP bytes that the kernel still holds if `charged` bytes of the charge are left.
+    /// The driver sends and releases whole packets.
     pub(super) fn held_bytes(&self, charged: usize) -> usize {
         let packets = (charged * self.packets).div_ceil(self.charge.max(1)).min(self.packets);
         self.ip_bytes * packets / self.packets.max(1)
     }
 }
 
-/// The kernel's charge for the packets of one call, by their length. A packet that is sent while another is
-/// charged makes the other's charge look smaller, so the largest seen is right; but if the kernel cuts an
-/// earlier train meanwhile, that one's charge grows.
+/// The kernel's charge for the packets of one call, by their total length. If a packet leaves while
+/// the charge for another is measured, this charge looks too small, so the largest charge seen is
+/// right. But if the kernel segments an earlier train meanwhile, the charge looks too large.
 #[derive(Debug)]
 pub(super) struct Charges(Vec<usize>);
 
 impl Charges {
-    /// Width of a class of lengths that count as equal.
+    /// Lengths within a step of this size count as equal.
     const STEP: usize = 64;
-    /// Most bytes that the kernel charges for a packet in addition to twice its length.
+    /// Maximum bytes that the kernel charges for a packet, in addition to twice its length.
     const OVERHEAD: usize = 2048;
 
     pub(super) fn new() -> Self {
         Self(vec![0; MAX_DATAGRAM / Self::STEP + 1])
     }
 
-    /// Returns the charge for `len` bytes, for which `seen` were charged now; `alone` if nothing else was.
+    /// Returns the charge for `len` bytes, for which `seen` bytes were charged now. `alone`:
+    /// nothing else was charged.
     pub(super) fn learn(&mut self, len: usize, seen: usize, alone: bool) -> usize {
         let is_credible = alone || seen <= 2 * len + Self::OVERHEAD;
         let Some(known) = self.0.get_mut(len / Self::STEP) else { return len.max(seen) };

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Datagrams that one system call has received.
+//! Datagrams that one system call received.
 
 use super::reporting::Reporting;
 use crate::route::canonical_address;
@@ -10,31 +10,32 @@ use std::ops::Range;
 use std::time::Duration;
 use tautline_proto::{Arrival, Ecn};
 
-/// Largest UDP payload.
+/// Bytes of a buffer; no UDP payload is larger.
 pub(super) const MAX_DATAGRAM: usize = 65_535;
-/// Limit of buffers that one system call fills.
+/// Maximum number of buffers that one system call fills.
 const MAX_BUFFERS: usize = 16;
-/// With two buffers, the call that receives the last datagram shows that it is the last.
+/// Minimum number of buffers. With two, the call that receives the last datagram also shows that it
+/// is the last.
 const MIN_BUFFERS: usize = 2;
 
-/// Longest time in the socket that does not count as delay of the path: the daemon was not scheduled.
-/// A datagram that waits for longer shows that the daemon does not keep up, and its sender has to slow
-/// down as it does for any other queue.
+/// Maximum time that a datagram may wait in the socket without counting as delay of the path,
+/// because the daemon was not scheduled. A longer wait shows that the daemon does not keep up. The
+/// sender then has to slow down, as for any other queue.
 pub(super) const MAX_WAITED: Duration = Duration::from_millis(10);
 
-/// Buffers for received datagrams. The default has none, and receives nothing.
+/// Buffers for received datagrams. The default has no buffers, and receives nothing.
 #[derive(Default)]
 pub(crate) struct Inbox {
-    /// One buffer after the other, each of [`MAX_DATAGRAM`] bytes.
+    /// The buffers in sequence, each of [`MAX_DATAGRAM`] bytes.
     bytes: Vec<u8>,
     filled: [RecvMeta; MAX_BUFFERS],
-    /// Number of buffers with datagrams.
+    /// Number of buffers that hold datagrams.
     used: usize,
-    /// Number of buffers for the next call.
+    /// Number of buffers that the next call gets.
     offered: usize,
-    /// Whether the socket had no more datagrams than those of the last call.
+    /// Whether the last call received all datagrams that were in the socket.
     pub(crate) is_socket_empty: bool,
-    /// The next datagram: its buffer, and its offset there.
+    /// The next datagram: the index of its buffer, and its offset in the buffer.
     next: (usize, usize),
     /// When the last call returned, by the clock that stamps datagrams.
     received: Duration,
@@ -54,7 +55,7 @@ impl Inbox {
         Self { bytes, offered: MAX_BUFFERS, ..Self::default() }
     }
 
-    /// Receives the next datagrams of a socket, in place of those before.
+    /// Receives the next datagrams of a socket. They replace the previous datagrams.
     pub(crate) fn receive(&mut self, from: &Reporting) -> io::Result<()> {
         (self.used, self.next) = (0, (0, 0));
         let mut parts = self.bytes.chunks_exact_mut(MAX_DATAGRAM);
@@ -67,9 +68,9 @@ impl Inbox {
         Ok(())
     }
 
-    /// Adapts the number of buffers after the datagrams of the last call took this time, which should not
-    /// exceed `limit`: the effects of one packet may take hundreds of microseconds, and what was received
-    /// cannot be left in the socket.
+    /// Adapts the number of buffers, given the time that the datagrams of the last call took. This
+    /// time should not exceed `limit`. The effects of one packet may take hundreds of microseconds,
+    /// and what was received cannot be put back into the socket.
     pub(crate) fn adapt(&mut self, took: Duration, limit: Duration) {
         if took > limit {
             self.offered = (self.offered / 2).max(MIN_BUFFERS);
@@ -78,7 +79,7 @@ impl Inbox {
         }
     }
 
-    /// Takes the next of the received datagrams, this long after the call that received it.
+    /// Takes the next received datagram. `since_call` is the time since the call that received it.
     pub(crate) fn take(&mut self, since_call: Duration) -> Option<Datagram> {
         let (buffer, offset) = self.next;
         let meta = self.filled[..self.used].get(buffer)?;
@@ -94,30 +95,30 @@ impl Inbox {
         Some(Datagram { place, from: canonical_address(meta.addr), arrival })
     }
 
-    /// Returns the time since a datagram's arrival. A clock that was set in this time gives a wrong value, which
-    /// [`MAX_WAITED`] bounds.
+    /// Returns the time since a datagram's arrival. If the clock was set in this time, the value is
+    /// wrong by at most [`MAX_WAITED`].
     fn waiting_time(&self, arrived: Duration, since_call: Duration) -> Duration {
         (self.received + since_call).saturating_sub(arrived).min(MAX_WAITED)
     }
 
-    /// The bytes of a datagram of the last call.
+    /// Returns the bytes of a datagram that the last call received.
     pub(crate) fn bytes(&self, datagram: &Datagram) -> &[u8] {
         &self.bytes[datagram.place.clone()]
     }
 
-    /// The same, to be decrypted where they are.
+    /// As [`Self::bytes`], mutable, so that the datagram can be decrypted in place.
     pub(crate) fn bytes_mut(&mut self, datagram: &Datagram) -> &mut [u8] {
         &mut self.bytes[datagram.place.clone()]
     }
 }
 
-/// Whether packets can leave from an address.
+/// Whether packets can be sent from an address.
 fn is_unicast(address: &IpAddr) -> bool {
     let is_broadcast = matches!(address, IpAddr::V4(v4) if v4.is_broadcast());
     !address.is_multicast() && !is_broadcast
 }
 
-/// Returns the time by the clock that stamps datagrams.
+/// Returns the time of the clock with which the kernel stamps datagrams.
 fn time_of_stamps() -> Duration {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::Realtime);
     Duration::new(now.tv_sec.unsigned_abs(), now.tv_nsec as u32)

@@ -16,9 +16,9 @@ pub(crate) struct Reporting {
 
 impl Reporting {
     pub(super) fn new(socket: Socket) -> io::Result<Self> {
-        // The time of arrival, the local address and the traffic class are reported; datagrams that
-        // came in a row are read in one call. Packets up to the interface's MTU leave with "don't
-        // fragment", and larger ones are refused (EMSGSIZE), whatever ICMP reports (IP_PMTUDISC_PROBE).
+        // The socket reports the time of arrival, the local address and the traffic class. Datagrams that
+        // came in a row are read in one call. Packets up to the interface's MTU leave with "don't fragment",
+        // and larger ones are refused (EMSGSIZE), whatever ICMP reports (IP_PMTUDISC_PROBE).
         let options = UdpSocketState::new((&socket).into())?;
         Ok(Self { socket: socket.into(), options })
     }
@@ -27,8 +27,9 @@ impl Reporting {
         &self.socket
     }
 
-    /// Prepares the socket for datagrams of which the local address is known. With it, the reports on
-    /// joined datagrams exceed the 96 bytes that quinn-udp 0.6 has for them, and the ECN field is lost.
+    /// Prepares the socket for joined datagrams at a known local address, which is then not
+    /// reported. Otherwise the reports would exceed the 96 bytes that quinn-udp 0.6 has for them,
+    /// and the ECN field would be lost.
     pub(super) fn expect_trains(&self) -> io::Result<()> {
         if self.socket.local_addr()?.is_ipv6() {
             setsockopt(&self.socket, sockopt::Ipv6RecvPacketInfo, &false)?;
@@ -38,13 +39,15 @@ impl Reporting {
         Ok(())
     }
 
-    /// Prepares the socket for datagrams of which the local address is reported, each on its own.
+    /// Prepares the socket for datagrams whose local address is reported. The kernel then does not
+    /// join datagrams.
     pub(super) fn expect_single_datagrams(&self) {
-        // A kernel without this option joins none.
+        // A kernel without this option never joins datagrams.
         let _ = setsockopt(&self.socket, sockopt::UdpGroSegment, &false);
     }
 
-    /// Receives datagrams and how each arrived; returns how many buffers have some.
+    /// Receives datagrams with the reports of their arrival. Returns the number of buffers that
+    /// hold datagrams.
     pub(super) fn receive(
         &self,
         buffers: &mut [IoSliceMut<'_>],
@@ -53,7 +56,7 @@ impl Reporting {
         self.options.recv((&self.socket).into(), buffers, arrived)
     }
 
-    /// Sends a datagram from an address of this machine, which the kernel selects if none is given.
+    /// Sends a datagram from the address `local` of this machine. Without it, the kernel selects the address.
     pub(crate) fn send(
         &self,
         contents: &[u8],
@@ -66,7 +69,7 @@ impl Reporting {
             self.options.try_send((&self.socket).into(), &transmit)
         };
         match send(local) {
-            // The machine no longer has the address.
+            // The machine no longer has the address `local`.
             Err(_) if local.is_some() => send(None),
             result => result,
         }

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A rospy node on a leash: one JSON order per line in, one JSON report per line out.
+"""A rospy node that a test controls: one JSON order per line in, one JSON report per line out.
 
-It ends when its input does, so that none outlives the test that started it.
+The node ends when its standard input ends, so that it does not outlive the test that started it.
 """
 
 import io
@@ -71,7 +71,7 @@ def unadvertise(topic):
 
 
 def fields_of(value):
-    """A message as JSON has it."""
+    """Converts a message to values that JSON has."""
     if isinstance(value, bytes):
         return list(value)
     if isinstance(value, list):
@@ -82,7 +82,7 @@ def fields_of(value):
 
 
 def decoded(message):
-    """A message of any type by the definition that came with it, if that has the md5 told."""
+    """Decodes a message by the definition that its connection sent; checks the md5 of the definition."""
     if not isinstance(message, rospy.AnyMsg):
         return message
     header = message._connection_header
@@ -111,7 +111,7 @@ def unsubscribe(topic):
 
 
 def serve(service, type, fields={}, hold=False, echo=False, fail=None):
-    """Answers with these fields; a request that is held waits for an order of its own."""
+    """Serves a service with these fields as answer. With `hold`, requests wait for the order `release`."""
     cls = roslib.message.get_service_class(type)
 
     def answer(request):
@@ -142,7 +142,7 @@ def unserve(service):
 
 
 def call_service(service, type, fields, id, times=1):
-    """Calls over one connection, which is kept if there are several calls."""
+    """Calls a service `times` times; several calls share one connection."""
     cls = roslib.message.get_service_class(type)
     rospy.wait_for_service(service, 30)
     request = cls._request_class()
@@ -165,7 +165,7 @@ def connections(topic):
 
 
 def nodelay(topic):
-    """Whether each connection of a topic published here goes without Nagle's delay."""
+    """Reports whether each connection of a topic published here has TCP_NODELAY."""
     sockets = []
     for connection in advertised[topic].impl.connections:
         inner = getattr(connection, "_connection", connection)
@@ -175,7 +175,7 @@ def nodelay(topic):
 
 
 def registered(node):
-    """Topics and services that the master lists for a node."""
+    """Reports the topics and services that the master lists for a node."""
     state = rosgraph.Master("/agent").getSystemState()
     published, read, served = [
         sorted(name for name, nodes in part if node in nodes) for part in state
@@ -208,7 +208,7 @@ def set_binary(name):
 
 
 def where(service):
-    """Where the master says that a service is."""
+    """Reports the address of a service according to the master."""
     try:
         uri = rosgraph.Master("/agent").lookupService(service)
     except rosgraph.MasterException:
@@ -222,7 +222,7 @@ def main():
     for line in sys.stdin:
         order = json.loads(line)
         globals()[order.pop("do")](**order)
-    # Without unregistering, as a crash would; orders say when to leave in peace.
+    # Exits without unregistering, as in a crash; the order `leave` ends the node cleanly.
     os._exit(0)
 
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An rclpy node on a leash: one JSON order per line in, one JSON report per line out.
+"""An rclpy node that a test controls: one JSON order per line in, one JSON report per line out.
 
-It ends when its input does, so that none outlives the test that started it.
+The node ends when its standard input ends, so that it does not outlive the test that started it.
 """
 
 import importlib
@@ -85,7 +85,7 @@ def send(topic, fields):
 
 
 def text(size):
-    """What tests send where only the size matters; a piece out of its place shows."""
+    """Returns a text of this size in which a misplaced piece is visible."""
     letters = "abcdefghijklmnopqrstuvw"
     return (letters * (size // len(letters) + 1))[:size]
 
@@ -106,7 +106,7 @@ def unadvertise(topic):
 
 
 def fields_of(value):
-    """A message as JSON has it."""
+    """Converts a message to values that JSON has."""
     if isinstance(value, bytes):
         return value[0]
     if isinstance(value, (list, tuple)):
@@ -149,7 +149,7 @@ def unsubscribe(topic):
 
 
 def serve(service, type, fields={}, hold=False, echo=False):
-    """Answers with these fields; a request that is held waits for an order of its own."""
+    """Serves a service with these fields as answer. With `hold`, requests wait for the order `release`."""
     def answer(request, response):
         hex = serialize_message(request).hex()
         report(served=service, hex=hex)
@@ -191,7 +191,7 @@ def call(service, type, fields, id):
 
 
 def rush(services, type):
-    """Calls each by a client of its own as soon as that has found its server."""
+    """Calls each service by a separate client, as soon as the client has found the server."""
     for service in services:
         client = clients[service] = node.create_client(get_message(type), service)
         while not client.service_is_ready():
@@ -214,7 +214,7 @@ def service_graph(name):
 
 
 def graph(topic):
-    """What a ROS installation shows of a topic, and all nodes."""
+    """Reports the endpoints of a topic and all nodes, as a ROS installation shows them."""
     def told(endpoint):
         return {
             "node": endpoint.node_namespace.rstrip("/") + "/" + endpoint.node_name,
@@ -239,7 +239,7 @@ def graph(topic):
 
 
 def counts(topic, service, type):
-    """How many endpoints of others the node sees, in the manner of its publishers and clients."""
+    """Reports how many endpoints of other nodes this node's publishers and clients see."""
     if service not in clients:
         clients[service] = node.create_client(get_message(type), service)
     report(
@@ -252,8 +252,8 @@ def counts(topic, service, type):
 
 
 def spin():
-    # If another thread creates or destroys an endpoint meanwhile, rclpy may raise (also an
-    # AttributeError, of an action client half made) or wait for ever.
+    # If another thread creates or destroys an endpoint meanwhile, rclpy may raise an
+    # exception (AttributeError for an action client that is half created) or wait for ever.
     while rclpy.ok() and not leaving.is_set():
         try:
             executor.spin_once(timeout_sec=0.2)
@@ -262,8 +262,8 @@ def spin():
 
 
 def leave():
-    # While it spins, the node is not taken down; nobody would be told of its end. What a
-    # callback waits for may never come: its thread is not waited for.
+    # A node is not destroyed while it spins, and others would not learn of its end. A callback may
+    # wait for ever, so its thread is not waited for.
     leaving.set()
     Executor.shutdown(executor, timeout_sec=1)
     spinning.join(timeout=1)
@@ -284,5 +284,5 @@ report(did="start", pid=os.getpid())
 for line in sys.stdin:
     order = json.loads(line)
     globals()[order.pop("do")](**order)
-# Without a goodbye, as a crash would; orders say when to leave in peace.
+# Exits without a goodbye, as in a crash; the order `leave` ends the node cleanly.
 os._exit(0)

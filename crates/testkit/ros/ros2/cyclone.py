@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Serves and calls services on Cyclone DDS as rmw_cyclonedds does, which has no wheel: a client's
-number and a request's at the head of either payload. Orders and reports as agent.py's. A second
-argument is the user data of all its endpoints."""
+"""Serves and calls services on Cyclone DDS as rmw_cyclonedds does, for which there is no wheel: requests
+and responses begin with the numbers of the client and of the request. Orders and reports have the form
+of agent.py's. The second argument, if present, is the user data of all endpoints."""
 
 import json
 import os
@@ -105,7 +105,7 @@ def call(service, dds_type, data, id):
 
 
 def odd(topic, dds_type, keyed=False, xcdr2=False, reads=False):
-    """A publisher or subscriber as ROS 2's own are not: of a type with a key, or in XCDR2."""
+    """Creates an endpoint that ROS 2 itself would not create: of a type with a key, or in XCDR2."""
     @dataclass
     class Odd(IdlStruct, typename=dds_type):
         id: int64

@@ -24,7 +24,7 @@ use tautline_proto::{
 /// Draws a number below a bound; 0 when the source is exhausted.
 pub type Draw<'a> = dyn FnMut(u64) -> u64 + 'a;
 
-/// Limit of datagrams remembered for replays, its own and those of others.
+/// Limit of own datagrams remembered for replays; the same limit applies to datagrams of others.
 const REMEMBERED: usize = 16;
 /// Bytes of a fragment of a long relayed packet.
 const PIECE: usize = 1200;
@@ -38,7 +38,7 @@ const KEY_LIFETIME: Duration = Duration::from_secs(100);
 /// The node under attack, and its peers.
 #[derive(Clone)]
 pub struct Cast {
-    /// The name of the hostile peer, whose key is the insecure one.
+    /// Name of the hostile peer; its key is `SecretKey::insecure` of this name.
     pub name: String,
     /// The node's key.
     pub node: PublicKey,
@@ -59,7 +59,7 @@ pub struct Liar {
     sealer: Option<Sealer>,
     /// The last packet number of each link.
     packets: BTreeMap<u8, u64>,
-    /// The last message number of each channel, and of each priority of relayed packets.
+    /// The last message number of each channel (`false`), and of each priority of relayed packets (`true`).
     messages: BTreeMap<(bool, u64), u64>,
     own: VecDeque<Vec<u8>>,
     heard: VecDeque<Vec<u8>>,
@@ -135,7 +135,7 @@ impl Liar {
         }
     }
 
-    /// Whether it has keys.
+    /// Whether the peer has session keys.
     pub fn has_met(&self) -> bool {
         self.sealer.is_some()
     }
@@ -155,8 +155,8 @@ impl Liar {
         call
     }
 
-    /// Handles a datagram of the node; returns whether it was the response to an initiation, after
-    /// which a packet is due.
+    /// Handles a datagram of the node. Returns whether it was the response to an initiation; the peer
+    /// must then send a packet.
     pub fn handle_datagram(&mut self, datagram: &[u8]) -> bool {
         let Ok(Packet::Response(answer)) = Packet::parse(datagram) else {
             remember(&mut self.heard, datagram);
@@ -185,7 +185,7 @@ impl Liar {
         since.is_none_or(|since| since >= patience).then(|| self.call(now))
     }
 
-    /// Draws a new or an earlier session epoch.
+    /// Restarts with the same, an earlier or a new session epoch. Returns the initiation, if it is time.
     fn live_again(&mut self, now: Instant, draw: &mut Draw<'_>) -> Vec<Vec<u8>> {
         if self.called.is_some_and(|called| now.since(called) < INITIATION_INTERVAL) {
             return Vec::new();

@@ -25,11 +25,13 @@ pub struct Attacked {
     pub endpoint: Endpoint,
     pub now: Instant,
     pub from: SocketAddr,
-    /// The node's session number, and the keys.
+    /// The node's session number.
     pub session: u32,
+    /// The keys for packets to the node.
     sealer: Option<Sealer>,
-    /// Number of the last packet to the node, and of the last control message.
+    /// Number of the last packet to the node.
     pub packet: u64,
+    /// Number of the last control message to the node.
     pub control: u64,
     pub events: Vec<Event>,
 }

@@ -16,7 +16,7 @@ const LIAR: &str = "liar";
 const NODE: usize = 0;
 const BASE: usize = 1;
 const ARM: usize = 2;
-/// The node's ids of its peers.
+/// The ids by which the node knows its peers.
 const HONEST: [PeerId; 2] = [PeerId(0), PeerId(1)];
 const LYING: PeerId = PeerId(2);
 /// Small limits for all nodes, so that missing limits are detected.
@@ -33,10 +33,11 @@ pub struct Team {
     net: Net,
     liar: Liar,
     address: SocketAddr,
-    /// A channel from the node to the hostile peer, and the honest ones: from, to, number.
+    /// The channel from the node to the hostile peer.
     to_liar: Option<ChannelId>,
+    /// The channels between honest nodes: the sender, its id of the receiver, and the channel.
     honest: [(usize, PeerId, ChannelId); 4],
-    /// Honest messages of [`Team::check_honest_peers`].
+    /// Number of honest messages so far.
     sent: u32,
 }
 
@@ -162,7 +163,7 @@ impl Team {
                 let (node, peer, channel) = self.honest[draw(4) as usize];
                 let _ = self.net.try_send(node, peer, channel, vec![2; draw(3000) as usize]);
             }
-            // The sender's address is new, another node's, or its own.
+            // The hostile peer's own address, a new one, or that of another node.
             5 => self.address = [address(3), address(9), address(BASE)][draw(3) as usize],
             _ => {
                 for datagram in self.liar.act(now, draw) {

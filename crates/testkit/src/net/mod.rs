@@ -2,8 +2,8 @@
 //! Endpoints in virtual time, joined by seeded lossy pipes. There is no I/O, so that a seed repeats a
 //! run exactly.
 //!
-//! The pipes differ from those of `medium`, which belong to a network and keep frames in order:
-//! they belong to a node, duplicate and reorder packets, and change while a test runs.
+//! A pipe belongs to a node, duplicates and reorders packets, and may change while a test runs. The
+//! pipes of `medium` belong to a network instead.
 
 pub mod translator;
 
@@ -49,8 +49,9 @@ pub struct Pipe {
     pub delay: Duration,
     pub loss: f64,
     pub duplicate: f64,
-    /// Fraction of packets that are delayed, and the longest delay.
+    /// Fraction of packets that are delayed.
     pub reorder: f64,
+    /// Longest delay of such a packet.
     pub reorder_by: Duration,
     /// Packets are lost while this is set.
     pub cut: bool,
@@ -105,7 +106,7 @@ pub struct Node {
     pub stuck: Vec<SocketAddr>,
     /// The address translator in front of the node.
     pub translator: Option<Translator>,
-    /// The only address from which packets reach the node; `None`: all do.
+    /// The only address from which packets reach the node; `None` for any address.
     pub only_from: Option<SocketAddr>,
 }
 

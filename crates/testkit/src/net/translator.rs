@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 
-/// The filtering of packets from outside.
+/// Which packets from outside pass to the node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Filtering {
     /// All packets to a port that was opened.

@@ -22,7 +22,7 @@ use tautline_proto::{DeliveryOrder, OfferedQos, PublicKey, Role, SecretKey};
 
 /// Largest datagram sent: a full packet of an Ethernet interface.
 pub const DATAGRAM: usize = 1472;
-/// Bytes of frames in such a datagram, without header, clock and tag.
+/// Bytes of frames in a datagram of [`DATAGRAM`] bytes, without header, clock and tag.
 pub const FRAMES: usize = DATAGRAM - HEADER - CLOCK - TAG;
 const HEADER: usize = 9;
 const CLOCK: usize = 4;
@@ -75,9 +75,9 @@ pub struct Offered {
 pub struct Heard {
     /// The current advertisements.
     pub offers: Vec<Offered>,
-    /// Whether it subscribes to each of our channels.
+    /// Whether the other node subscribes, by our channel.
     pub wanted: BTreeMap<u64, bool>,
-    /// Reasons for which it refused our channels.
+    /// Reasons for which the other node refused our channels.
     pub refused: Vec<String>,
     /// Number of authentic session packets.
     pub packets: u64,
@@ -173,7 +173,7 @@ pub fn topic(name: &str, type_name: &str, type_hash: &str) -> OfferedTopic {
     }
 }
 
-/// Returns an acknowledgement of those numbers without delay.
+/// Returns an acknowledgement of these ranges of packet numbers that reports no delay.
 pub fn ack(link: u8, ranges: Vec<(u64, u64)>) -> Ack {
     let none = tautline_proto::Duration::ZERO;
     let ecn = tautline_proto::EcnCounts::default();
@@ -222,8 +222,8 @@ pub fn pieces(
     payload.chunks(room).enumerate().map(piece).collect()
 }
 
-/// Returns the handshake initiation of a session and its epoch, without MACs. The random bytes are
-/// drawn.
+/// Starts a handshake for a session number and epoch, with drawn random bytes. Returns its state and
+/// the initiation without MACs.
 pub fn initiation(own: &Identity, session: u32, epoch: u64) -> Option<(Initiator, Vec<u8>)> {
     let greeting = Greeting { epoch, name: &own.name }.emit();
     let mut random = [0; 32];

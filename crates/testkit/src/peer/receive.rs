@@ -72,8 +72,8 @@ impl Peer {
         }
     }
 
-    /// Uses the keys of a handshake, which shows that this peer has the response. With a new epoch
-    /// the session restarts; its packet numbers may continue.
+    /// Uses the keys of a handshake; a first packet shows the other node that the response arrived.
+    /// With a new epoch the session restarts; its packet numbers may continue.
     fn start(&mut self, keys: Keys) -> io::Result<()> {
         let epoch = keys.epoch;
         let before = self.keys.replace(keys).map(|keys| keys.epoch);

@@ -29,7 +29,7 @@ impl Peer {
         }
     }
 
-    /// Returns a session datagram with these frames, under the next number of one of our links.
+    /// Returns a session datagram with these frames and the next packet number of a link.
     pub fn seal(&mut self, link: u8, relayed: bool, frames: &[u8]) -> Vec<u8> {
         let counter = &mut self.packets[usize::from(link & 0xf)];
         *counter += 1;
@@ -142,7 +142,7 @@ impl Peer {
     }
 
     /// Sends queued frames and receives until `holds` returns true or the time limit ends; returns
-    /// whether it held.
+    /// whether `holds` became true.
     pub fn run_until(
         &mut self,
         patience: Duration,

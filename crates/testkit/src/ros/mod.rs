@@ -214,7 +214,7 @@ impl Watched {
         self.gateway.handle(Command::Publish { topic: topic.into(), source, payload, origin });
     }
 
-    /// Publishes a message that a peer recognised as kept after its publication.
+    /// Publishes a message that a peer recognised as kept only after its publication.
     pub fn publish_recognised_as_kept(&self, topic: &str, payload: impl Into<bytes::Bytes>) {
         let kept = Kept {
             identity: self.published.fetch_add(1, Ordering::Relaxed),
@@ -396,7 +396,7 @@ fn brief(events: &[Event]) -> Vec<String> {
     events.iter().map(line).collect()
 }
 
-/// Asserts that `text` holds each of `parts`.
+/// Asserts that `text` contains each of `parts`.
 pub fn assert_names(text: &str, parts: &[impl AsRef<str> + Debug]) {
     for part in parts {
         assert!(text.contains(part.as_ref()), "'{text}' does not name {part:?}");

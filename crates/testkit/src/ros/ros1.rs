@@ -74,7 +74,7 @@ impl Master {
         require_ros();
         let scratch = tempfile::tempdir().unwrap();
         let uri = format!("http://127.0.0.1:{port}");
-        // Ends its child when its input ends, which is when this process ends.
+        // The script ends its child when its input ends, at the latest with this process.
         let script =
             format!("{command} {port} >/dev/null 2>&1 & read wait; kill $!; wait $! 2>/dev/null");
         let child = ros("/bin/sh", &uri, scratch.path()).args(["-c", &script]).spawn().unwrap();
@@ -172,7 +172,7 @@ pub fn watch_selecting(
     start_gateway(master_uri, name, None, selector)
 }
 
-/// Starts a gateway that keeps across restarts which subscribers have which messages.
+/// Starts a gateway that records in `deliveries`, across restarts, which subscribers have which messages.
 pub fn watch_keeping(master_uri: &str, name: &str, deliveries: &Path) -> Watched {
     start_gateway(master_uri, name, Some(deliveries.into()), |_| false)
 }

@@ -38,14 +38,14 @@ pub fn start(version: &str, range: &str, name: &str) -> Agent {
     start_in(0, version, range, name)
 }
 
-/// Starts such a node in another domain.
+/// Like [`start`], in the given domain.
 pub fn start_in(domain: u32, version: &str, range: &str, name: &str) -> Agent {
     let mut program = rclpy(domain, version, name);
     program.env("ROS_AUTOMATIC_DISCOVERY_RANGE", range);
     Agent::start(program, tempfile::tempdir().unwrap())
 }
 
-/// Returns the program of such a node; its environment sets the discovery range.
+/// Returns the command that starts a node as [`start`] does; its environment must set the discovery range.
 pub fn rclpy(domain: u32, version: &str, name: &str) -> Process {
     let mut program = Process::new(installation(version).join("bin/python"));
     program
@@ -101,7 +101,7 @@ pub fn watch_selecting(
     Watched::start(|events| Ros2::start(options, Arc::new(selector), events).unwrap())
 }
 
-/// Starts a gateway that keeps across restarts which subscribers have which messages.
+/// Starts a gateway that records in `deliveries`, across restarts, which subscribers have which messages.
 pub fn watch_keeping(range: Range, name: &str, deliveries: &Path) -> Watched {
     let options = Ros2Options { deliveries: Some(deliveries.into()), ..options(range, name) };
     Watched::start(|events| Ros2::start(options, Arc::new(|_: Named<'_>| true), events).unwrap())

@@ -36,7 +36,7 @@ impl Enclosure {
         Self::hold(unshare, hosts, is_root)
     }
 
-    /// Creates another enclosure whose network can be joined to this one's.
+    /// Creates another enclosure whose network can be joined to the network of this enclosure.
     pub fn neighbour(&self, hosts: &Path) -> Self {
         let mut unshare = self.command("unshare");
         unshare.args(["--net", "--mount"]);

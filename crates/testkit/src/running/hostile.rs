@@ -18,7 +18,7 @@ fn identity(name: &str, to: &str) -> Identity {
     Identity { name: name.into(), secret, other }
 }
 
-/// Returns the handshake initiation of a node to another node.
+/// Builds the handshake initiation of node `name` to node `to`, MACs included.
 pub fn call(name: &str, to: &str) -> Vec<u8> {
     let own = identity(name, to);
     let (_, mut packet) = initiation(&own, 7, drawn()).unwrap();
@@ -26,8 +26,8 @@ pub fn call(name: &str, to: &str) -> Vec<u8> {
     packet
 }
 
-/// Completes the handshake with the node `to`, which listens on `port`, as its peer `name` after a
-/// restart.
+/// Completes a handshake as peer `name` with the node `to`, which listens on `port` of this machine. To
+/// the node, its peer has restarted.
 pub fn meet(name: &str, to: &str, port: u16) -> Peer {
     let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     socket.connect((Ipv4Addr::LOCALHOST, port)).unwrap();
@@ -41,8 +41,8 @@ pub fn send(peer: &mut Peer, put: fn(&mut Vec<u8>)) {
     peer.send(&frame).unwrap();
 }
 
-/// Advertises a command, which moves a robot; includes the definition in case the daemon asks for
-/// it.
+/// Advertises a topic of velocity commands and sends its definition unasked. Panics unless the daemon
+/// acknowledges both.
 pub fn offer_command(peer: &mut Peer, channel: u64, name: &str) {
     peer.offer(channel, topic(name, "geometry_msgs/Twist", TWIST_MD5));
     let text = "geometry_msgs/Vector3 linear\ngeometry_msgs/Vector3 angular\n\

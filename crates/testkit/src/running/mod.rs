@@ -16,7 +16,7 @@ use std::sync::Mutex;
 use tautline::status::Status;
 use tautline_cli::control::Client;
 
-/// Names of the documentation, with the addresses of `translators`.
+/// Host names of the documentation, with the addresses that the test module `translators` gives them.
 const NAMES: &str = "203.0.113.2 relay.example.org\n192.0.2.2 base.example.org\n";
 
 /// Returns an unused UDP port, each port only once.
@@ -38,7 +38,7 @@ pub struct Place {
 }
 
 impl Place {
-    /// Returns an empty folder, whose daemons run `program`.
+    /// Creates an empty folder for daemons that run `program`.
     pub fn new(program: &'static str) -> Self {
         Self { folder: tempfile::tempdir().unwrap(), program }
     }
@@ -47,7 +47,7 @@ impl Place {
         self.folder.path().join(file)
     }
 
-    /// Writes what replaces /etc/hosts in an enclosure.
+    /// Writes the file that replaces /etc/hosts in an enclosure; returns its path.
     pub fn hosts(&self) -> PathBuf {
         let hosts = self.path("hosts");
         std::fs::write(&hosts, format!("127.0.0.1 localhost\n{NAMES}")).unwrap();
@@ -126,7 +126,7 @@ impl Place {
         wait_for(format!("{files} runs"), || {
             let ended = daemon.child.try_wait().unwrap();
             assert!(ended.is_none(), "{files} ended: {ended:?}\n{}", daemon.log());
-            // Before this line, a signal would kill the daemon, and its other files may be missing.
+            // Before the daemon logs this, a signal would kill it, and its other files may be missing.
             daemon.log().contains(" running name=").then_some(())
         });
         daemon

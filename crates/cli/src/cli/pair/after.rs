@@ -14,7 +14,7 @@ use tautline::config::{self, Config};
 use tautline::status::Status;
 use tautline_cli::control::Client;
 
-/// Wait for the peer.
+/// Maximum time until the peer is up.
 const PATIENCE: Duration = Duration::from_secs(20);
 const TICK: Duration = Duration::from_millis(250);
 const UNIT: &str = "tautline.service";
@@ -64,7 +64,7 @@ fn next_command_words(local: &Local, agreed: &Agreed) -> Option<String> {
     })
 }
 
-/// The equivalent of `tautline check`.
+/// Checks the file as `tautline check` does.
 fn check(local: &Local, voice: Voice) -> Result<Config, Failure> {
     let text = config::read(&local.file).map_err(Failure::new)?;
     let parsed = config::parse(&text, &surroundings(&local.file));
@@ -96,7 +96,7 @@ fn start(local: &Local, config: &Config, voice: Voice) -> Result<bool, Failure> 
         return Ok(false);
     }
     voice.progress("starting tautline.service ...");
-    // Without the first, it would not start at boot.
+    // Without `enable`, the daemon would not start at boot.
     let started = systemctl(&["enable", UNIT]) && systemctl(&["restart", UNIT]);
     let text = match started {
         true => "tautline.service runs, also after a restart of the machine",

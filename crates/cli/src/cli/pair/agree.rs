@@ -38,7 +38,7 @@ pub struct Agreed {
     pub placed: Option<PlacedFiles>,
     /// Whether a topic crosses as soon as the peer is up.
     pub has_topics: bool,
-    /// What shows the first topic at the base.
+    /// The command that shows the first topic at the base.
     pub next: Option<NextCommand>,
     /// Whether the file waits to be merged by hand.
     pub needs_merge: bool,
@@ -157,7 +157,7 @@ impl Part<'_> {
     /// Both ends see the plan, and neither writes.
     fn finish_trial(self, other: &mut OtherEnd, facts: &Facts) -> Result<(), Failure> {
         let who = if self.local.dry_run { "this machine" } else { facts.name.as_str() };
-        // The other end may have left already: nothing depends on it.
+        // This may fail: the other end may have left already, and nothing depends on it.
         let _ = other.channel.send(&Message::Ready);
         let _ = other.channel.receive(PATIENCE);
         self.voice.say(&format!("--dry-run at {who}: nothing was written."))
@@ -178,7 +178,7 @@ impl Part<'_> {
         }
     }
 
-    /// Two phases: both are ready; the robot writes first, and the base when the robot has.
+    /// Two phases: both are ready; the robot writes first, and then the base.
     fn commit(self, other: &mut OtherEnd, prepared: Prepared) -> Result<PlacedFiles, Failure> {
         let name = other.name.clone();
         let failed = |error: ChannelError| nothing_written(&name, &error);
@@ -221,8 +221,8 @@ impl Part<'_> {
         }
     }
 
-    /// The robot may have written. Then it has the key of this base, which is therefore kept: the next
-    /// pairing fits.
+    /// Returns the failure at a base that does not know whether the robot has written. If so, the robot's
+    /// file has the new key of this base. The base therefore keeps this key, so that the next pairing fits.
     fn unconfirmed_failure(self, name: &str, error: &ChannelError, prepared: Prepared) -> Failure {
         if matches!(error, ChannelError::Refused(_)) || !self.local.key_is_new {
             return nothing_written(name, error);
@@ -291,7 +291,7 @@ fn expect(
     }
 }
 
-/// The new file must be valid for the daemon that will read it.
+/// Checks that the new file is valid for the daemon that will read it.
 fn check(local: &Local, change: &Change) -> Result<(), Failure> {
     if change.needs_merge {
         return Ok(());
@@ -304,8 +304,8 @@ fn check(local: &Local, change: &Change) -> Result<(), Failure> {
     })
 }
 
-/// The host of the other end for the own file. A robot names the base as it reached it. A base
-/// names the robot only if that is the robot's own address, and not that of a translator.
+/// Returns the host of the other end for the own file. A robot uses the address at which it reached the
+/// base. A base uses the address of the robot only if it is the robot's own, and not that of a translator.
 fn host(role: Role, given: Option<&str>, address: SocketAddr, facts: &Facts) -> Option<String> {
     let ip = address.ip();
     let is_own =

@@ -16,9 +16,9 @@ use tautline_cli::pairing::exchange::{Exchange, Keys, Role};
 use tautline_cli::pairing::wire::{Frame, Refusal};
 use tautline_cli::pairing::{Code, MAX_STRANGERS, PAUSE, STRANGER_TIME, TRIES};
 
-/// Events that wait for a slow terminal: each try, and what was told.
+/// Maximum number of events that wait for a slow terminal: tries, and reports about strangers.
 const MAX_EVENTS: usize = 32;
-/// Unreadable HELLO frames that are reported; a stranger may send them without end.
+/// Maximum number of unreadable HELLO frames that are reported: a stranger may send any number of them.
 const MAX_TOLD: u32 = 8;
 /// Interval of the progress line.
 const TICK: Duration = Duration::from_millis(500);
@@ -50,7 +50,7 @@ enum Event {
     },
 }
 
-/// What the connections share.
+/// What the connections to a waiting base share.
 struct Room {
     name: String,
     code: Code,
@@ -206,7 +206,8 @@ fn accept(listener: &TcpListener, room: &Arc<Room>) {
     }
 }
 
-/// Makes room for a connection: beyond the limit, the oldest of the address with most of them ends.
+/// Admits a connection; returns its number. If there are too many, ends the oldest connection of the
+/// address with the most connections.
 fn admit(room: &Room, stream: &TcpStream, from: IpAddr) -> Option<u64> {
     let kept = stream.try_clone().ok()?;
     let mut strangers = lock(&room.strangers);
@@ -225,7 +226,7 @@ fn admit(room: &Room, stream: &TcpStream, from: IpAddr) -> Option<u64> {
     Some(id)
 }
 
-/// The key agreement with one connection.
+/// Carries out the key agreement on one connection.
 fn meet(room: &Room, stream: TcpStream, from: SocketAddr) -> Result<(), channel::ChannelError> {
     channel::tune(&stream)?;
     let until = Instant::now() + STRANGER_TIME;
@@ -251,7 +252,7 @@ fn meet(room: &Room, stream: TcpStream, from: SocketAddr) -> Result<(), channel:
     match room.judge(&keys, &proof) {
         Some(refusal) => {
             let sent = channel::write_frame(&stream, &Frame::Refuse(refusal).emit());
-            // Afterwards, because the last wrong code ends this program.
+            // After the refusal is sent, because the last wrong code ends this program.
             if let Refusal::WrongCode { left } = refusal {
                 let _ = room.events.send(Event::Wrong { from: address, left });
             }
@@ -278,7 +279,7 @@ fn canonical_address(from: SocketAddr) -> SocketAddr {
 }
 
 impl Room {
-    /// Checks a proof; one at a time, with a pause after a wrong one.
+    /// Checks one proof at a time, with a pause after a wrong one. `None`: the proof is right.
     fn judge(&self, keys: &Keys, proof: &[u8; 32]) -> Option<Refusal> {
         let mut tries = lock(&self.tries);
         if tries.is_over {

@@ -11,14 +11,14 @@ use tautline_cli::pairing::wire::{LENGTH, frame_length};
 use tautline_cli::pairing::{MAX_OPEN, MAX_SEALED};
 use tautline_gateway::plain::plain;
 
-/// Time limit for what a machine answers, without a person.
+/// Time limit for an answer for which no person is needed.
 pub const PATIENCE: Duration = Duration::from_secs(30);
 /// Time after which a machine that has vanished is noticed.
 const SILENCE: Duration = Duration::from_secs(20);
 
 /// Maximum characters of a text of the other end.
 pub const MAX_TEXT: usize = 400;
-/// Maximum bytes of a problem with a message, for a person.
+/// Maximum bytes of the description of a wrong message.
 const MAX_PROBLEM: usize = 200;
 
 /// Why a channel has ended.
@@ -30,7 +30,7 @@ pub enum ChannelError {
     /// The other end closed the connection.
     #[error("the other machine closed the connection")]
     Closed,
-    /// The other end does not go further.
+    /// The other end refuses to continue.
     #[error("the other machine says: {0}")]
     Refused(String),
     /// The other end sent something else than the protocol.
@@ -50,7 +50,7 @@ impl From<io::Error> for ChannelError {
     }
 }
 
-/// Options of a connection of a pairing.
+/// Sets the options of a connection of a pairing.
 pub fn tune(stream: &TcpStream) -> io::Result<()> {
     stream.set_nodelay(true)?;
     let socket = SockRef::from(stream);
@@ -125,8 +125,9 @@ impl Channel {
         Ok(write_frame(&self.stream, &self.keys.sealer.seal(&text))?)
     }
 
-    /// Fails if the other end has ended the pairing. It reads what has arrived, and keeps an agreement
-    /// of the other end for `receive`. A frame that is not complete holds it up for [`PATIENCE`].
+    /// Fails if the other end has ended the pairing. Reads a message that has arrived, and keeps
+    /// [`Message::Ready`] for `receive`. Waits only for the rest of an incomplete frame, for up to
+    /// [`PATIENCE`].
     pub fn watch(&mut self) -> Result<(), ChannelError> {
         if !self.has_bytes()? {
             return Ok(());
@@ -162,10 +163,10 @@ impl Channel {
         }
     }
 
-    /// The next message that has arrived; an end of the pairing by the other end is an error.
+    /// Receives the next message. [`Message::Cancel`] is an error.
     fn receive_next(&mut self, patience: Duration) -> Result<Message, ChannelError> {
         let frame = read_frame(&self.stream, MAX_SEALED, Instant::now() + patience)?;
-        // serde quotes what it found.
+        // serde's errors quote the message, so they are shortened and made plain.
         let wrong =
             |error: &dyn ToString| ChannelError::Wrong(plain(&error.to_string(), MAX_PROBLEM));
         let text = self.keys.opener.open(&frame).map_err(|error| wrong(&error))?;

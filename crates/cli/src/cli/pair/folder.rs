@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! A folder in which a pairing writes. It is open and locked before anything is read, so that no other
-//! pairing writes there meanwhile, and that a folder which gets its path later receives nothing. The
-//! kernel ends the lock with the process.
+//! pairing writes there meanwhile. A folder that replaces it at the same path receives nothing. The kernel
+//! ends the lock with the process.
 
 use crate::cli::Failure;
 use rustix::fs::{self, AtFlags, FlockOperation, Mode, OFlags};
@@ -13,9 +13,9 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
-/// Locks of the whole machine.
+/// The file with the locks of the whole machine.
 const LOCKS: &str = "/proc/locks";
-/// Maximum bytes that are read of it.
+/// Maximum bytes that are read of [`LOCKS`].
 const MAX_LOCKS: u64 = 1 << 20;
 
 /// Name of a file that is written to see whether files can be written.
@@ -27,7 +27,8 @@ pub struct Folder {
     path: PathBuf,
     /// The folder, or the nearest one above it that exists.
     held: File,
-    /// The names below it that do not exist: a pairing that ends early leaves no folder.
+    /// Names of the folders below `held` that do not exist yet. They are made late, so that a pairing that
+    /// ends early leaves no folder.
     missing: Vec<OsString>,
     made: OnceLock<File>,
 }
@@ -38,8 +39,8 @@ fn open(at: impl std::os::fd::AsFd, path: impl rustix::path::Arg) -> io::Result<
 }
 
 impl Folder {
-    /// Opens and locks a folder, or the nearest one above it. The folders in `held` have the locks of
-    /// this process.
+    /// Opens and locks a folder, or the nearest existing one above it. Folders in `held` are already locked
+    /// by this process.
     pub fn hold(path: &Path, held: &[Arc<Self>]) -> Result<Arc<Self>, Failure> {
         let failed = |error: io::Error| cannot_write(path, &error);
         let mut missing = Vec::new();
@@ -69,7 +70,7 @@ impl Folder {
     /// Writes a file and removes it: permissions alone do not say whether files can be written.
     fn probe(&self) -> io::Result<()> {
         let probe = OsStr::new(PROBE);
-        // That of a pairing which was killed: the lock says that no other runs.
+        // The file may be left from a killed pairing: the lock says that no other pairing runs.
         let _ = self.remove(probe);
         self.create(probe)?;
         self.remove(probe)
@@ -135,12 +136,12 @@ impl Folder {
         Ok(fs::unlinkat(self.handle(), name, AtFlags::empty())?)
     }
 
-    /// Gives a file another name, which another file may have.
+    /// Gives a file another name. A file that has this name is replaced.
     pub fn rename(&self, from: &OsStr, to: &OsStr) -> io::Result<()> {
         Ok(fs::renameat(self.handle(), from, self.handle(), to)?)
     }
 
-    /// Gives a file another name, which no file has.
+    /// Gives a file a further name. Fails if a file has this name.
     pub fn link(&self, from: &OsStr, to: &OsStr) -> io::Result<()> {
         Ok(fs::linkat(self.handle(), from, self.handle(), to, AtFlags::empty())?)
     }

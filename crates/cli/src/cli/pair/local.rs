@@ -121,7 +121,7 @@ impl Local {
         place.ok_or_else(|| Failure::new(format!("{}: names no file", file.display())))
     }
 
-    /// What the other end receives; a base knows the facts of the robot first.
+    /// Returns the facts for the other end. A base already has the facts of the `robot`.
     pub fn facts(&self, robot: Option<&Facts>) -> Facts {
         let asked = robot.map(asked_of_base);
         let is_asked = |name: &String| asked.as_ref().is_none_or(|asked| asked.contains(name));
@@ -141,7 +141,8 @@ impl Local {
             name: self.name.clone(),
             key: self.key.public().to_string(),
             port: self.port,
-            // All of them: a robot in a container has another one than other machines.
+            // Also addresses towards containers: a robot in a container reaches this machine at such an
+            // address.
             addresses: own_addresses().iter().map(|it| it.ip).take(MAX_ADDRESSES).collect(),
             version: env!("CARGO_PKG_VERSION").into(),
             wire: wire::VERSION,
@@ -156,8 +157,8 @@ impl Local {
         facts
     }
 
-    /// The other peer of the file that has this host with the port of `facts`. Two links to one
-    /// address are not valid.
+    /// Returns the name of another peer of the file that has this host with the port of `facts`. Two links
+    /// to one address are not valid.
     pub fn owner_of(&self, host: &str, facts: &Facts) -> Option<String> {
         let peers = self.old.iter().flat_map(|it| &it.config.peers);
         let has_it = |links: &[config::LinkConfig]| {
@@ -239,9 +240,9 @@ fn machine_name(host: Option<&str>) -> String {
     if name.is_empty() { "robot".into() } else { name.into() }
 }
 
-/// An address of this machine, as good as it is for other machines.
+/// An address of this machine, and how useful it is for other machines.
 struct OwnAddress {
-    /// Whether it is one towards containers of this machine, which other machines do not reach.
+    /// Whether the address is towards containers of this machine; other machines do not reach it.
     is_inner: bool,
     is_off_default_route: bool,
     ip: IpAddr,

@@ -73,7 +73,7 @@ pub fn pair(arguments: &Arguments) -> Result<(), Failure> {
     let part = Part { role, local: &local, voice, replace: arguments.replace };
     let agreed = part.agree(other)?;
     let done = after::finish(&local, &agreed, voice, !arguments.no_start);
-    // Its last lines are shown before this program ends.
+    // This shows the last lines of the robot's side before this program ends.
     drop(remote);
     done
 }

@@ -136,7 +136,7 @@ fn prove(
     }
 }
 
-/// What a base says, behind its name.
+/// Describes a refusal, in words that follow the name of the base.
 fn refused(refusal: Refusal) -> String {
     match refusal {
         Refusal::WrongCode { left: 0 } => {

@@ -126,7 +126,7 @@ fn number(text: &str, from: &str) -> Result<u32, Failure> {
 /// The ROS, its graph if it answered, and words for a person.
 type Choice = (Option<Ros>, Option<Graph>, String);
 
-/// A ROS that was named. That it does not answer is no error: it may start later.
+/// Looks at a ROS that was named. It is no error if that ROS does not answer: it may start later.
 fn named_ros(ros: Ros, own: &[String]) -> Choice {
     let (graph, words) = match survey(&ros, own) {
         Ok(graph) => (Some(graph), ros.in_words()),

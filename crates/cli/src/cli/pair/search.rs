@@ -21,9 +21,9 @@ const INTERVAL: Duration = Duration::from_millis(500);
 const PATIENCE: Duration = Duration::from_secs(30);
 /// Time for further answers after the first one.
 const MORE: Duration = Duration::from_millis(700);
-/// Interval in which the base joins the groups of new interfaces.
+/// Interval at which the base joins the groups of new interfaces.
 const SWEEP: Duration = Duration::from_secs(1);
-/// Wait for a datagram.
+/// Maximum wait for a datagram.
 const TICK: Duration = Duration::from_millis(100);
 
 /// The socket of one address family.
@@ -126,7 +126,7 @@ fn with_scope(address: SocketAddr, from: SocketAddr) -> SocketAddr {
     }
 }
 
-/// Sends a query by each interface. One that refuses it does not matter: others may take it.
+/// Sends a query by each interface. Errors of an interface are ignored: another one may reach the base.
 fn ask(socket: &UdpSocket, is_v6: bool, query: &[u8]) {
     let mut asked = BTreeSet::new();
     for interface in interfaces() {
@@ -165,7 +165,7 @@ pub struct Responder {
 }
 
 impl Responder {
-    /// Answers queries on threads until the program ends. The error: no query can arrive.
+    /// Answers queries on threads until the program ends. Fails if no query can arrive.
     pub fn start(&self) -> io::Result<()> {
         let v4 = socket(false, SEARCH_PORT)?;
         let v6 = socket(true, SEARCH_PORT).ok();

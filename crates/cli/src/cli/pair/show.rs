@@ -28,7 +28,7 @@ pub struct ShownResult<'a> {
 }
 
 impl ShownResult<'_> {
-    /// Shows it to a person or a program.
+    /// Shows the result to a person or a program.
     pub fn show_to(&self, voice: Voice) -> Result<(), Failure> {
         let parts = [self.who(), self.topics(), self.commands(), self.further_lines(), self.file()];
         voice.say(&parts.concat())?;

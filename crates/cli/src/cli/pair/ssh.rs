@@ -18,7 +18,7 @@ use tautline_gateway::plain::plain;
 /// Maximum bytes of a line of the robot that is shown.
 const MAX_LINE: usize = 1000;
 
-/// Time for the last lines of a robot's side that has ended.
+/// Time in which the last lines of a robot's side must appear after it has ended.
 const LAST_LINES: Duration = Duration::from_secs(2);
 const TICK: Duration = Duration::from_millis(10);
 
@@ -29,11 +29,11 @@ const SCRIPT: &str = "at=%AT%; [ -n \"$at\" ] || at=${SSH_CONNECTION%% *}; \
 /// Parts of what sudo says when it refuses, in the locale C.
 const REFUSALS: [&str; 3] =
     ["sudo: a password is required", "is not in the sudoers file", "is not allowed to execute"];
-/// Characters that an argument for the robot may not have: some shell there could understand them in
-/// double quotes within single ones.
+/// Characters that an argument for the robot may not have: some shell there could interpret them in double
+/// quotes within single quotes.
 const NOT_QUOTABLE: [char; 6] = ['\'', '"', '\\', '$', '`', '!'];
 
-/// A robot's side that runs there.
+/// The robot's side of a pairing, which runs on the robot.
 pub struct Remote {
     child: Child,
     /// Threads that show its output.
@@ -55,7 +55,7 @@ impl Drop for Remote {
     }
 }
 
-/// Whether a text may be the target of ssh, and is no option of it.
+/// Whether a text may be the target of ssh, and cannot be taken for an option.
 pub fn is_target(text: &str) -> bool {
     let is_part = |part: &str| {
         let valid = |c: char| c.is_ascii_alphanumeric() || "._-:%[]".contains(c);
@@ -96,7 +96,7 @@ impl Remote {
             .replace("%AT%", at)
             .replace("%PORT%", &arguments.port.to_string())
             .replace("%MORE%", &format!("{trial}{}", quoted_arguments(&arguments.of_robot)?));
-        // The user's shell there may be any.
+        // The login shell of the user there may be any shell.
         let remote = format!("sh -c '{script}'");
         let mut command = Command::new("ssh");
         command.args(["-T", "--", target, &remote]);
@@ -168,7 +168,7 @@ impl Remote {
         format!("the robot's side at {target} ended ({status}): {cause}. Nothing was written here")
     }
 
-    /// The code was proved.
+    /// Records that the code was proved.
     pub fn note_code_proved(&mut self) {
         self.is_met = true;
     }

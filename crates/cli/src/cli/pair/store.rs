@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The files that a pairing writes. They are complete on the disk before the two ends agree, under
-//! names of their own; the agreement only renames them. A signal before that removes them.
+//! The files that a pairing writes. They are complete on the disk, under temporary names, before the two
+//! ends agree; the agreement only renames them. A signal before that removes them.
 
 use super::folder::Folder;
 use crate::cli::Failure;
@@ -38,7 +38,7 @@ pub fn end_on_signals() -> io::Result<()> {
     std::thread::Builder::new().name("signals".into()).spawn(work).map(drop)
 }
 
-/// A file that waits in the folder of its place.
+/// A complete file under a temporary name, in the folder of its place.
 struct Pending {
     folder: Arc<Folder>,
     /// The name that it will have.
@@ -67,7 +67,7 @@ fn write_failure(path: &Path, error: &io::Error) -> Failure {
     Failure::new(format!("{}: cannot be written: {error}", path.display()))
 }
 
-/// A name with more around it.
+/// Joins the parts of a name.
 fn joined_name(parts: [&OsStr; 3]) -> OsString {
     let mut name = OsString::new();
     parts.iter().for_each(|part| name.push(part));
@@ -80,8 +80,8 @@ fn name_of_copy(name: &OsStr) -> OsString {
 }
 
 impl Prepared {
-    /// Writes a file under a name of its own. `old` is the text that it replaces, `None` if there is
-    /// none. A file that exists keeps its mode and owner.
+    /// Writes a file under a temporary name. `old` is the text that it replaces, `None` if there is none. A
+    /// file that exists keeps its mode and owner.
     pub fn add(
         &mut self,
         (folder, name): (&Arc<Folder>, &OsStr),
@@ -93,7 +93,7 @@ impl Prepared {
         let pending = Pending { folder: folder.clone(), name: name.to_owned(), old };
         let (waiting, place) = (pending.waiting_name(), pending.place());
         let write = || {
-            // That of a pairing which was killed.
+            // Such a file may be left from a pairing that was killed.
             match folder.remove(&waiting) {
                 Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
                 _ => {}
@@ -184,7 +184,7 @@ impl Pending {
 pub struct PlacedFiles(Vec<(Arc<Folder>, OsString, bool)>);
 
 impl PlacedFiles {
-    /// Restores the files of before.
+    /// Restores the replaced files, and removes the new ones.
     pub fn undo(&self) {
         for (folder, name, replaced) in self.0.iter().rev() {
             let _ = match replaced {

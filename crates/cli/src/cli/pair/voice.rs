@@ -7,7 +7,7 @@ use std::io::{IsTerminal, Write};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
 use std::time::Duration;
 
-/// Interval in which a question looks whether it still matters.
+/// Interval at which a question checks whether it still matters.
 const TICK: Duration = Duration::from_millis(100);
 
 /// How this run reports.
@@ -53,7 +53,7 @@ impl Voice {
             return Ok(true);
         }
         clear_line();
-        // What was typed before answers no question that nobody had seen.
+        // Input from before the question is discarded: nobody had seen the question.
         let input = std::io::stdin();
         if input.is_terminal() {
             let _ = rustix::termios::tcflush(&input, rustix::termios::QueueSelector::IFlush);

@@ -34,7 +34,7 @@ pub struct Change {
     pub needs_merge: bool,
     /// The peer that would be replaced, as a sentence.
     pub replaces: Option<String>,
-    /// For a person.
+    /// Notes for a person.
     pub notes: Vec<String>,
 }
 
@@ -105,7 +105,7 @@ fn lines_of_new_file(text: &str) -> Vec<String> {
     text.lines().map(|line| format!("+{line}")).collect()
 }
 
-/// Another peer whose names at the base are under the prefix of the robot, or above it.
+/// Returns another peer whose prefix at the base is that of the robot, or is below or above it.
 fn of_prefix<'a>(config: &'a Config, end: &End) -> Option<&'a PeerConfig> {
     let wanted = prefix(&end.other.name);
     let is_below = |name: &str, above: &str| {

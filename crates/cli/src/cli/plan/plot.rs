@@ -18,11 +18,11 @@ const LINE: i32 = 24;
 const FONT: &str = "sans-serif";
 /// Room above and below the delays, as a factor.
 const ROOM: f64 = 1.5;
-/// Letters of a name in the legend; 14 pixels high, they fill its width.
+/// Maximum letters of a name in the legend: 14 pixels high, they fill the legend's width.
 const MAX_NAME: usize = 28;
 const MAX_BYTES: usize = 300;
-/// Colours that people with colour blindness distinguish (Okabe and Ito, 2008), without yellow, which
-/// is faint on white, and with brown. More topics are not drawn.
+/// Colours that people with colour blindness can distinguish (Okabe and Ito, 2008). Brown replaces yellow,
+/// which is faint on white. Further topics are not drawn.
 const COLOURS: [RGBColor; 8] = [
     RGBColor(0, 114, 178),
     RGBColor(213, 94, 0),
@@ -34,7 +34,7 @@ const COLOURS: [RGBColor; 8] = [
     RGBColor(140, 81, 10),
 ];
 const GREY: RGBColor = RGBColor(110, 110, 110);
-/// Loads that do not fit.
+/// Colour of loads that do not fit.
 const BEYOND: RGBColor = GREY;
 const SHADE: f64 = 0.12;
 

@@ -5,7 +5,7 @@ use ratatui::style::{Modifier, Style};
 use ratatui::text::{Line, Span};
 use tautline::columns::{self, Cell};
 
-/// Columns between two cells.
+/// Blank columns between two cells.
 const GAP: usize = 1;
 const CUT: char = '…';
 
@@ -25,7 +25,7 @@ enum Width {
 }
 
 impl Column {
-    /// Returns a column of a table of columns, whose longest text is `longest`.
+    /// Returns a column for a cell of a table of columns. Its longest text has `longest` characters.
     pub fn in_width(cell: &Cell, width: columns::Width, longest: usize) -> Self {
         let width = match width {
             columns::Width::Either(few, many) if longest > few => Width::Fixed(many),

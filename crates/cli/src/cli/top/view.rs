@@ -161,7 +161,7 @@ impl Screen<'_> {
             let peers = status.peers.iter().map(|peer| self.peer(peer, clocks));
             Line::from_iter(second.iter().cloned().chain(peers))
         };
-        // Without space for both, states precede clocks.
+        // Without space for both, the states have priority over the clocks.
         let with_clocks = Some(line(true)).filter(|it| it.width() <= self.width);
         vec![Line::from(first), with_clocks.unwrap_or_else(|| line(false))]
     }
@@ -222,7 +222,7 @@ impl Screen<'_> {
         self.reports(&LINKS, &links, height, |_| Style::new())
     }
 
-    /// Returns reports as their table of columns says.
+    /// Returns reports with the columns of their table.
     fn reports<Report, Rates>(
         &self,
         columns: &Columns<Report, Rates>,

@@ -162,7 +162,7 @@ pub const ROWS: &[Row] = &[
              master.registerPublisher('/talker', '/chatter', 'std_msgs/String', 'http://no-such-robot.invalid:4711/')\n\
              print('ready', flush=True)\ntime.sleep(1000)",
         );
-            // The master keeps it.
+            // The master keeps the registration, so it is undone.
             scene.undo.push("/usr/bin/python3 -c __import__('xmlrpc.client').client.ServerProxy('http://127.0.0.1:11311').unregisterPublisher('/talker','/chatter','http://no-such-robot.invalid:4711/')".into());
         },
     ),

@@ -19,11 +19,11 @@ use tautline_cli::control::{ControlServer, Inspect};
 use tautline_testkit::running::enclosure::Enclosure;
 use tautline_testkit::running::{Place, wait_for};
 
-/// Addresses of the robot and its base on the cable `wlan0`.
+/// Address of the base on the cable `wlan0`.
 pub const BASE: &str = "10.77.0.2";
 const MASTER: &str = "http://127.0.0.1:11311";
 
-/// Ends with the row that started it.
+/// A process that ends with the row that started it.
 pub struct Program(pub Child);
 
 impl Drop for Program {
@@ -66,7 +66,7 @@ pub struct Scene {
     pub status: Option<Status>,
     /// The state when it is asked again, if that differs.
     pub later: Option<Status>,
-    /// Whether doctor looks at the base.
+    /// Whether doctor runs at the base.
     pub at_base: bool,
     /// Commands at the robot that undo a fault.
     pub undo: Vec<String>,
@@ -83,7 +83,7 @@ impl Scene {
         let [robot, base] = place.two_hosts();
         robot.join_by(&base, "wlan0", 77);
         for machine in [&robot, &base] {
-            // Shows the interfaces inside.
+            // With this mount, /sys shows the interfaces of this network.
             machine.run("mount -t sysfs sysfs /sys");
         }
         let keys = ["robot1", "base"].map(|name| {

@@ -285,7 +285,7 @@ impl Middle {
         Self { port, listener, network: robot.inside.network() }
     }
 
-    /// The arguments of the robot.
+    /// The address for `--at` at the robot.
     pub fn at(&self) -> String {
         format!("127.0.0.1:{}", self.port)
     }

@@ -40,12 +40,12 @@ def calls(name):
     return set().union(*(calls(inner) for inner in names))
 
 
-# systemd lets a filter do what starting a program needs (@default).
+# systemd adds to each filter the calls that are needed to start a program (@default). A list of denied
+# calls (~) removes only the calls that it names.
 allowed = calls("@default")
 for words in values("SystemCallFilter"):
     wanted = set().union(*(calls(word) for word in words.lstrip("~").split()))
     allowed = allowed - wanted if words.startswith("~") else allowed | wanted
-# Of @default nothing is taken away by a list of what is denied, but what the list names.
 denied = seccomp.ERRNO(getattr(errno, one("SystemCallErrorNumber")))
 rules = seccomp.SyscallFilter(denied)
 families = [getattr(socket, name) for name in one("RestrictAddressFamilies").split()]

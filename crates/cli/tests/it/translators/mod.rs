@@ -72,14 +72,14 @@ impl Kind {
     }
 }
 
-/// Whether no packet of one end reaches the other: one sends from a port that the other cannot know, and the
-/// other accepts only a known one.
+/// Whether no packet of one end reaches the other: one end sends from a port that the other cannot know,
+/// and the other accepts only a known port.
 pub fn needs_relay(kinds: [Kind; 2]) -> bool {
     let is_strict = |kind| matches!(kind, Kind::PortRestricted | Kind::Symmetric);
     kinds.contains(&Kind::Symmetric) && kinds.into_iter().all(is_strict)
 }
 
-/// All pairs, without those of the other order.
+/// All pairs of kinds, regardless of their order.
 pub fn pairs() -> impl Iterator<Item = [Kind; 2]> {
     let kinds = Kind::ALL.into_iter().enumerate();
     kinds.flat_map(|(at, first)| Kind::ALL[at..].iter().map(move |second| [first, *second]))
@@ -95,7 +95,8 @@ fn join(internet: &Enclosure, place: &Place, (cable, network): (&str, &str)) -> 
     inside
 }
 
-/// A router, whose translator has one host behind it that packets without an entry may reach.
+/// A router that translates addresses for one host behind it. `kind` says which packets without an entry
+/// reach this host.
 pub struct Router {
     inside: Enclosure,
     kind: Kind,
@@ -115,8 +116,9 @@ impl Router {
         router
     }
 
-    /// Makes the rules. Packets for the router itself end in its firewall, as those of routers at home do.
-    /// Otherwise connection tracking would keep an entry of them, which takes the port from the host behind.
+    /// Creates the rules. Packets for the router itself end in its firewall, as in routers at home.
+    /// Otherwise connection tracking would keep an entry for them, and the host behind could not use their
+    /// port.
     fn translate(&self) {
         self.inside.nft(
             "table ip translator {
@@ -197,9 +199,9 @@ pub struct World {
     pub relay: Enclosure,
     /// The address by which the ends name the relay.
     pub relay_address: &'static str,
-    /// The robot's first; that of the base if it has another one.
+    /// The robot's router, and that of the base if it is another one.
     pub routers: Vec<Router>,
-    /// Routers behind these.
+    /// Routers behind those in `routers`.
     homes: Vec<Enclosure>,
     pub robot: Enclosure,
     pub base: Enclosure,

@@ -95,8 +95,8 @@ fn a_restart_of_a_router_gives_other_ports() {
     }
 }
 
-/// Whether two hosts hear each other that send to the address that the relay sees of the other, and then to
-/// that of what they hear.
+/// Whether two hosts hear each other. Each sends to the other's address as the relay sees it, and then to
+/// the sources of the packets that it hears.
 fn hear_each_other(hosts: [&UdpSocket; 2], relay: &UdpSocket) -> bool {
     let seen = hosts.map(|host| sources(host, &[relay])[0]);
     let (mut addresses, mut heard) = ([seen[1], seen[0]], [false; 2]);

@@ -13,7 +13,7 @@ use std::fmt::Write;
 pub(super) const MAX_LISTED: usize = 1024;
 /// Longest id of a goal of ROS 1, in bytes.
 pub(super) const MAX_ID_BYTES: usize = 1024;
-/// Longest message written here, besides a part of the action.
+/// Longest message written here, without its goal, result or feedback.
 const MAX_WRITTEN_BYTES: usize = 4 << 20;
 
 /// A time: seconds and nanoseconds.
@@ -67,7 +67,7 @@ pub(super) mod cancel {
     pub const GOAL_TERMINATED: u8 = 3;
 }
 
-/// The state of ROS 2 for one of ROS 1. A rejected goal has none there.
+/// Converts a goal's state to ROS 2, which has no state for a rejected goal.
 pub(super) fn to_ros2(status: u8) -> u8 {
     match status {
         ros1::PENDING => ros2::ACCEPTED,
@@ -84,7 +84,7 @@ pub(super) fn is_terminal(status: u8) -> bool {
     !matches!(status, ros1::PENDING | ros1::ACTIVE | ros1::PREEMPTING | ros1::RECALLING)
 }
 
-/// The id in ROS 1 of a goal born in ROS 2: 36 characters as in RFC 9562.
+/// The ROS 1 id of a goal from ROS 2: its UUID in the 36 characters of RFC 9562.
 pub(super) fn id_of(uuid: Uuid) -> String {
     let mut id = String::new();
     for (index, byte) in uuid.iter().enumerate() {
@@ -108,7 +108,7 @@ pub(super) fn uuid_of(robot: &str, id: &str) -> Uuid {
     }
     let hash = Sha256::new().chain_update(robot).chain_update([0]).chain_update(id).finalize();
     uuid.copy_from_slice(&hash[..UUID_BYTES]);
-    // Version 8, variant 10: made by a rule of its own (RFC 9562, 5.8).
+    // Version 8, variant 10: an application's own rule made the UUID (RFC 9562, 5.8).
     uuid[6] = 0x80 | uuid[6] & 0x0f;
     uuid[8] = 0x80 | uuid[8] & 0x3f;
     uuid
@@ -207,8 +207,8 @@ pub(super) fn read_statuses(message: &[u8]) -> Result<Vec<GoalStatus>, Transcode
     (0..count).map(|_| goal_status(&mut reader)).collect()
 }
 
-/// Writes a message of ROS 1; empty if it would be too long, which texts within their limits are
-/// not.
+/// Writes a message of ROS 1. It is empty if it would be too long, which cannot happen with texts
+/// within their limits.
 fn write_ros1(part: &[u8], write: impl Fn(&mut Writer) -> Result<(), TranscodeError>) -> Bytes {
     let mut writer = Writer::new(&[], Layout::ROS1, MAX_WRITTEN_BYTES);
     let mut message = match write(&mut writer) {
@@ -272,7 +272,7 @@ fn write_ros2(write: impl Fn(&mut Writer) -> Result<(), TranscodeError>) -> Byte
     }
 }
 
-/// The response to a goal of ROS 2: whether it is accepted, and when it was.
+/// The response to a goal of ROS 2: whether the goal is accepted, and the time.
 pub(super) fn goal_response(accepted: bool, stamp: Stamp) -> Bytes {
     write_ros2(|writer| {
         writer.numbers(1, &[u8::from(accepted)])?;
@@ -293,7 +293,8 @@ pub(super) fn read_result_request(request: &[u8]) -> Result<Uuid, TranscodeError
     uuid(&mut cdr_reader(request)?)
 }
 
-/// A cancel request of ROS 2; a UUID of zeros means all goals until the time, without one all.
+/// A cancel request of ROS 2. A UUID of zeros means all goals until the time, or all goals if the
+/// time is zero too.
 pub(super) fn cancel_request(uuid: Uuid, stamp: Stamp) -> Bytes {
     write_ros2(|writer| {
         writer.numbers(1, &uuid)?;

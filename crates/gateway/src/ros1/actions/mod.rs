@@ -168,7 +168,7 @@ impl Actions {
         }
     }
 
-    /// Hands the outputs over, in order.
+    /// Hands the outputs to the gateway and the node, in order.
     fn flush(&self, state: &mut State) {
         if state.out.pending.is_empty() {
             return;
@@ -477,7 +477,7 @@ impl Actions {
             self.stop_offering(state, at, &names.action);
         }
         if topic == names.status() && !has_server && !state.served.contains_key(&names.action) {
-            // A peer's server of the name may have been refused because of it.
+            // A peer's server may have been refused because a local server had its name.
             self.serve(state, at, names);
         }
     }

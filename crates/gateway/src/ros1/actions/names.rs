@@ -18,7 +18,7 @@ pub(super) struct Names {
     pub action: String,
 }
 
-/// The ends of the names of ROS 1's topics.
+/// Last levels of the names of an action's topics in ROS 1.
 const ROS1: [&str; 5] = ["goal", "cancel", "status", "feedback", "result"];
 
 impl Names {

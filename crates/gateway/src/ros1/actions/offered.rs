@@ -21,7 +21,7 @@ use std::time::{Duration, Instant};
 pub(super) const MAX_GOALS_PER_PEER: usize = 64;
 /// Bytes of the kept results of one peer's goals, unless a single one is larger.
 const MAX_RESULT_BYTES_PER_PEER: usize = 16 << 20;
-/// Calls that wait for one goal's result; a further one ends the first.
+/// Calls that wait for one goal's result; a further call ends the first.
 const MAX_WAITING: usize = 64;
 /// Cancel requests under way.
 const MAX_CANCELS: usize = 256;
@@ -52,11 +52,11 @@ struct Goal {
     /// The last known state in ROS 1; `None` until the server has the goal.
     status: Option<u8>,
     stamp: Stamp,
-    /// The call that sent the goal, until it is answered, and when it has to be.
+    /// The call that sent the goal, until it is answered; and the time by which it must be.
     unanswered: Option<(CallId, Instant)>,
-    /// The message, until the server is connected.
+    /// The goal message, until the server is connected.
     unsent: Option<Bytes>,
-    /// The publisher that lists it.
+    /// The publisher whose status messages list the goal.
     source: Option<Source>,
     /// Time at which the goal changes its state without another message of the server.
     due: Option<Instant>,
@@ -97,7 +97,7 @@ impl Goal {
     }
 }
 
-/// A cancel request until each of its goals shows what it does.
+/// A cancel request, until each of its goals shows whether it is being canceled.
 #[derive(Debug)]
 struct Cancel {
     due: Instant,
@@ -193,7 +193,7 @@ impl OfferedAction {
         }
     }
 
-    /// Whether the server has a subscription to goals.
+    /// The server's subscription to goals has begun (`connected`) or ended.
     pub fn on_connected(&mut self, at: Moment, connected: bool, out: &mut Outputs) {
         self.connected = connected;
         for goal in self.goals.values_mut().filter(|_| connected) {
@@ -204,7 +204,7 @@ impl OfferedAction {
         self.settle_cancels(at, out);
     }
 
-    /// Whether peers read the feedback or status topic.
+    /// Peers have begun (`wanted`) or ceased to read the feedback or status topic.
     pub fn on_wanted(&mut self, topic: &str, wanted: bool, out: &mut Outputs) {
         if topic == self.names.ros2_feedback() {
             self.feedback_wanted = wanted;
@@ -240,7 +240,7 @@ impl OfferedAction {
         out.event(Event::Answered { service, call, outcome });
     }
 
-    /// Each call returns its outcome if it is known at once.
+    /// Like the functions for other calls, returns the outcome of the call if it is known at once.
     fn send_goal(
         &mut self,
         at: Moment,
@@ -364,7 +364,7 @@ impl OfferedAction {
         found.cloned().unwrap_or_else(|| id_of(uuid))
     }
 
-    /// Answers the cancel requests whose goals have all shown what they do.
+    /// Answers the cancel requests whose goals have all shown whether they are being canceled.
     fn settle_cancels(&mut self, at: Moment, out: &mut Outputs) {
         let goals = &self.goals;
         for request in self.cancels.values_mut() {
@@ -498,7 +498,7 @@ impl OfferedAction {
         self.limit_results(peer, uuid);
     }
 
-    /// Forgets the oldest results of a peer, except one, beyond their bytes.
+    /// Forgets the oldest ended goals of a peer, except `newest`, until its results are within the limit.
     fn limit_results(&mut self, peer: u32, newest: Uuid) {
         let len = |goal: &Goal| goal.result.as_ref().map_or(0, Bytes::len);
         loop {
@@ -567,7 +567,7 @@ impl OfferedAction {
         for uuid in due.map(|(uuid, _)| *uuid).collect::<Vec<_>>() {
             let Some(goal) = self.goals.get_mut(&uuid) else { continue };
             match goal.unanswered {
-                // Pending without a rejection.
+                // Pending for long enough without a rejection.
                 Some((_, due)) if at.now < due && goal.source.is_some() => {
                     goal.due = None;
                     self.accept(uuid, true, out);
@@ -579,8 +579,8 @@ impl OfferedAction {
         self.settle_cancels(at, out);
     }
 
-    /// Rejects a goal of which the server has shown nothing. If the server gets it later, it is
-    /// recalled.
+    /// Rejects a goal that the server has not shown in time. If the server gets the goal later, the
+    /// goal is recalled.
     fn give_up(&mut self, uuid: Uuid, out: &mut Outputs) {
         let Some(goal) = self.goals.get(&uuid) else { return };
         let is_pending = goal.status.is_some();

@@ -7,14 +7,14 @@ use crate::{CallId, Command, Event, Kept, Origin, Source, Topic, identity};
 use bytes::Bytes;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
-/// Numbers of calls that this module makes; those of the gateway are lower.
+/// Calls that this module makes have higher numbers than this; those of the gateway have lower ones.
 pub const FIRST_CALL: CallId = 1 << 62;
 
 /// Now, by both clocks.
 #[derive(Debug, Clone, Copy)]
 pub struct Moment {
     pub now: Instant,
-    /// For the headers of messages.
+    /// The time of day, for the headers of messages.
     pub stamp: Stamp,
 }
 
@@ -26,12 +26,12 @@ impl Moment {
     }
 }
 
-/// What a state machine wants done.
+/// An action that a state machine requests.
 #[derive(Debug)]
 pub enum Output {
-    /// By the gateway.
+    /// A command for the gateway.
     Command(Command),
-    /// By the node.
+    /// An event for the node.
     Event(Event),
 }
 
@@ -71,10 +71,10 @@ impl Outputs {
         self.command(Command::Publish { topic, source, payload, origin });
     }
 
-    /// A message of a topic of ROS 2.
+    /// Emits a message of a ROS 2 topic.
     pub fn message(&mut self, topic: String, payload: Bytes) {
         let (source, received) = (Source::local(0), Instant::now());
-        // The last status is for late joiners; the same status again is no news.
+        // The last status is kept for late joiners; an equal status counts as the same message.
         let kept = is_action_status(&topic).then(|| Kept {
             identity: identity(&payload),
             depth: 1,

@@ -11,10 +11,10 @@ use crate::types::trust::trusted_service;
 use crate::{Event, Service, Topic};
 
 impl Actions {
-    /// A peer's service of an action.
+    /// A peer offers a service that belongs to an action.
     pub(super) fn found_service(&self, state: &mut State, at: Moment, mut service: Service) {
         let Some((names, _)) = Names::from_service(&service.name) else { return };
-        // The peer's text counts only with the offered hash, and installed types precede it.
+        // The peer's text counts only if it has the offered hash; installed types take precedence.
         service.definition = trusted_service(&service, &self.installed).unwrap_or_else(|reason| {
             tracing::warn!(service = service.name, %reason, "a peer's definition is not used");
             "".into()
@@ -41,13 +41,13 @@ impl Actions {
             return;
         }
         match state.served.get(&names.action).filter(|action| !action.is_stopping()) {
-            // Advertised again: the node asks again who wants it.
+            // Advertised again: the node needs to know again whether the topic is wanted.
             Some(action) => action.want(true, &mut state.out),
             None => self.serve(state, at, names),
         }
     }
 
-    /// Serves an action of which everything is known.
+    /// Serves an action if all its parts are known.
     pub(super) fn serve(&self, state: &mut State, at: Moment, names: Names) {
         let Some(found) = state.found.get(&names.action) else { return };
         let all = names.services().into_iter().chain(names.ros2_topics());

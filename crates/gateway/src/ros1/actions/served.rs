@@ -24,13 +24,14 @@ pub(super) const MAX_GOALS: usize = 24;
 const MAX_LISTED: usize = 256;
 /// Cancel messages kept for goals that have not arrived yet, on another connection.
 const MAX_EARLY_CANCELS: usize = 16;
-/// Calls of the peer's services under way for one action, beyond which requests to cancel all goals
-/// are dropped: each goal has at most one call of each service.
+/// Pending calls of one action to the peer's services; beyond this, requests to cancel all goals are
+/// dropped. Each goal has at most one call of each service.
 const MAX_CALLS: usize = 4 * MAX_GOALS;
-/// Time between two status messages, and for which they list ended goals; actionlib's defaults.
+/// Time between two status messages, actionlib's default.
 const STATUS_PERIOD: Duration = Duration::from_millis(200);
+/// How long status messages list an ended goal, actionlib's default.
 const LISTED_AFTER_END: Duration = Duration::from_secs(5);
-/// Time between two attempts of a failed call; each may be repeated without another effect.
+/// Time between two attempts of a failed call. Every call may be repeated without a further effect.
 const RETRY: Duration = Duration::from_secs(1);
 /// How long requests for the result of a goal may fail before the goal is lost.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -41,7 +42,7 @@ enum Canceling {
     No,
     /// To be sent at this time, or as soon as the goal is accepted.
     Wanted(Instant),
-    /// The peer has it, or is asked.
+    /// The peer has the request, or the request is on its way.
     Sent,
 }
 
@@ -53,7 +54,7 @@ struct Goal {
     canceling: Canceling,
     /// When the result is asked for again.
     retry: Option<Instant>,
-    /// Since when no question for the result succeeds.
+    /// Since when requests for the result have failed.
     failing: Option<Instant>,
     ended: Option<Instant>,
 }
@@ -192,7 +193,7 @@ impl ServedAction {
         let Ok(cancel) = messages::read_cancel(message) else { return };
         let everything = cancel.id.is_empty() && cancel.stamp == Stamp::ZERO;
         if everything && self.calls.len() < MAX_CALLS {
-            // Also the goals of other robots' clients, as at a server of ROS 1.
+            // This also cancels goals of other robots' clients, as a server of ROS 1 does.
             let request = messages::cancel_request(Uuid::default(), Stamp::ZERO);
             self.call(Uuid::default(), ServicePart::CancelGoal, request, out);
         }
@@ -226,7 +227,7 @@ impl ServedAction {
         out.event(Event::Called { service, call, request });
     }
 
-    /// Sends cancel requests and questions for results that are due.
+    /// Sends the cancel requests and the requests for results that are due.
     fn send_due(&mut self, at: Moment, out: &mut Outputs) {
         let mut calls = Vec::new();
         for goal in self.goals.iter_mut().filter(|goal| goal.ended.is_none() && goal.accepted) {
@@ -369,7 +370,7 @@ impl ServedAction {
         }
     }
 
-    /// Feedback of the peer. A goal with feedback is executed.
+    /// Feedback of the peer. A goal with feedback is being executed.
     pub fn on_feedback(&mut self, at: Moment, message: &[u8], out: &mut Outputs) {
         let Ok((uuid, feedback)) = self.types.to_ros1(Part::Feedback, message) else { return };
         self.observe(at, uuid, ros2::EXECUTING, out);

@@ -31,7 +31,7 @@ fn types() -> ActionType {
     ActionType::new("test_msgs/Fibonacci", Parts(texts.map(parse)), Parts::default()).unwrap()
 }
 
-/// A time after a start that is the same for all.
+/// The common start of all times of a test.
 struct Clock(Instant);
 
 impl Clock {
@@ -185,7 +185,7 @@ fn each_final_state_of_ros_1_has_one_in_ros_2() {
         (ros1::PREEMPTED, ros2::CANCELED),
         (ros1::RECALLED, ros2::CANCELED),
         (ros1::ABORTED, ros2::ABORTED),
-        // After it was accepted.
+        // Rejected after the goal was accepted.
         (ros1::REJECTED, ros2::ABORTED),
     ] {
         let mut server = Server::new();
@@ -450,7 +450,7 @@ fn a_cancel_waits_for_its_goal_and_is_repeated_while_the_goal_lives() {
     assert_eq!(client.answer(6.2, 4, Ok(accepted)), ["status a=7"]);
     client.answer(7.0, 3, result(ros2::CANCELED));
     assert!(client.cancel(8.0, "a", 0).is_empty(), "it has ended");
-    // One that comes before its goal, on another connection.
+    // A cancel message that arrives before its goal, on another connection.
     client.cancel(9.0, "early", 0);
     assert_eq!(client.send(9.1, "early")[0], "/fib/result early=8 [0, 0, 0, 0]");
 }

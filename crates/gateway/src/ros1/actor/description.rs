@@ -16,8 +16,8 @@ use tokio::time::timeout;
 /// Least time between two requests of all parameters, and between two comparisons of those of a peer,
 /// whatever the peer sends. Half a megabyte costs the master some 50 ms.
 const PARAMETER_PERIOD: Duration = Duration::from_secs(2);
-/// Time limit of the calls that remove copies of parameters when the gateway stops. A unit of systemd
-/// has ten seconds for its end.
+/// Time limit of the calls that remove copies of parameters when the gateway stops. The systemd unit
+/// has ten seconds to stop.
 const REMOVE_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// The report of this robot, and the shown lists of others.
@@ -37,8 +37,8 @@ pub(super) struct RobotDescription {
 }
 
 impl RobotDescription {
-    /// Sets what is reported from the next poll on, or a later one: a peer that wants the lists again and
-    /// again must not keep the master busy.
+    /// Sets what is reported from the next poll or a later one on. The delay keeps a peer that wants the
+    /// lists again and again from keeping the master busy.
     pub fn want(&mut self, nodes: bool, parameters: bool) {
         if !(nodes && self.wants_nodes) {
             self.nodes = None;
@@ -113,7 +113,8 @@ impl RobotDescription {
         }
     }
 
-    /// One job at a time: a peer that sends values without end must not keep the master from others.
+    /// Sets the waiting parameters, in one job at a time: a peer that sends values without end must not
+    /// keep the master from others.
     fn set_waiting(&mut self, context: &Context) {
         let parameters = std::mem::take(&mut self.to_set);
         self.is_setting = !parameters.is_empty();
@@ -136,7 +137,7 @@ impl RobotDescription {
     /// Removes all copies of parameters, within a time limit.
     pub async fn remove_copies(&mut self, context: &Context) {
         let setup = &context.setup;
-        // A connection of its own: that of the context is closed to all further calls.
+        // A separate connection: that of the context accepts no further calls.
         let master = Arc::new(Master::new(setup.master.clone(), setup.own.clone()));
         if timeout(REMOVE_TIMEOUT, self.mirrors.remove_all(&master)).await.is_err() {
             let seconds = REMOVE_TIMEOUT.as_secs();

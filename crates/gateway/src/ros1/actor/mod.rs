@@ -276,7 +276,7 @@ impl Actor {
     }
 }
 
-/// Waits for a time, or without one forever.
+/// Waits until `time`, or forever if there is none.
 async fn wait_until(time: Option<Instant>) {
     match time {
         Some(time) => sleep_until(time.into()).await,

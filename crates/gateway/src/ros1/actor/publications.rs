@@ -16,8 +16,8 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 use tokio::time::timeout;
 
-/// Time limit of the master to tell the address of a subscriber, which gets no latched messages
-/// before.
+/// Time limit for the master to tell a subscriber's address. Until then, the subscriber gets no
+/// latched messages.
 const IDENTIFY_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// The topics of peers that are published here.
@@ -27,8 +27,8 @@ pub(super) struct Publications {
     /// left the master, and waits ever longer before it makes a new one.
     ended: BTreeMap<String, Publication>,
     deliveries: Deliveries,
-    /// The subscribers when the master first answered, of topics with messages delivered before. Others
-    /// have left since, or are new.
+    /// For topics with messages that were delivered before our start: the subscribers that the master
+    /// listed when it first answered. All others have left since, or are new.
     subscribed_at_start: Option<NodesByName>,
 }
 
@@ -141,7 +141,7 @@ impl Publications {
         self.current.get(topic).filter(|found| found.conflict.is_none())
     }
 
-    /// A connection whose header requests a topic.
+    /// Takes a connection whose header requests a topic.
     pub fn add_subscriber(&mut self, context: &mut Context, connection: Admitted, header: &Header) {
         let id = context.serial();
         let (identity, notes) = (context.setup.identity.clone(), context.notes.clone());
@@ -180,7 +180,7 @@ impl Publications {
         let Some(caller) = publication.subscribers.get(&id).map(|it| &it.caller) else { return };
         let at_start = self.subscribed_at_start.as_ref().and_then(|it| it.get(topic));
         if !at_start.is_some_and(|nodes| nodes.contains(caller)) {
-            // A node that subscribed after our start has nothing of what it got before.
+            // A node that subscribed after our start has none of the messages delivered before.
             self.deliveries.forget(topic, identity);
         }
         publication.on_identified(id, identity);
@@ -207,7 +207,7 @@ fn identify(context: &Context, id: u64, topic: &str, caller: &str) {
     context.spawn(async move {
         let uri = match timeout(IDENTIFY_TIMEOUT, master.lookup_node(&caller)).await {
             Ok(Ok(uri)) => Some(uri),
-            // The master is away, or does not know it. It counts as a new process.
+            // The master is away, or does not know the subscriber, which counts as a new process.
             Ok(Err(_)) | Err(_) => None,
         };
         let unknown = uri.is_none().then(|| (std::process::id(), id));
@@ -216,7 +216,7 @@ fn identify(context: &Context, id: u64, topic: &str, caller: &str) {
     });
 }
 
-/// The publication of a topic, which is in one of the maps.
+/// The publication of a topic, current or ended.
 fn find_publication<'a>(
     all: [&'a mut BTreeMap<String, Publication>; 2],
     topic: &str,

@@ -67,7 +67,7 @@ impl Registrar {
         self.stand_ins.is_mark(service)
     }
 
-    /// The names of ours besides our own that other nodes may have, if our own is in doubt.
+    /// The names of our stand-ins, to be checked for other nodes; `None` unless our own is in doubt.
     pub fn names_to_check(&self) -> Option<Vec<String>> {
         self.name_is_doubtful.then(|| self.stand_ins.held_names().iter().cloned().collect())
     }
@@ -84,8 +84,8 @@ impl Registrar {
         self.stand_ins.merge(snapshot, context.own_name())
     }
 
-    /// Decides whether another node may have our name. `namesake` is the result of the poll, if it looked
-    /// for such a node: its URI.
+    /// Decides whether another node may have our name. `namesake` is what the poll found if it looked for
+    /// such a node: the URI of that node.
     pub fn check_name(
         &mut self,
         context: &mut Context,
@@ -99,8 +99,8 @@ impl Registrar {
         }
     }
 
-    /// Whether the master lists less of us than before: it has restarted, or another node has our
-    /// name, of which the master has not told us yet, or cannot.
+    /// Whether the master lists fewer registrations of ours than before. Then it has restarted, or
+    /// another node has our name and the master has not told us yet, or cannot.
     fn lacks_registrations(&mut self, context: &Context, snapshot: &Snapshot) -> bool {
         let own_name = context.own_name();
         Role::ALL.into_iter().any(|role| {
@@ -118,7 +118,7 @@ impl Registrar {
         context.want_poll();
     }
 
-    /// While another node has our name, a registration would end that node, and vice versa.
+    /// Records another node that has our name: a registration of ours would end that node, and vice versa.
     fn set_namesake(&mut self, context: &Context, uri: Option<String>) {
         self.name_is_doubtful = uri.is_some();
         let own_name = context.own_name();
@@ -288,7 +288,7 @@ impl Registrar {
                 (None, Some(node)) => Err(NotRegistered::Served(node)),
                 (None, None) => {
                     if let Some(before) = before {
-                        // If it fails, the next poll does it.
+                        // If this fails, the next poll unregisters it.
                         let _ = prober.master.unregister(role, &name, &before).await;
                     }
                     let registered = prober.master.register(role, &name, &type_name, &caller).await;
@@ -308,7 +308,7 @@ impl Registrar {
     ) -> bool {
         let Attempt { role, name, caller, serial } = attempt;
         if outcome.is_ok() && caller != context.own_name() {
-            // Also for what is not needed any more: the next poll unregisters it.
+            // Also if it is not needed any more: the next poll unregisters it.
             self.stand_ins.hold(&caller);
         }
         let registration = self.registrations.in_role(role).get_mut(&name);
@@ -323,7 +323,7 @@ impl Registrar {
             Ok(_) => {
                 let before = registration.caller.replace(caller);
                 let has_moved = before.is_some() && before != registration.caller;
-                // More may wait than were registered at once, also for a mark.
+                // Others may wait for a free slot, or for this mark.
                 let mut others = self.registrations.in_role(role).values();
                 if has_moved || is_mark || others.any(Registration::is_new) {
                     context.want_poll();

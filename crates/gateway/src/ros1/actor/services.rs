@@ -29,9 +29,9 @@ const MAX_CALLS: usize = 1024;
 /// Connections of local clients to one service. A new one evicts the oldest that never called; if
 /// there is none, it is refused. Each has at most one pending call.
 const MAX_CLIENTS: usize = 256;
-/// Bytes of the requests of all local clients, besides a few free ones for each.
+/// Bytes of the requests of all local clients, apart from a few free bytes for each client.
 const REQUESTS_BYTES: usize = 64 << 20;
-/// Bytes of the responses of all local servers, besides a few free ones for each.
+/// Bytes of the responses of all local servers, apart from a few free bytes for each server.
 const RESPONSES_BYTES: usize = 64 << 20;
 
 /// Local services and services of peers.
@@ -72,7 +72,8 @@ impl Services {
         }
     }
 
-    /// Empty if it is not installed: the type still passes between robots with ROS 1.
+    /// The definition of a service type; empty if it is not installed. The type still passes between
+    /// robots with ROS 1.
     fn definition(&mut self, type_name: &str) -> Arc<str> {
         let report = |error| {
             log_limited!(
@@ -173,7 +174,7 @@ impl Services {
         self.serving.contains_key(name)
     }
 
-    /// Does not serve what another local node serves.
+    /// Stops serving a service that another local node serves.
     pub fn refuse(&mut self, context: &Context, name: &str, node: &str) {
         let Some(serving) = self.serving.get_mut(name) else { return };
         let service = name_with_type(name, &serving.service.type_name, &serving.service.type_hash);
@@ -256,7 +257,7 @@ impl Services {
         }
         let call = context.serial();
         let callers = &mut self.callers;
-        // Callers that have left; the others are bounded by the connections.
+        // Removes callers that have left. The limit of connections bounds the others.
         callers.retain(|_, caller| !caller.is_closed());
         callers.insert(call, outcome);
         context.emit(Event::Called { service, call, request });
@@ -330,7 +331,7 @@ impl Serving {
         if let Some(reason) = refusal(header, &offered, Use::Call, matches) {
             return Err(reason);
         }
-        // All clients count alike: limits per address applied at admission.
+        // One address for all clients: the limits per address were applied at admission.
         let slot = self.clients.take(Ipv4Addr::UNSPECIFIED.into(), true);
         slot.ok_or_else(|| format!("{name} has its maximum of {MAX_CLIENTS} clients"))
     }

@@ -71,7 +71,7 @@ impl SlaveApi<'_> {
                     {caller = ?for_logs(&caller), reason = ?for_logs(&reason),},
                     "ignored a call to shut down over ROS"
                 );
-                // The master calls it at the older of two nodes with one name.
+                // The master makes this call to the older of two nodes with one name.
                 self.registrar.doubt_name(self.context);
                 failure("a Tautline gateway stops with its node only")
             }

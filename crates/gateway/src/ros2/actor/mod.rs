@@ -33,7 +33,7 @@ use std::time::Instant;
 use subscriptions::Subscriptions;
 use tautline_dds::{DdsError, Discovery};
 
-/// Orders processed before their consequences.
+/// Most orders that are processed before the actor updates what they have changed.
 const BATCH: usize = 1024;
 
 pub struct Actor {

@@ -106,7 +106,7 @@ impl NodeGraph {
         self.reports.take(&announced, topics, services)
     }
 
-    /// The size of GUIDs depends on the version of ROS.
+    /// Adopts the size of GUIDs that other participants use. It depends on their version of ROS.
     pub fn update_gid_bytes(&mut self) {
         let gid_bytes = self.observed_gid_bytes.get();
         self.pace.changed |= self.gid_bytes != gid_bytes;

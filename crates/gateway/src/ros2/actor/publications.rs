@@ -19,7 +19,7 @@ use tautline_dds::{DdsError, Discovery, Guid};
 /// The topics of peers that are published here. The thread that writes shares their publications.
 pub struct Publications {
     by_topic: BTreeMap<String, Advertised>,
-    /// When subscribers from before the start that were not found have left.
+    /// When subscribers from before the start that were not found again count as gone.
     rediscovery_ends: Option<Instant>,
 }
 

@@ -92,7 +92,7 @@ impl Services {
         self.calls.guids()
     }
 
-    /// Offers or withdraws a local service, and updates the one of peers.
+    /// Offers or withdraws a local service, and updates the peers' service of that name.
     pub fn update(&mut self, context: &mut Context, endpoints: &Endpoints, name: &str) {
         let offer = offer_of(context, endpoints, name);
         let events = &*context.setup.endpoints.events;
@@ -213,8 +213,8 @@ impl Services {
         context.setup.endpoints.shared.backlog.release(bytes);
     }
 
-    /// A failed call leaves its client waiting, since ROS 2 has no error reply; status and log have the
-    /// reason. Responses about goals can express a refusal, though.
+    /// Answers the call of a local client. If the call has failed, its client waits further, since ROS 2
+    /// has no error reply; status and log have the reason. Responses about goals can express a refusal.
     pub fn answer(&mut self, context: &Context, service: String, call: CallId, outcome: Outcome) {
         let serving = self.serving.get(&service);
         let EndpointContext { callers, shared, .. } = &context.setup.endpoints;

@@ -19,7 +19,7 @@ use tautline_dds::{Discovery, Guid};
 pub struct Subscriptions {
     /// Offers of local topics, as last reported to the node.
     offered: BTreeMap<String, Topic>,
-    /// The topics that the node wants; `None`: no local node publishes it.
+    /// The topics that the node wants; `None`: no local node publishes the topic.
     by_topic: BTreeMap<String, Option<Subscription>>,
     definitions: Definitions,
     histories: Histories,
@@ -79,12 +79,12 @@ impl Subscriptions {
         self.histories.next_due()
     }
 
-    /// Counts the messages that the publishers of a topic keep, at this time.
+    /// Schedules a count of the messages that the publishers of a topic keep.
     pub fn count_at(&mut self, topic: &str, due: Instant) {
         self.histories.schedule_at(topic, due);
     }
 
-    /// The selector has changed: counts what the publishers of topics keep that now may leave the robot.
+    /// The selector has changed: counts the kept messages of topics that may leave the robot now.
     pub fn reselect(&mut self, context: &Context, endpoints: &Endpoints) {
         for topic in endpoints.names() {
             let is_new = !self.offered.contains_key(topic) && context.selects(Named::Topic(topic));
@@ -137,8 +137,8 @@ impl Subscriptions {
         };
         context.set_trouble(name, "types", others);
         if offer.united.transient_local {
-            // Peers get as many messages as their publishers keep only if that is known before.
-            // The status of an action keeps one.
+            // Peers get as many messages as a publisher keeps only if they know the number before.
+            // The status topic of an action keeps one.
             let is_new = !self.offered.contains_key(name) && !is_action_status(name);
             if is_new && self.histories.is_uncounted(name) {
                 return;
@@ -153,7 +153,7 @@ impl Subscriptions {
         }
     }
 
-    /// Whether no publisher of a local topic is alive. Without a reader, that is what was known last.
+    /// Whether no publisher of a local topic is alive. Without a reader, the last known state holds.
     fn is_lost(&self, context: &mut Context, name: &str, lease: Option<Duration>) -> bool {
         let Some(lease) = lease else { return false };
         let read = self.by_topic.get(name).and_then(Option::as_ref);

@@ -22,13 +22,15 @@ pub enum Transport {
 
 const HEADER: usize = 20;
 const DATA: u8 = 0x15;
-/// Flags of DATA: it has a list of parameters before its payload; it has a payload.
+/// Flag of DATA: a list of parameters precedes its payload.
 const INLINE_QOS: u8 = 2;
+/// Flag of DATA: it has a payload.
 const PAYLOAD: u8 = 4;
 /// The entity ID of the writer of announcements.
 const ANNOUNCER: &[u8] = &[0, 1, 0, 0xc2];
-/// The address for discovery, and properties (RTPS 2.5, 9.6.3.2).
+/// The parameter with the address for discovery (RTPS 2.5, 9.6.3.2).
 const DISCOVERY_LOCATOR: u16 = 0x32;
+/// The parameter with the properties (RTPS 2.5, 9.6.3.2).
 const PROPERTIES: u16 = 0x59;
 const SENTINEL: u16 = 1;
 /// Kinds of addresses: RTPS 2.5, 9.3.2, and Fast DDS.
@@ -82,7 +84,7 @@ pub fn participant(packet: &[u8]) -> Option<AnnouncedParticipant> {
         let mut head = Bytes { rest: &rest[2..], little: flags & 1 != 0 };
         let length = usize::from(head.u16()?);
         let whole = head.rest;
-        // A last submessage may state no length.
+        // The last submessage may have the length 0, which means up to the end.
         let length = if length == 0 && kind == DATA { whole.len() } else { length };
         let body = head.take(length)?;
         if kind == DATA

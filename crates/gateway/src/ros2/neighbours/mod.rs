@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Nodes of this machine that our participant cannot see, since it has UDP over IPv4 alone. They are
+//! Nodes of this machine that our participant cannot see, since it has only UDP over IPv4. They are
 //! found by their announcements to DDS, by locks in shared memory, and by the port of a discovery
 //! server; what the daemon's own environment says of them is in `settings.rs`.
 
@@ -27,8 +27,9 @@ const MAX_PACKETS: usize = 1024;
 const MAX_FOUND: usize = 64;
 /// Participants named in a notice.
 const MAX_NAMED: usize = 4;
-/// The groups in which Fast DDS announces participants (RTPS 2.5, 9.6.2.1, and its own for IPv6).
+/// The IPv4 group in which participants are announced (RTPS 2.5, 9.6.2.1).
 const GROUP: Ipv4Addr = Ipv4Addr::new(239, 255, 0, 1);
+/// The IPv6 group in which Fast DDS announces participants.
 const GROUP_V6: Ipv6Addr = Ipv6Addr::new(0xff1e, 0, 0, 0, 0, 0xffff, 0xefff, 1);
 
 /// Reports settings of the daemon's own environment that hide nodes.
@@ -90,11 +91,12 @@ fn listen(group: IpAddr, port: u16) -> io::Result<UdpSocket> {
     Ok(socket.into())
 }
 
-/// Joins the group for IPv6 on all interfaces: later ones, too. On loopback there is no such group.
+/// Joins the group for IPv6 on all interfaces, also those that have appeared since the last call. On
+/// loopback there is no such group.
 fn join_all(socket: &UdpSocket) {
     if socket.local_addr().is_ok_and(|address| address.is_ipv6()) {
         for interface in system::interfaces_v6() {
-            // Fails where it was joined before.
+            // Fails where the group was joined before.
             let _ = socket.join_multicast_v6(&GROUP_V6, interface);
         }
     }

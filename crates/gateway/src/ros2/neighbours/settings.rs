@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Settings of Fast DDS under which nodes cannot be seen by our participant. Programs of one robot
-//! mostly share their environment, so that these in the daemon's own hint at those of the nodes.
+//! Settings of Fast DDS under which our participant cannot see nodes. Programs of one robot mostly
+//! share their environment, so the daemon's own settings hint at those of the nodes.
 
 use super::Range;
 
 /// Transports of Fast DDS with data over UDP and IPv4, like those of our participant.
 const VISIBLE: [&str; 2] = ["DEFAULT", "UDPv4"];
 
-/// Describes why nodes in this environment are not seen, and what to set; empty if they are. In the
+/// Describes why nodes in this environment are not seen, and what to set; empty if they are seen. In the
 /// range LOCALHOST, ROS 2 replaces the transports by those that we have.
 pub fn hidden(range: Range, variable: impl Fn(&str) -> Option<String>) -> String {
     let given = |name| variable(name).filter(|value| !value.is_empty());

@@ -22,12 +22,12 @@ pub fn in_shared_memory(port: u16) -> Vec<u32> {
     all.filter(|process| !is_elsewhere(*process)).collect()
 }
 
-/// Whether a process is known to be in another network, which may share the memory.
+/// Whether a process is known to be in another network namespace. The shared memory may be common.
 fn is_elsewhere(process: u32) -> bool {
     let network = |process: &str| fs::read_link(format!("/proc/{process}/ns/net"));
     match (network("self"), network(&process.to_string())) {
         (Ok(own), Ok(other)) => own != other,
-        // Only a process of the same user shows it.
+        // Only processes of the same user show their namespaces.
         _ => false,
     }
 }

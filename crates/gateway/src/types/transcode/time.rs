@@ -31,8 +31,8 @@ pub enum TimeKind {
 }
 
 impl TimeKind {
-    /// The bytes of a time for the other ROS; `side` is the input. Both are little-endian. The
-    /// error names the value found if the other ROS cannot hold it.
+    /// Converts the bytes of a time for the other ROS; `side` is the ROS of the input. Both are
+    /// little-endian. If the other ROS cannot hold the value, the error names it.
     pub fn convert(
         self,
         side: Side,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A real master that was filled or rejects, and local programs that hold connections.
+//! A real master that lists too much or rejects registrations, and local programs that hold connections.
 
 use super::services::{address, connect, greet, level, level_service};
 use super::{STRING, registered_at_master, send_until_read};
@@ -138,8 +138,8 @@ fn silent_connections_do_not_block_topics_or_services() {
     calling.write_all(&request).unwrap();
     let call = gateway.called("/silent_in/level", &request);
 
-    // Of those who say nothing, of those who say nothing after their header, and of callers of
-    // the slave API there are more than places.
+    // More connections than there are slots of each kind: those that send nothing, those that
+    // send only a header, and those to the slave API.
     let silent: Vec<_> = (0..200).map(|_| TcpStream::connect(&address).unwrap()).collect();
     let clients: Vec<_> =
         (0..300).map(|_| connect("/silent_in/level", &fields, &address).0).collect();
@@ -148,7 +148,7 @@ fn silent_connections_do_not_block_topics_or_services() {
     assert!(header.get("error").is_none());
     assert_eq!(agent.order(order)["answer"][2], "/tautline_silent");
 
-    // Who calls is kept.
+    // A client that has called is kept.
     gateway.answer("/silent_in/level", call, Ok(vec![].into()));
     let mut answer = [0; 5];
     calling.read_exact(&mut answer).unwrap();

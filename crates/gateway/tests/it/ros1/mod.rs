@@ -190,7 +190,7 @@ fn send_until_read(agent: &mut Agent, gateway: &Watched, topic: &str, fields: &V
     })
 }
 
-/// The topic of all nodes, which a gateway reads nothing of, but whose publishers the master reports.
+/// The topic that all nodes publish. A gateway does not read it, but the master reports its publishers.
 const ALL_NODES: &str = "/rosout";
 
 /// What the master lists as published and subscribed by `node`.
@@ -200,7 +200,7 @@ fn listed_at_master(agent: &mut Agent, node: &str) -> (Vec<String>, Vec<String>)
     (texts("published"), texts("subscribed"))
 }
 
-/// Like [`listed`], without [`ALL_NODES`].
+/// Like [`listed_at_master`], without [`ALL_NODES`].
 fn registered_at_master(agent: &mut Agent, node: &str) -> (Vec<String>, Vec<String>) {
     let (published, mut subscribed) = listed_at_master(agent, node);
     subscribed.retain(|topic| topic != ALL_NODES);
@@ -454,7 +454,7 @@ fn everything_is_registered_again_at_a_restarted_master() {
     assert!(gateway.status().connected);
     assert_eq!(gateway.status().trouble, "");
     flow(&mut agent, "with a master that does not know the publisher");
-    // On a busy machine, rospy may still count one that the gateway has replaced.
+    // On a busy machine, rospy may still count a connection that the gateway has replaced.
     wait_for("one connection", || (agent.connections("/again/x") == 1).then_some(()));
     witness.subscribe("/again_in/y", STRING);
     wait_for("a subscriber by the new master", || {
@@ -462,7 +462,7 @@ fn everything_is_registered_again_at_a_restarted_master() {
         (!witness.received("/again_in/y").is_empty()).then_some(())
     });
 
-    // The new master does not know the publisher; unread, it still answers, and is found again.
+    // The new master does not know the publisher. Though no longer read, it answers and is found again.
     gateway.unsubscribe("/again/x");
     wait_for("end of the connection", || (agent.connections("/again/x") == 0).then_some(()));
     gateway.subscribe("/again/x");
@@ -526,7 +526,7 @@ fn two_gateways_on_one_master_do_not_feed_each_other() {
         let published = vec![topic.to_owned()];
         wait_for(node, || (registered_at_master(&mut agent, node).0 == published).then_some(()));
     }
-    // Whoever finds this publisher in the master's list finds the other gateway there, too.
+    // A gateway that finds this publisher in the master's list finds the other gateway there, too.
     agent.advertise("/loop/a", STRING, false);
     for gateway in [&one, &two] {
         gateway.offered("/loop/a");

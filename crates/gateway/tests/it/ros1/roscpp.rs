@@ -59,7 +59,7 @@ fn each_publisher_of_a_roscpp_node_is_read_by_its_own_policy() {
     node.order_line("volatile v");
     publish(&mut node, &gateway, topic, "v", "v1");
     wait_kept(&gateway, topic, &["p2", "q1"]);
-    // One that starts later.
+    // A publisher that starts later.
     node.order_line("latched r");
     publish(&mut node, &gateway, topic, "r", "r1");
     wait_kept(&gateway, topic, &["p2", "q1", "r1"]);
@@ -131,7 +131,7 @@ fn a_publisher_that_starts_to_latch_is_detected_when_its_node_is_quiet() {
         node.order_line("publish v v0");
         (!gateway.messages(topic).is_empty()).then_some(())
     });
-    // Enough publishers that the next one is delivered before its node is asked.
+    // Enough messages that the next one is delivered without a probe of its node.
     for text in ["v1", "v2", "v3"] {
         publish(&mut node, &gateway, topic, "v", text);
     }

@@ -13,7 +13,7 @@ use tautline_testkit::ros::{
 
 const CAMERA: &str = "sensor_msgs/SetCameraInfo";
 const LEVEL: &str = "roscpp/SetLoggerLevel";
-/// Of roscpp/SetLoggerLevel.
+/// The md5 of roscpp/SetLoggerLevel.
 const LEVEL_MD5: &str = "51da076440d78ca1684d36c868df61ea";
 
 pub fn level_service(name: &str) -> Service {
@@ -84,7 +84,7 @@ fn a_local_server_is_offered_and_called() {
     let service = gateway.service_offered_since(0, "/calls/level");
     assert_eq!((service.type_name.as_str(), service.type_hash.as_str()), (LEVEL, LEVEL_MD5));
 
-    // Answered in the other order; one that is repeated is sent once.
+    // The calls are answered in reverse order. A repeated call is sent once.
     for (call, logger) in [(1, "one"), (2, "two"), (2, "two")] {
         gateway.call("/calls/level", call, &level(logger), 1000);
     }
@@ -103,7 +103,7 @@ fn a_local_server_is_offered_and_called() {
     gateway.call("/calls/fails", 5, &level("x"), 1000);
     refused(&gateway, 5, &["out of paper"]);
 
-    // 900 000 bytes each way, and more than is allowed.
+    // 900 000 bytes each way, and then more than is allowed.
     agent.order(json!({"do": "serve", "service": "/calls/camera", "type": CAMERA, "echo": true}));
     assert_eq!(gateway.service_offered_since(0, "/calls/camera").type_name, CAMERA);
     let text = "x".repeat(900_000);
@@ -138,7 +138,7 @@ fn local_clients_are_served_and_answered_out_of_order() {
     assert!(clients[1].answered(1).is_empty());
     gateway.answer("/served/level", calls[0], Err("the peer is away".into()));
     assert_names(&clients[0].failure(1), &["the peer is away"]);
-    // Answers for calls that are over.
+    // An answer to a call that is over has no effect.
     gateway.answer("/served/level", calls[0], Ok(vec![].into()));
 
     // Several calls over one connection.
@@ -160,11 +160,11 @@ fn local_clients_are_served_and_answered_out_of_order() {
         assert!(clients[0].answered(id).is_empty());
     }
 
-    // Another type under the name, and one that stops while a call is under way.
+    // A call with another type is refused. Then the service ends while a call is pending.
     let fields = json!({});
     clients[1].order(json!({"do": "call_service", "service": "/served/level", "type": CAMERA,
         "fields": fields, "id": 20}));
-    // rospy says no more of a refusal than that there was one.
+    // rospy reports only that it was refused, not why.
     clients[1].failure(20);
     clients[1].call_level("/served/level", "last", 30, 1);
     gateway.called("/served/level", &level("last"));
@@ -193,7 +193,7 @@ pub fn greet(address: &str, header: &Header) -> (TcpStream, Header) {
     (stream, Header::parse(&bytes).unwrap())
 }
 
-/// Where a service is, by the master.
+/// The address of a service, according to the master.
 pub fn address(agent: &mut Agent, service: &str) -> String {
     wait_for("registration", || {
         let found = agent.order(json!({"do": "where", "service": service}));
@@ -221,7 +221,7 @@ fn service_probes_are_answered_and_invalid_requests_refused() {
     let (_, header) = connect("/raw_in/level", &[("md5sum", "*"), ("tautline", "r2")], &address);
     assert_names(header.get("error").unwrap(), &["'r2'", "must not call"]);
 
-    // A length that lies, a request that ends early, and one who leaves before the answer.
+    // A false length, a request that ends early, and a client that leaves before the answer.
     let (mut stream, _) = connect("/raw_in/level", &[("md5sum", "*")], &address);
     stream.write_all(&[0xff; 40]).unwrap();
     let mut answer = Vec::new();
@@ -282,7 +282,7 @@ fn services_of_tautline_are_not_offered_and_those_of_local_nodes_not_replaced() 
     assert_names(&gateway.refusal("/own/local"), &["/own/local", LEVEL, "/own_agent"]);
     assert_names(&gateway.status().trouble, &["/own/local"]);
     other.service_offered_since(0, "/own/local");
-    // As soon as they do not, it is.
+    // Once the local node no longer serves it, the peers' service is registered.
     agent.order(json!({"do": "unserve", "service": "/own/local"}));
     wait_for("registration", || {
         let ours = agent.services_of("/tautline_own");

@@ -14,15 +14,15 @@ use tautline_testkit::http;
 use tautline_testkit::ros::ros1::{Master, start, string_topic, watch};
 use tautline_testkit::ros::{Agent, Watched, free_port, wait_for};
 
-/// A door to a master, through which the calls of a gateway pass.
-struct Door {
+/// A proxy in front of a master, through which the calls of a gateway pass.
+struct Proxy {
     uri: String,
     calls: Arc<Mutex<Vec<String>>>,
     /// The port of the master.
     target: Arc<AtomicU16>,
 }
 
-impl Door {
+impl Proxy {
     /// A call of the method `stuck` gets no answer.
     fn to(master: &Master, stuck: &'static str) -> Self {
         let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
@@ -123,10 +123,10 @@ fn wait_for_no_trouble(gateway: &Watched) {
 #[test]
 fn a_name_in_use_is_reported_and_not_registered_at_each_poll() {
     let master = Master::start_alone(free_port());
-    let door = Door::to(&master, "");
+    let proxy = Proxy::to(&master, "");
     let mut local = start(&master.uri, "/r/camera");
     local.advertise("/local", STRING, false);
-    let gateway = watch(&door.uri, "taken");
+    let gateway = watch(&proxy.uri, "taken");
     let topics: Vec<String> = (0..40).map(|it| format!("/r/t{it:02}")).collect();
     stand_in(&gateway, "/r/camera", &topics);
     topics.iter().for_each(|it| gateway.advertise(&string_topic(it, false)));
@@ -140,9 +140,9 @@ fn a_name_in_use_is_reported_and_not_registered_at_each_poll() {
             && trouble.contains("/r/camera"))
         .then_some(())
     });
-    let (calls, polls) = (door.count("registerPublisher"), door.count("getSystemState"));
-    wait_for("some polls", || (door.count("getSystemState") > polls + 4).then_some(()));
-    assert_eq!((door.count("registerPublisher"), calls), (topics.len(), topics.len()));
+    let (calls, polls) = (proxy.count("registerPublisher"), proxy.count("getSystemState"));
+    wait_for("some polls", || (proxy.count("getSystemState") > polls + 4).then_some(()));
+    assert_eq!((proxy.count("registerPublisher"), calls), (topics.len(), topics.len()));
     assert!(registered_at_master(&mut agent, "/r/camera").0.contains(&"/local".to_owned()));
     local.leave();
     wait_for("all topics under the stand-in", || {
@@ -162,9 +162,9 @@ fn a_name_in_use_is_reported_and_not_registered_at_each_poll() {
 #[test]
 fn a_master_that_deletes_no_parameter_does_not_keep_registrations() {
     let master = Master::start_alone(free_port());
-    let door = Door::to(&master, "deleteParam");
+    let proxy = Proxy::to(&master, "deleteParam");
     let mut agent = start(&master.uri, "/stuck_agent");
-    let gateway = watch(&door.uri, "stuck");
+    let gateway = watch(&proxy.uri, "stuck");
     gateway.advertise(&string_topic("/r/x", false));
     stand_in(&gateway, "/r/camera", &["/r/x".to_owned()]);
     mirror(&gateway, "/r", &[("/r/a", 1)]);
@@ -172,10 +172,10 @@ fn a_master_that_deletes_no_parameter_does_not_keep_registrations() {
     wait_for("the stand-in", || {
         (registered_at_master(&mut agent, "/r/camera").0 == ["/r/x"]).then_some(())
     });
-    let compared = door.count("getParam");
-    wait_for("another comparison", || (door.count("getParam") > compared).then_some(()));
+    let compared = proxy.count("getParam");
+    wait_for("another comparison", || (proxy.count("getParam") > compared).then_some(()));
     gateway.shutdown();
-    assert!(door.count("deleteParam") > 0, "it was tried");
+    assert!(proxy.count("deleteParam") > 0, "it was tried");
     for name in ["/r/camera", "/tautline_stuck"] {
         let order = json!({"do": "registered", "node": name});
         let left = agent.order(order);
@@ -188,8 +188,8 @@ fn a_master_that_deletes_no_parameter_does_not_keep_registrations() {
 #[test]
 fn alternating_lists_are_compared_once_per_period() {
     let master = Master::start_alone(free_port());
-    let door = Door::to(&master, "");
-    let gateway = watch(&door.uri, "turn");
+    let proxy = Proxy::to(&master, "");
+    let gateway = watch(&proxy.uri, "turn");
     let begin = Instant::now();
     let mut value = 0;
     wait_for("some comparisons", || {
@@ -198,9 +198,9 @@ fn alternating_lists_are_compared_once_per_period() {
         // A peer that withdraws its list and shows it again.
         gateway.handle(Command::Mirror { peer: 1, prefix: String::new(), parameters: None });
         mirror(&gateway, "/r", &[("/r/a", -value)]);
-        (door.count("getParam") >= 4).then_some(())
+        (proxy.count("getParam") >= 4).then_some(())
     });
-    let (compared, took) = (door.count("getParam"), begin.elapsed());
+    let (compared, took) = (proxy.count("getParam"), begin.elapsed());
     assert!(compared as u64 <= took.as_secs() / 2 + 1, "{compared} in {took:?}");
 }
 
@@ -251,9 +251,9 @@ fn parameters_of_local_programs_are_neither_replaced_nor_deleted() {
 #[test]
 fn values_at_a_new_master_are_local() {
     let [old, new] = [(); 2].map(|()| Master::start_alone(free_port()));
-    let door = Door::to(&old, "");
+    let proxy = Proxy::to(&old, "");
     let mut agent = start(&old.uri, "/old_agent");
-    let gateway = watch(&door.uri, "new");
+    let gateway = watch(&proxy.uri, "new");
     let wanted = [("/r/a", 1), ("/r/b", 2), ("/r/c", 3)];
     compare(&gateway, &mut agent, &wanted, 1);
     wait_value(&mut agent, "/r/c", Some(json!(3)));
@@ -261,8 +261,8 @@ fn values_at_a_new_master_are_local() {
     let mut agent = start(&new.uri, "/new_agent");
     set(&mut agent, "/r/a", json!(7));
     set(&mut agent, "/r/b", json!(2));
-    door.target.store(new.port(), Ordering::Relaxed);
-    // Longer than a change of a copy is kept.
+    proxy.target.store(new.port(), Ordering::Relaxed);
+    // This takes longer than a changed copy is kept.
     compare(&gateway, &mut agent, &wanted, 5);
     assert_eq!(get(&mut agent, "/r/a"), Some(json!(7)));
     assert_eq!(get(&mut agent, "/r/c"), Some(json!(3)));

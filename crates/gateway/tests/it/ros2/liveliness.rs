@@ -11,7 +11,7 @@ use tautline_testkit::ros::ros2::{
 };
 use tautline_testkit::ros::{Agent, Watched, wait_for};
 
-/// Seconds.
+/// The lease of all publishers, in seconds.
 const LEASE: f64 = 1.0;
 
 /// Topics by their policies.
@@ -142,7 +142,7 @@ fn a_local_publisher_without_liveliness_is_reported() {
             gateway.offered(name);
             gateway.subscribe(name);
         }
-        // Nobody asserts the former. A message does; then assertions alone suffice, until they end.
+        // Nobody asserts the manual liveliness. A message does; then assertions suffice, until they end.
         wait_for_offer(&gateway, &manual, true);
         wait_for("life by a message", || {
             agent.order(json!({"do": "send", "topic": manual, "fields": {"data": "on"}}));

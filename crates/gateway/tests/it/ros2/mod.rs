@@ -152,7 +152,7 @@ fn quality_of_service_is_reported_and_offered_and_mismatches_are_reported() {
     agent.subscriber("/mirror", STRING, json!({}));
     let shown = wait_for("publisher in the graph", || {
         let graph = agent.graph("/mirror");
-        // Another one serves volatile subscribers.
+        // Another writer serves volatile subscribers.
         graph["publishers"].as_array()?.iter().find(|it| it["latch"] == true).cloned()
     });
     let second = 1_000_000_000u64;
@@ -314,11 +314,11 @@ fn a_subscriber_discovered_late_after_a_restart_misses_nothing() {
         (agent.received("/goal").len() == 1).then_some(())
     });
     before.shutdown();
-    // It answers no announcement.
+    // While stopped, it answers no announcement.
     agent.signal("-STOP");
     let after = watch_keeping(Range::Machine, "after", &deliveries);
     after.advertise(&string_topic("/goal", kept));
-    // Nothing shows announcements without an answer, of which there are several in this time.
+    // Unanswered announcements cannot be observed. In this time, several are sent.
     std::thread::sleep(Duration::from_secs(1));
     after.publish_kept("/goal", message(1), string_message("one"));
     after.publish_kept("/goal", message(2), string_message("two"));
@@ -417,7 +417,7 @@ fn two_types_of_a_topic_are_reported_and_another_hash_is_not_published() {
     let mut agent = start("kilted", "LOCALHOST", "types_agent");
     agent.subscriber("/x", STRING, json!({}));
     agent.subscriber("/y", "std_msgs/msg/Int32", json!({}));
-    // Found after the others, so that they are known.
+    // Published last: the other endpoints are known by then.
     gateway.advertise(&string_topic("/z", Qos::default()));
     agent.subscriber("/z", STRING, json!({}));
     gateway.wait_wanted_since(0, "/z", true);

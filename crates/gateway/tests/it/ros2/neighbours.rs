@@ -8,7 +8,7 @@ use tautline_gateway::ros2::Range;
 use tautline_testkit::ros::ros2::{installation, rclpy, runs_in_own_network, watch};
 use tautline_testkit::ros::{Agent, Watched, wait_for};
 
-/// A node with this setting in place of the tests' own.
+/// Starts a node with this setting in place of the one that the tests use.
 fn start(version: &str, range: &str, transports: &str) -> Agent {
     let mut program = rclpy(0, version, &format!("{version}_{transports}"));
     program

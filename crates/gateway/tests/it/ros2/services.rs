@@ -23,7 +23,7 @@ fn response(success: bool, message: &str) -> Vec<u8> {
     [&request(success)[..], &[0; 3], &length, message.as_bytes(), &[0]].concat()
 }
 
-/// What a response of SetBool says; what lies between its fields is of no account.
+/// The fields of a response of SetBool, without the padding between them.
 fn response_fields(response: &[u8]) -> (bool, String) {
     let length = u32::from_le_bytes(response[8..12].try_into().unwrap()) as usize;
     (response[4] == 1, String::from_utf8(response[12..11 + length].to_vec()).unwrap())
@@ -77,7 +77,7 @@ fn a_local_server_is_offered_and_called() {
     assert_eq!((service.type_name.as_str(), service.type_hash.as_str()), (BOOL, BOOL_HASH));
     assert_names(&service.definition, &["bool data", "\n---\n", "string message"]);
 
-    // The first may meet nobody yet: it waits, and is sent once.
+    // The first call may find no server yet: it waits, and is sent once.
     for call in 0..30 {
         gateway.call("/theirs", call, &request(call % 2 == 0), 30);
         gateway.call("/theirs", call, &request(call % 2 == 0), 30);
@@ -85,7 +85,7 @@ fn a_local_server_is_offered_and_called() {
     for call in 0..30 {
         assert_eq!(response_fields(&gateway.answered(call).unwrap()), (true, "done".into()));
     }
-    // The server's own word may come after its answer.
+    // The server's report of a request may arrive after its answer.
     wait_for("30 requests", || (agent.served("/theirs").len() >= 30).then_some(()));
     assert_eq!((agent.served("/theirs").len(), gateway.outcomes()), (30, 30));
 
@@ -125,8 +125,8 @@ fn late_clients_are_served_in_a_busy_domain() {
     let camera =
         Service { type_name: CAMERA.into(), type_hash: String::new(), ..bool_service("/camera") };
     gateway.serve(&camera);
-    // Types within types that others have as well: Cyclone DDS asked Fast DDS about them, and
-    // ignored every later endpoint of a type that it could not read.
+    // The type contains types that other endpoints have as well. Cyclone DDS asked Fast DDS about
+    // them, and ignored every later endpoint of a type that it could not read.
     let mut server = start("kilted", "SUBNET", "server");
     server.order(json!({"do": "serve", "service": "/own", "type": CAMERA}));
     let mut others = Vec::new();
@@ -211,7 +211,7 @@ fn local_clients_are_served_and_answered_out_of_order() {
             .filter(|last| !calls.iter().any(|(call, _)| call == last))
     });
     gateway.answer("/switch", last, Err("the peer is away".into()));
-    // Except about goals: a cancellation is rejected (ERROR_REJECTED).
+    // Calls about goals do get a reply: a cancellation is rejected (ERROR_REJECTED).
     let (cancel, cancel_type) = ("/go/_action/cancel_goal", "action_msgs/srv/CancelGoal");
     gateway.serve(&Service {
         type_name: cancel_type.into(),
@@ -274,7 +274,7 @@ fn calls_end_when_their_server_leaves_and_another_is_found() {
     refused(&gateway, 1, &["no answer from /slow within 1 s"]);
     gateway.call("/slow", 2, &request(false), 1000);
     wait_for("request", || (agent.served("/slow").len() == 2).then_some(()));
-    // What it still says to the first is passed over; calls are answered out of order.
+    // A late reply to the first call is ignored; calls are answered out of order.
     gateway.call("/slow", 3, &[0, 1, 0, 0, 1, 0, 0, 0], 1000);
     wait_for("request", || (agent.served("/slow").len() == 3).then_some(()));
     let last = agent.served("/slow")[2]["hex"].clone();
@@ -284,7 +284,7 @@ fn calls_end_when_their_server_leaves_and_another_is_found() {
     agent.leave();
     refused(&gateway, 2, &["server of /slow left"]);
     gateway.wait_service_withdrawn_since(seen, "/slow");
-    // One that waits finds the next server.
+    // A waiting call finds the next server.
     gateway.call("/slow", 4, &request(true), 1000);
     let mut agent = start("jazzy", "SUBNET", "second");
     agent.serve("/slow", "anew", json!({}));
@@ -347,7 +347,7 @@ fn services_of_tautline_are_not_offered_and_those_of_local_nodes_not_served() {
         return;
     }
     let gateway = watch(Range::Machine, "own");
-    // Another Tautline, by its user data; it serves one thing, and calls another that is ours.
+    // Another Tautline node, by its user data. It serves one service, and calls another one of ours.
     let mut other = start_cyclone(&["other", "tautline=other;"]);
     let dds_type = "std_srvs::srv::dds_::SetBool";
     other.order(json!({"do": "serve", "service": "/others", "dds_type": dds_type}));
@@ -364,7 +364,7 @@ fn services_of_tautline_are_not_offered_and_those_of_local_nodes_not_served() {
     gateway.serve(&bool_service("/local"));
     assert_names(&gateway.refusal("/local"), &["serve it themselves", BOOL]);
     assert_names(&gateway.status().trouble, &["/local"]);
-    // As soon as they do not, it is.
+    // Once the local node no longer serves it, the peers' service is served.
     agent.order(json!({"do": "unserve", "service": "/local"}));
     gateway.wait_service_withdrawn_since(0, "/local");
     wait_for("/local of ours alone", || {

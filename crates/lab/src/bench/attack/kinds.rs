@@ -24,17 +24,17 @@ pub const CALLED_SERVICE: &str = "/attacked/get_loggers";
 
 /// Longest definition that the protocol carries.
 const DEFINITION_BYTES: usize = 1 << 20;
-/// Largest message that a node accepts by default, and below a size of which 256 messages are
-/// incomplete at the same time.
+/// Largest message that a node accepts by default.
 const MESSAGE_BYTES: u32 = 8_000_000;
+/// Size of messages of which 256 may be incomplete at the same time.
 const SMALL_MESSAGE_BYTES: u32 = 60_000;
 /// Largest size to which a compressed block of one repeated byte expands (RFC 8878, 3.1.1.2.4).
 const BLOCK_BYTES: u32 = 128 << 10;
 /// Channels that a node accepts from one peer.
 const CHANNELS: u64 = 4096;
-/// Levels of nested packets that fit into a datagram, and below a number of levels that exceeds the
-/// stack of a thread.
+/// Levels of nested packets that fit into a datagram.
 const SHALLOW: u64 = 34;
+/// A number of levels of nested packets that exceeds the stack of a thread.
 const DEEP: u64 = 5000;
 /// Control messages sent without waiting for acknowledgements. The victim waits for repeated ones
 /// only where some are lost.
@@ -42,7 +42,7 @@ const WINDOW: usize = 20_000;
 /// Frames of control messages that are kept ready.
 const READY: usize = 400;
 /// Number of times that an initiation of one session epoch is sent before the next epoch.
-const CALLS_OF_A_LIFE: u64 = 20;
+const INITIATIONS_PER_EPOCH: u64 = 20;
 /// Longest wait for the victim's responses that a kind needs before it starts.
 const PATIENCE: Duration = Duration::from_secs(5);
 
@@ -112,7 +112,7 @@ impl Kind {
     }
 }
 
-/// One kind of packets in progress.
+/// Sends the packets of one kind.
 pub struct Barrage {
     kind: Kind,
     /// Short names of the attacker's neighbours: the victim, and the victim's other peer.
@@ -191,7 +191,7 @@ impl Barrage {
     pub fn send(&mut self, peer: &mut Peer) -> io::Result<()> {
         match self.kind {
             Kind::Replays => peer.put(&self.datagram),
-            Kind::Lives => self.send_call(peer),
+            Kind::Lives => self.send_initiation(peer),
             Kind::Offers
             | Kind::Names
             | Kind::Definitions
@@ -215,8 +215,8 @@ impl Barrage {
         }
     }
 
-    fn send_call(&mut self, peer: &mut Peer) -> io::Result<()> {
-        if self.next_number().is_multiple_of(CALLS_OF_A_LIFE) || self.datagram.is_empty() {
+    fn send_initiation(&mut self, peer: &mut Peer) -> io::Result<()> {
+        if self.next_number().is_multiple_of(INITIATIONS_PER_EPOCH) || self.datagram.is_empty() {
             self.datagram = peer.call_on_new_connection();
         }
         peer.put(&self.datagram)

@@ -58,14 +58,15 @@ pub struct Figures {
     pub flows: BTreeMap<Flow, Summary>,
     /// Resource use of the attacked daemon.
     pub toll: DaemonCost,
-    /// Memory of the attacked daemon, idle before the phase, and below after the phase.
+    /// Memory of the attacked daemon, idle before the phase.
     pub idle_bytes: u64,
+    /// Memory of the attacked daemon after the phase.
     pub after_bytes: Option<u64>,
     /// Percent of all cores that any program kept busy.
     pub machine_busy_percent: f64,
-    /// Packets of the attacker per second that reached the victim's kernel, and below the percent
-    /// of them dropped because the socket was full.
+    /// Packets of the attacker per second that reached the victim's kernel.
     pub received_per_s: f64,
+    /// Percent of these packets that were dropped because the socket was full.
     pub overflowed_percent: f64,
     /// Packets per second that the victim sent to the attacker.
     pub answers_per_s: f64,
@@ -120,7 +121,7 @@ impl Figures {
     }
 }
 
-/// Daemons and attacker on their ground. Fields are dropped in this order.
+/// Daemons and attacker on the computers of a `Ground`. Fields are dropped in this order.
 pub struct Scene<'a> {
     setup: &'a DaemonSetup,
     folder: &'a Path,

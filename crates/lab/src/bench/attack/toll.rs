@@ -24,8 +24,9 @@ pub struct DaemonCost {
     pub cpu_percent: Option<f64>,
     /// Peak resident memory.
     pub peak_bytes: u64,
-    /// Largest number of descriptors, and below of threads.
+    /// Largest number of descriptors.
     pub descriptors: usize,
+    /// Largest number of threads.
     pub threads: usize,
     /// Lines added to the daemon's log.
     pub log_lines: usize,

@@ -19,10 +19,11 @@ use std::time::{Duration, Instant};
 pub const RATE_PER_S: u32 = 50_000;
 /// Interface over which the datagrams arrive.
 const INTERFACE: &str = "flood0";
-/// Range of the forged source addresses (RFC 2544, appendix C.2.2), and below its first address and
-/// the number of free bits.
+/// Range of the forged source addresses (RFC 2544, appendix C.2.2).
 const SOURCES: &str = "198.18.0.0/15";
+/// First address of [`SOURCES`].
 const FIRST_SOURCE: u32 = u32::from_be_bytes([198, 18, 0, 0]);
+/// Number of free bits in the addresses of [`SOURCES`].
 const SOURCE_BITS: u32 = 17;
 /// Largest burst after a scheduling delay of the attacker.
 const MAX_BURST: u64 = 250;

@@ -24,7 +24,7 @@ const MAX_DATAGRAM: usize = 2048;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Forgery {
-    /// Alternately initiations of random bytes with wrong MACs, and random bytes alone.
+    /// Alternately initiations of random bytes with wrong MACs, and only random bytes.
     Garbage,
     /// The first MAC is right, since the attacker knows the public key; the rest is random.
     Calls,
@@ -81,7 +81,7 @@ impl Tap {
     }
 
     /// Returns the first initiation among the datagrams not examined yet, if there is one.
-    pub fn call(&self) -> Result<Option<Vec<u8>>> {
+    pub fn initiation(&self) -> Result<Option<Vec<u8>>> {
         let mut buffer = [0; MAX_DATAGRAM];
         loop {
             let len = match recv(&self.0, &mut buffer[..], RecvFlags::TRUNC) {

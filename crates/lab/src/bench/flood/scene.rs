@@ -121,7 +121,7 @@ impl Figures {
     }
 }
 
-/// Both daemons on their ground. Fields are dropped in this order.
+/// Both daemons on the computers of a `Ground`. Fields are dropped in this order.
 pub struct Scene<'a> {
     setup: &'a DaemonSetup,
     folder: &'a Path,
@@ -145,7 +145,7 @@ impl<'a> Scene<'a> {
         for victim in [ROBOT, BASE] {
             scene.recorded[victim] = scene.record(victim)?;
         }
-        scene.have_base_called()?;
+        scene.restart_base_without_address()?;
         Ok(scene)
     }
 
@@ -153,7 +153,7 @@ impl<'a> Scene<'a> {
     fn record(&mut self, who: usize) -> Result<Vec<u8>> {
         let tap = Tap::open(self.computer(who))?;
         self.daemons.remove(who).end()?;
-        let call = wait_for(MEETING_PATIENCE, || tap.call())?;
+        let call = wait_for(MEETING_PATIENCE, || tap.initiation())?;
         self.daemons.insert(who, self.setup.run(self.computer(who), self.folder, self.folder)?);
         self.await_connected()?;
         call.with_context(|| format!("{} is not called", NAMES[who]))
@@ -165,7 +165,7 @@ impl<'a> Scene<'a> {
 
     /// Restarts the base without the robot's address. The base then waits for the robot's
     /// initiation at the socket that receives from every address.
-    fn have_base_called(&mut self) -> Result<()> {
+    fn restart_base_without_address(&mut self) -> Result<()> {
         edit_base(self.folder, &format!(", address: {}", self.ground.pair.robot.address), "")?;
         self.daemons.pop().context("no base")?.end()?;
         self.daemons.push(self.setup.run(self.computer(BASE), self.folder, self.folder)?);

@@ -24,16 +24,17 @@ use stream::{End, Load, Stream};
 /// Name on the command line.
 pub const NAME: &str = "ros2-gateway";
 
-/// Increase of the median delay of 1 KB by each side.
+/// Time by which each side of the gateway may increase the median delay of messages of 1 KB.
 const ADDED_MS: Bound = Bound::AtMost(0.3);
-/// Messages received per second, percent of a subscriber's on the DDS library.
+/// Messages received per second, percent of those that a subscriber on the DDS library receives.
 const THROUGHPUT_PERCENT: Bound = Bound::AtLeast(80.0);
 const LARGE_RECEIVED: Bound = Bound::AtLeast(100.0);
 
 /// 1 KB at 200 Hz for three seconds.
 const SMALL: Load = load(1024, 600, 5);
 const SMALL_ROUNDS: usize = 5;
-/// Messages are published as fast as they are received: the publisher keeps all messages and waits for its subscriber.
+/// Messages are published as fast as they are received: the publisher keeps all messages and waits for
+/// its subscriber.
 const FLOODS: [(&str, Load); 2] = [
     ("1 KB", Load { depth: 0, ..load(1024, 200_000, 0) }),
     ("64 KB", Load { depth: 0, ..load(65_536, 8_000, 0) }),
@@ -52,7 +53,7 @@ const WHOLE_TIME: Duration = Duration::from_secs(6);
 
 const BARE: End = End::Own(By::Bare);
 
-/// Returns single messages at a period, of which rclpy's default profile keeps ten.
+/// Returns a load of single messages at a period. The publisher keeps ten, as in rclpy's default profile.
 const fn load(bytes: usize, count: u64, period_ms: u64) -> Load {
     Load { bytes, count, period: Duration::from_millis(period_ms), burst: 1, depth: 10 }
 }
@@ -98,7 +99,7 @@ enum Target {
     Added(Bound),
     /// The median through the gateway, percent of the median without it.
     Share(Bound),
-    /// The median through the gateway alone.
+    /// Only the median through the gateway.
     Through(Bound),
 }
 

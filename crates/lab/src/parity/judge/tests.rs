@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Each kind of difference, and what is none.
+//! Each kind of difference, and what does not count as one.
 
 use super::*;
 use crate::parity::situation::Team;
@@ -128,7 +128,7 @@ fn only_messages_of_a_calm_time_must_arrive() {
     case.0.situation.steps.extend([Step::Start(Side::Far), Step::Settle]);
     case.0.calm.push(6);
     assert_eq!(case.kinds(), ["missing"]);
-    // Not if their publisher has left before.
+    // They need not arrive if their publisher has left before.
     case.0.situation.steps[5] = Step::Unadvertise("P1".into());
     assert!(case.kinds().is_empty());
 }

@@ -25,7 +25,7 @@ const BETA: f64 = 0.7;
 const HEADROOM: f64 = 0.15;
 const MIN_PIPE_CWND: f64 = 4.0 * MSS;
 const INITIAL_CWND: f64 = 10.0 * MSS;
-/// Rows of lost packets in a round that end Startup.
+/// Number of rows of lost packets in a round that ends Startup.
 const STARTUP_FULL_LOSS_COUNT: u64 = 6;
 const PROBE_RTT_DURATION: Duration = Duration::from_millis(200);
 
@@ -69,7 +69,7 @@ impl State {
     }
 }
 
-/// What a loss episode changed, in case it was none.
+/// The state before a loss episode, to be restored if the losses prove to be spurious.
 #[derive(Debug, Clone, Copy)]
 struct Undo {
     short_term: ShortTerm,
@@ -96,7 +96,7 @@ pub struct Bbr {
     probe_rtt_done: Option<Instant>,
     probe_rtt_round_done: bool,
     idle_restart: bool,
-    /// The window was the limit in this round, or in the previous one.
+    /// The window limited the sender in the previous round.
     was_cwnd_limited: bool,
     undo: Option<Undo>,
     random: Rng,
@@ -127,7 +127,7 @@ impl Bbr {
         self.model.next_round_delivered = self.flight.delivered;
     }
 
-    /// The model and the state after a report.
+    /// Updates the model and the state after a report.
     fn update_model(&mut self, now: Instant, report: &Report, acked: &Acked) {
         self.model.update_round(&self.flight, acked);
         if self.model.round_start {
@@ -158,7 +158,7 @@ impl Bbr {
         self.model.advance_latest_signals();
     }
 
-    /// Losses, at most one event in each report.
+    /// Handles losses. All losses in a report are one event.
     fn note_losses(&mut self, report: &Report, acked: &Acked) {
         if let Some(undo) = &mut self.undo {
             undo.lost += report.lost_packets as i64 - report.spurious_losses as i64;
@@ -192,7 +192,7 @@ impl Bbr {
         }
     }
 
-    /// The losses were none: what they changed returns.
+    /// Restores what losses have changed that proved to be spurious.
     fn undo_losses(&mut self) {
         let Some(undo) = self.undo.take() else { return };
         self.cwnd = self.cwnd.max(self.prior_cwnd);
@@ -275,7 +275,7 @@ impl Bbr {
         (PROBE_RTT_CWND_GAIN * self.model.bdp()).max(MIN_PIPE_CWND)
     }
 
-    /// A window of this many bandwidth-delay products, with what the hosts need.
+    /// Returns `gain` bandwidth-delay products in bytes, with the quantization budget of the hosts.
     fn inflight(&self, gain: f64) -> f64 {
         self.with_quanta(self.model.bdp() * gain)
     }

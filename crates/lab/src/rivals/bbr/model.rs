@@ -7,17 +7,19 @@ use tautline_proto::{Duration, Instant};
 
 const MIN_RTT_FILTER_LEN: Duration = Duration::from_secs(10);
 const PROBE_RTT_INTERVAL: Duration = Duration::from_secs(5);
-/// Rounds.
+/// Length of the filter, in rounds.
 const EXTRA_ACKED_FILTER_LEN: u64 = 10;
-/// Growth of the delivery rate in Startup that is not a plateau, and the rounds of a plateau.
+/// Growth of the delivery rate below which a round of Startup is on a plateau.
 const FULL_BW_GROWTH: f64 = 1.25;
+/// Number of rounds on a plateau after which the bandwidth counts as full.
 const FULL_BW_ROUNDS: u32 = 3;
 
-/// Bounds from the losses of the last rounds.
+/// Bounds that losses of recent rounds have lowered.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct ShortTerm {
-    /// Bytes per second, and bytes.
+    /// Bytes per second.
     bw: f64,
+    /// Bytes.
     pub(super) inflight: f64,
 }
 
@@ -35,7 +37,7 @@ pub(super) struct Model {
     pub(super) round_count: u64,
     pub(super) round_start: bool,
     pub(super) next_round_delivered: f64,
-    /// The last sample; 0 if it spans less than the least round trip.
+    /// The last sample of the delivery rate; 0 if it spans less than the shortest round trip.
     pub(super) delivery_rate: f64,
     /// The greatest rate of this cycle and of the previous one.
     max_bw: [f64; 2],
@@ -56,7 +58,7 @@ pub(super) struct Model {
     pub(super) loss_rows: u64,
     bw_latest: f64,
     pub(super) inflight_latest: f64,
-    /// What was delivered since the last packet was sent.
+    /// Bytes delivered between the sending of the newest acknowledged packet and its acknowledgement.
     delivered: f64,
     pub(super) extra_acked: f64,
     extra_acked_start: Instant,
@@ -104,7 +106,7 @@ impl Model {
         self.max_bw[0].max(self.max_bw[1])
     }
 
-    /// The bandwidth by which packets are paced.
+    /// Returns the bandwidth by which packets are paced.
     pub(super) fn bw(&self) -> f64 {
         self.max_bw().min(self.short_term.bw)
     }
@@ -113,7 +115,7 @@ impl Model {
         self.min_rtt.as_secs_f64()
     }
 
-    /// The bandwidth-delay product in bytes.
+    /// Returns the bandwidth-delay product in bytes.
     pub(super) fn bdp(&self) -> f64 {
         match self.min_rtt {
             Duration::MAX => INITIAL_CWND,
@@ -145,7 +147,7 @@ impl Model {
         }
     }
 
-    /// A cycle of ProbeBW ended.
+    /// Begins a cycle of ProbeBW: the maximum of the last cycle becomes that of the previous one.
     pub(super) fn advance_max_bw(&mut self) {
         if self.max_bw[0] > 0.0 {
             self.max_bw = [0.0, self.max_bw[0]];
@@ -172,7 +174,7 @@ impl Model {
         (self.bw_latest, self.inflight_latest) = (0.0, 0.0);
     }
 
-    /// At the end of a round: losses that no probe explains lower the short-term bounds.
+    /// Ends a round: lowers the short-term bounds if there were losses without a probe.
     pub(super) fn adapt_lower_bounds(&mut self, probing: bool, cwnd: f64) {
         if self.is_loss_in_round && !probing {
             let ShortTerm { bw, inflight } = self.short_term;
@@ -186,7 +188,7 @@ impl Model {
         self.is_loss_in_round = false;
     }
 
-    /// Raises the bounds to what they were before.
+    /// Raises the bounds to at least their earlier values.
     pub(super) fn raise_bounds(&mut self, before: ShortTerm, inflight_longterm: f64) {
         self.short_term = ShortTerm {
             bw: self.short_term.bw.max(before.bw),

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The cycle of ProbeBW: slower, as fast, and faster than the path delivers.
+//! The cycle of ProbeBW: sending more slowly than the path delivers, equally fast, and faster.
 
 use super::model::ShortTerm;
 use super::{Bbr, LOSS_THRESH, MSS, State, Undo};
@@ -133,7 +133,7 @@ impl Bbr {
         }
     }
 
-    /// Adapts the long-term model; whether that changed the state.
+    /// Adapts the long-term model; returns whether that changed the state.
     fn adapt_longterm(&mut self, acked: &Acked) -> bool {
         let (round_start, phase) = (self.model.round_start, self.cycle.ack_phase);
         if phase == AckPhase::ProbeStarting && round_start {
@@ -162,7 +162,7 @@ impl Bbr {
         false
     }
 
-    /// A probe lost more than the threshold: `in_flight` was too much.
+    /// Handles a probe that lost more than the threshold: `in_flight` bytes were too much.
     pub(super) fn on_inflight_too_high(&mut self, acked: &Acked, in_flight: f64) {
         self.cycle.prev_probe_too_high = true;
         self.cycle.is_bw_probe_sample = false;

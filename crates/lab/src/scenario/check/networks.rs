@@ -12,7 +12,7 @@ use tautline_medium::{
 };
 
 impl Check {
-    /// Records names alone: stations need them, and an access point needs the stations.
+    /// Records only the names: stations need them, and an access point needs the stations.
     pub(super) fn names_of_networks(&mut self, file: &File) {
         let At { place, value } = &file.networks;
         self.problems.limit_count(MAX_NETWORKS, value.0.len(), "networks", place);
@@ -145,7 +145,7 @@ fn aqm(problems: &mut Problems, pipe: &Pipe) -> Option<Aqm> {
     }
 }
 
-/// The rate of a pipe, or its trace and the mean rate of that.
+/// Returns the rate of a pipe; with a trace, the mean rate of the trace, and the trace.
 fn capacity(
     problems: &mut Problems,
     at: &Place,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Judgement of endpoints' reactions to datagrams, genuine ones and those of an attacker.
+//! Judgement of endpoints' reactions to genuine datagrams and to datagrams of an attacker.
 
 use super::{Body, HostEvent, Net, Packet};
 use crate::sim::attacker::{Attack, Attacker};
@@ -23,16 +23,16 @@ impl Net {
         refused.map_or(0, |refused| NEVER.iter().map(|reason| refused.get(*reason)).sum())
     }
 
-    /// A node must not refuse another node's datagram as an attacker's, unless the sender has
-    /// restarted since, an address has changed its host, or the datagram contains a relayed one.
+    /// Checks that a node has not refused another node's datagram as an attacker's, unless the sender has
+    /// restarted since, an address is reused, or the datagram contains a relayed one.
     pub(super) fn check_genuine(&mut self, host: StationId, before: u64, packet: &Packet) {
         let Packet { from, to, sender, life, body, .. } = packet;
         let Body::Tautline(datagram) = body else { return };
         let honest = self.hostile != Some(*sender);
         let of_now = *life == self.hosts[sender.0].life && !self.relays && honest;
-        let first_hand = [from, to].iter().all(|it| !self.second_hand.contains(it.ip()));
+        let never_reused = [from, to].iter().all(|it| !self.reused_addresses.contains(it.ip()));
         if of_now
-            && first_hand
+            && never_reused
             && self.count_attack_drops(host) > before
             && !self.is_misled(*sender, *to, host)
         {

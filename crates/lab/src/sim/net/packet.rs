@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Packets of the simulated network, and what becomes of them.
+//! Packets of the simulated network, and the events that follow from them.
 
 use crate::sim::tcp::Segment;
 use std::net::SocketAddrV4;
@@ -22,7 +22,7 @@ pub struct Packet {
     pub ip_bytes: u32,
     /// DSCP, which selects the access category on radios that have any.
     pub dscp: u8,
-    /// ECN field with which its sender sent it.
+    /// ECN field that the sender has set.
     pub ecn: Ecn,
     /// Time at which the packet was passed to the first radio.
     pub emitted: Nanos,
@@ -61,7 +61,7 @@ pub struct Piece {
 pub struct Parcel {
     pub(super) packet: Rc<Packet>,
     pub(super) hops: u8,
-    /// A queue on the path marked it.
+    /// Whether a queue on the path has marked the packet.
     pub(super) marked: bool,
     pub(super) charged: Option<Charge>,
 }

@@ -146,11 +146,11 @@ impl Faults<'_> {
             return;
         }
         if ip != home {
-            self.world.net.mark_second_hand(ip);
+            self.world.net.mark_reused_address(ip);
         }
         self.world.moves += 1;
         self.world.net.readdress(host, on, SocketAddrV4::new(ip, port));
-        // A node detects a change of its own address, but not one by a NAT.
+        // A node detects a change of its own address, but not a change by a NAT.
         if port == before.port() && self.world.random.bool() {
             self.world.announce_move(station);
         }

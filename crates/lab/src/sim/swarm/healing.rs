@@ -16,11 +16,11 @@ const PACKET_BITS: u64 = 1500 * 8;
 const DOWN_AFTER: Nanos = 6000 * MS;
 /// Time limit for all links to come up, in addition to the time in which relays' queues drain. The
 /// node sends pings and handshake initiations in turn every 170 ms, to each known address. Through
-/// an access point that is blocked most of the time, many are lost (seeds 5388 and 9815), and most
-/// between stations hidden from each other that send definitions (seed 841). How fast links return
-/// on an idle network is measured by `tautline-lab bench recovery`.
+/// an access point that is blocked most of the time, many of them are lost (seeds 5388 and 9815);
+/// between stations hidden from each other that send definitions, most of them are lost (seed 841).
+/// `tautline-lab bench recovery` measures how fast links return on an idle network.
 const UP_WITHIN: Nanos = 240_000 * MS;
-/// Time limit for all subscriptions: definitions of 60 KB take a second each on slow lines, and ten
+/// Time limit for all subscriptions. A definition of 60 KB takes a second on slow lines, and ten seconds
 /// among stations hidden from each other that send many simultaneously (seed 7045).
 const AGREE_WITHIN: Nanos = 90_000 * MS;
 /// Duration of the long phase, with key renewal and occasional messages.
@@ -42,7 +42,7 @@ const MESSAGE_WITHIN: Nanos = 20_000 * MS;
 const BLOCK_ENDS: Nanos = 260 * MS;
 /// Message sizes tried of each topic, in equal steps up to the maximum of [`Healing::easy_len`].
 const ROUNDS: usize = 3;
-/// Maximum size of a message sent alone.
+/// Maximum size of a message that is sent while nothing else is in flight.
 const MAX_EASY: usize = 50_000;
 /// Bytes that may precede a packet at each hop: two full packets and reports.
 const AHEAD_BYTES: u64 = 6000;
@@ -62,14 +62,15 @@ struct Ease {
     hops: usize,
 }
 
-/// The phase after the faults: all must arrive.
+/// The phase after the faults: all messages must arrive.
 pub struct Healing<'w> {
     /// The world.
     pub world: &'w mut World,
 }
 
 impl Healing<'_> {
-    /// Runs the phase after [`Faults::end_faults`](super::faults::Faults::end_faults); an error describes the violation.
+    /// Runs the phase after [`Faults::end_faults`](super::faults::Faults::end_faults); an error describes
+    /// the violation.
     pub fn healing(&mut self) -> Result<()> {
         self.meet_again()?;
         self.drain_all()?;
@@ -182,7 +183,7 @@ impl Healing<'_> {
         if !self.world.plan.long {
             return Ok(());
         }
-        let (calls, downs) = (self.world.net.calls, self.world.downs);
+        let (calls, downs) = (self.world.net.initiations, self.world.downs);
         for round in 0..LONG / LONG_STEP {
             let topic = round as usize % self.world.plan.topics.len();
             let len = self.easy_len(topic).min(LONG_MESSAGE);
@@ -191,7 +192,7 @@ impl Healing<'_> {
             }
             self.world.run(LONG_STEP)?;
         }
-        let (calls, downs) = (self.world.net.calls - calls, self.world.downs - downs);
+        let (calls, downs) = (self.world.net.initiations - calls, self.world.downs - downs);
         // Relayed packets are encrypted, so handshake initiations among them are not counted.
         let apart = |pair: &&[usize; 2]| {
             self.world.plan.relays && self.world.plan.shared_networks(pair[0], pair[1]).is_empty()
@@ -295,8 +296,8 @@ impl Healing<'_> {
         ))
     }
 
-    /// Returns the number of packets that the publisher's node declared lost: among hidden stations
-    /// acknowledgements may take long (seed 9633).
+    /// Returns the number of packets that the publisher's node declared lost. Not all
+    /// are: among hidden stations acknowledgements may take long (seed 9633).
     fn taken_for_lost(&self, topic: usize) -> u64 {
         let view = self.world.view(self.world.plan.topics[topic].from);
         let links = view.links().filter_map(|link| view.link(link));
@@ -310,8 +311,9 @@ impl Healing<'_> {
         !config.repair || config.topic.lifespan.is_some()
     }
 
-    /// The messages that senders and receivers dropped, apart from incomplete ones that their sender
-    /// gave up before: the next message of their source or their lifespan ends them at the receiver.
+    /// Returns the number of messages that senders and receivers dropped, without the incomplete messages
+    /// that a receiver drops because of its lifespan or of the next message of the source: their sender
+    /// gave them up before.
     fn messages_not_kept(&self) -> u64 {
         let given_up = |inward: &Drops| {
             [DropReason::Late, DropReason::Incomplete, DropReason::Expired]

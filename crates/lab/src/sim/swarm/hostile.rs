@@ -26,7 +26,7 @@ const NAME: &str = "liar";
 const QUEUE_PACKETS: usize = 50;
 /// Maximum number of actions between two steps of the fault phase.
 const MAX_ACTS: usize = 2;
-/// Maximum size of nodes' messages to it.
+/// Maximum size of nodes' messages to the hostile station.
 const MAX_MESSAGE: usize = 5000;
 /// Time after its last action in which its queue drains, on the slowest network.
 const QUIET_AFTER: u64 = 10_000 * MS;
@@ -40,7 +40,7 @@ pub struct Hostile {
     random: Rng,
     station: StationId,
     network: NetworkId,
-    /// Whether its neighbours relay for it.
+    /// Whether its neighbours relay for the hostile station.
     pub relayed: bool,
     /// The attack state for each neighbour.
     liars: BTreeMap<usize, Liar>,
@@ -197,7 +197,7 @@ impl World {
         if self.hostile.is_none() { Ok(()) } else { self.run(QUIET_AFTER) }
     }
 
-    /// Checks the limits on state that nodes hold for it.
+    /// Checks the limits on state that nodes hold for the hostile station.
     fn check_hostile(&self) -> Result<()> {
         let Some(hostile) = &self.hostile else { return Ok(()) };
         for (&station, &(peer, channel)) in &hostile.known_as {

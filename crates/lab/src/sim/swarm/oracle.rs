@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 use tautline_medium::Nanos;
 
-/// Bytes of a message that hold its number; shorter messages are identified by their bytes alone.
+/// Bytes of a message that hold its number; shorter messages are identified only by their bytes.
 const NUMBER_BYTES: usize = 4;
 /// Resolution of ages in packets: tenths of milliseconds, rounded down.
 const AGE_STEP: Duration = Duration::from_micros(100);
@@ -19,7 +19,7 @@ pub struct Terms {
     pub lifespan: Option<Duration>,
     /// Number of newer delivered messages of its source after which an older one is not delivered.
     pub keep_last: u32,
-    /// No message is delivered after a newer one of its source.
+    /// Whether no message may be delivered after a newer one of its source.
     pub in_order: bool,
 }
 
@@ -185,7 +185,7 @@ impl Oracle {
         Ok(())
     }
 
-    /// A session is between one start of each of two nodes. Both starts precede the session, and no
+    /// A session connects one start of each of two nodes. Both starts precede the session, and no
     /// later message belongs to an earlier start.
     fn judge_lives(&mut self, number: u32, sent: &Sent, delivery: &Delivery<'_>) -> Result<()> {
         let (from, to) = (sent.era, delivery.era);
@@ -224,9 +224,8 @@ impl Oracle {
         Ok(())
     }
 
-    /// Numbers are in the order of acceptance, and each newer delivered message has a number of its
-    /// own. A message is late if `keep_last` newer ones were delivered, or one if the topic is in
-    /// order.
+    /// Checks that not too many newer messages of the source were delivered before this one: `keep_last`,
+    /// or one if the topic is in order. Numbers are in the order of acceptance.
     fn judge_order(&mut self, number: u32, sent: &Sent) -> Result<()> {
         let arrived = self.arrived_of.entry((sent.topic, sent.source)).or_default();
         let newer = arrived.range(number..).count();

@@ -24,7 +24,7 @@ const PACKET_BYTES: usize = 1500;
 const MAX_PAIRS: usize = 5;
 /// Share of runs that last minutes.
 const LONG_SHARE: f64 = 0.03;
-/// Maximum number of pairs with traffic in such a run.
+/// Maximum number of pairs with traffic in a run that lasts minutes.
 const MAX_LONG_PAIRS: usize = 1;
 /// Path loss at one metre of 2.4 GHz, and an exponent as outdoors with obstacles. With 15 dBm,
 /// stations 60 m apart receive 12 Mbps; at 120 m they do not sense each other.
@@ -54,7 +54,7 @@ pub struct StationPlan {
     pub config: Config,
     /// Configuration of each of its radios.
     pub radio: RadioConfig,
-    /// Disturbances of datagrams to it.
+    /// Disturbances of datagrams to the station.
     pub mishaps: Mishaps,
 }
 
@@ -114,7 +114,7 @@ pub struct Plan {
     /// addresses change at the same time, neither end can learn the other's.
     pub movers: Vec<(usize, usize)>,
     /// Link ends that have no address of the partner and wait for its handshake initiation.
-    pub called: Vec<LinkEnd>,
+    pub waiting_ends: Vec<LinkEnd>,
     /// Whether an attacker repeats datagrams.
     pub attacked: bool,
     /// Whether the run is long enough for key renewal.
@@ -161,7 +161,7 @@ impl Plan {
             plan.add_walk(random);
         }
         plan.draw_movers(random);
-        plan.draw_called(random);
+        plan.draw_waiting_ends(random);
         plan
     }
 
@@ -180,9 +180,9 @@ impl Plan {
         }
     }
 
-    /// At most one end of a link waits for a handshake initiation. It is not the end whose address
-    /// changes, since its partner would not know the new address.
-    fn draw_called(&mut self, random: &mut Rng) {
+    /// Draws the link ends that wait for a handshake initiation: at most one end of each link, and not
+    /// the end whose address changes, since its partner would not know the new address.
+    fn draw_waiting_ends(&mut self, random: &mut Rng) {
         for [a, b] in self.links().collect::<Vec<_>>() {
             let moves = |end| self.movers.contains(&end);
             let (station, partner) = match (moves(a), moves(b)) {
@@ -193,7 +193,7 @@ impl Plan {
             };
             if chance(random, 0.3) {
                 let ((station, network), (partner, _)) = (station, partner);
-                self.called.push(LinkEnd { station, network, partner });
+                self.waiting_ends.push(LinkEnd { station, network, partner });
             }
         }
     }
@@ -462,10 +462,11 @@ fn draw_config(random: &mut Rng, name: String) -> Config {
     }
 }
 
-/// The most copies of a message that several links carry.
+/// Maximum number of copies of a message that several links carry.
 pub const MAX_COPIES: u8 = 3;
 
-/// Every policy and restriction, by the priority: another draw would change all other draws.
+/// Returns a use of links that depends on the priority, so that each policy and restriction occurs: an
+/// additional draw would change all other draws.
 fn link_use(priority: u8) -> LinkUse {
     LinkUse {
         policy: match priority % 4 {
@@ -480,7 +481,7 @@ fn link_use(priority: u8) -> LinkUse {
     }
 }
 
-/// Every order, by the priority as well.
+/// Returns an order of delivery that depends on the priority, so that each order occurs.
 fn order(priority: u8) -> DeliveryOrder {
     let waits = [5, 50, 200, 1000].map(Duration::from_millis);
     match priority / 16 % 4 {

@@ -176,8 +176,8 @@ fn random_faults_keep_conservation_and_heal() {
     assert!(faults.iter().all(|count| *count > 0), "every kind of fault happens: {faults:?}");
 }
 
-/// Found among 10 000 seeds: a delivery after the end of a subscription, parity in parts that was
-/// counted as whole, an age that an attacker had added to, and a drop that the sender knew of.
+/// Seeds, among 10 000, that showed faults: a delivery after the end of a subscription, parity in parts that
+/// was counted as whole, an age that an attacker had added to, and a drop that the sender knew of.
 #[test]
 fn seeds_with_earlier_faults_pass() {
     let panics = Panics::default();

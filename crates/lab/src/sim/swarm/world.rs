@@ -53,7 +53,7 @@ struct Life {
     began: Nanos,
 }
 
-/// One end of a peering: number of sessions, and the maximum of control bytes.
+/// One end of a pair of peers: its sessions, and the maximum of its control bytes.
 #[derive(Debug, Clone, Copy, Default)]
 struct Acquaintance {
     sessions: u32,
@@ -242,9 +242,9 @@ impl World {
             };
             // The configuration names the partner's initial address.
             let end = LinkEnd { station, network: here, partner };
-            let called = self.plan.called.contains(&end);
+            let waits = self.plan.waiting_ends.contains(&end);
             let remote = SocketAddrV4::new(address(there, partner), PORT);
-            let remote = (!called).then_some(remote);
+            let remote = (!waits).then_some(remote);
             let link = self.net.add_link_on(NetworkId(here), StationId(station), peer, remote);
             link.ok_or_else(|| anyhow!("station {station} has no link to {remote:?}"))?;
         }
@@ -289,6 +289,8 @@ impl World {
         self.acquaintances.entry((from, to)).or_default().control_bytes += bytes;
     }
 
+    /// Returns a station's node.
+    ///
     /// # Panics
     /// If the station has no node, which no plan produces.
     #[expect(clippy::expect_used, reason = "every station of a plan has a node")]
@@ -438,7 +440,7 @@ impl World {
         }
     }
 
-    /// Returns the maximum time of the earlier hops of a relayed path, unknown to the receiver.
+    /// Returns the maximum time of the earlier hops of a relayed path, which the receiver cannot know.
     fn relayed_transit(&self, from: usize, to: usize) -> Nanos {
         let hops = self.paths(from, to).into_iter().map(|path| match path {
             Path::Direct(_) | Path::Forwarded(_) => 1,
@@ -447,7 +449,7 @@ impl World {
         (hops.max().unwrap_or(1) - 1) * self.net.worst_transit
     }
 
-    /// After a new session everything is advertised and requested again.
+    /// Handles a new session, after which everything is advertised and requested again.
     fn on_new_session(&mut self, station: usize, partner: usize) -> Result<()> {
         let inward: Vec<_> = self.topics_between(partner, station).collect();
         for topic in &inward {

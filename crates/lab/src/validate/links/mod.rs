@@ -24,19 +24,19 @@ use tautline_proto::{LinkPolicy, Rate};
 const IMAGES: usize = 1000;
 /// Rates at which images are offered, in hertz: RCom's, and one that exceeds the radios.
 const OFFERED_HZ: [u64; 2] = [50, 200];
-/// Goodput of UDP payload of each radio alone, in bits per second: 1472 of 1500 bytes on the pipes,
+/// Goodput of UDP payload of each single radio, in bits per second: 1472 of 1500 bytes on the pipes,
 /// and a saturated station of the 54 Mbps channel (`validate dcf`).
 const GOODPUT: [f64; 3] =
     [1.5e6 * 1472.0 / 1500.0, 11e6 * 1472.0 / 1500.0, 30.5e6 * 1472.0 / 1500.0];
-/// Least fraction of the sum of these that images must carry.
+/// Least fraction of the sum of [`GOODPUT`] that images must carry.
 const LEAST_GOODPUT: f64 = 0.9;
-/// Largest time of a striped message relative to the better link alone.
+/// Largest delay of a message striped over unequal links, relative to the better link alone.
 const UNEVEN: f64 = 1.1;
-/// The same for two equal links.
+/// Largest delay of a message striped over two equal links, relative to one of them.
 const EQUAL: f64 = 1.0 / 1.7;
 /// Largest increase of a topic's p99 delay next to a link that blocks, in milliseconds.
 const BLOCKED_MS: f64 = 1.0;
-/// The first messages are sent before anything is measured.
+/// Messages that are sent before this time do not count.
 const SETTLED: Nanos = 5_000_000_000;
 /// Expected duration of one case, for the progress line.
 const EXPECTED: Duration = Duration::from_secs(3);
@@ -160,7 +160,7 @@ struct Pair {
     reached: bool,
 }
 
-/// A scenario with two pipes, whose flow uses both unless `only_first`.
+/// Returns a scenario with two pipes, whose flow uses both unless `only_first`.
 fn two_links(pipes: [&str; 2], only_first: bool, flows: &str, events: &str) -> String {
     let [a, b] = pipes;
     let robot = if only_first { "[a]" } else { "[a, b]" };

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The results of a run in short, kept as a file, and the comparison of another run with them.
+//! A short form of the results of a run, kept as a file, and the comparison of another run with it.
 
 use super::{Case, Summary, median_ratio};
 use anyhow::{Context, Result};
@@ -10,7 +10,7 @@ use std::path::Path;
 /// Logarithms differ in their last digits between machines.
 const SAME: f64 = 0.01;
 
-/// The results of a run in short.
+/// A short form of the results of a run.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Golden {
     summary: Summary,

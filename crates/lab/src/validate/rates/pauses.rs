@@ -39,9 +39,9 @@ pub(super) struct Case {
 pub struct Pause {
     mbps: u64,
     meanwhile: DuringPause,
-    /// Payload that arrived in the last three seconds before the pause, and in the first second
-    /// after it, percent of the payload that fits.
+    /// Payload that arrived in the last three seconds before the pause, percent of what fits.
     before_percent: f64,
+    /// Payload that arrived in the first second after the pause, percent of what fits.
     after_percent: f64,
 }
 

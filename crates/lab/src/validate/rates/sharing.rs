@@ -26,10 +26,11 @@ const EXPECTED: Duration = Duration::from_millis(700);
 pub enum Sender {
     /// Plain UDP that always has a packet: shows 802.11's own fairness and the channel's capacity.
     Udp,
-    /// Tautline without configuration, with bulk alone.
+    /// Tautline without configuration, with bulk only.
     Bulk,
-    /// The same with a laser each, on DCF and on EDCA.
+    /// Like `Bulk`, with a laser at each station, on DCF.
     Dcf,
+    /// Like `Dcf`, on EDCA.
     Edca,
 }
 
@@ -41,10 +42,11 @@ pub struct Channel {
     stations: usize,
     phy_mbps: u64,
     sender: Sender,
-    /// Jain's index of bulk over the whole time, and the minimum and median of the index of each
-    /// second.
+    /// Jain's index of bulk over the whole time.
     jain: f64,
+    /// Minimum of Jain's index of each second.
     least_jain: f64,
+    /// Median of Jain's index of each second.
     median_jain: f64,
     /// IP bytes of all stations, reports included, percent of those of saturated plain UDP.
     ip_percent: f64,
@@ -59,7 +61,7 @@ fn scenario_text(stations: usize, phy_mbps: u64, sender: Sender) -> String {
             "  - { name: bulk, from: robot*, to: base, size: 1472, every: saturate, over: udp }\n"
                 .to_owned()
         }
-        // For each, more than its part of the channel.
+        // Each station offers more than its part of the channel.
         Sender::Bulk | Sender::Dcf | Sender::Edca => {
             let every_us = BULK_BYTES * 8 * stations as u64 / phy_mbps;
             format!(

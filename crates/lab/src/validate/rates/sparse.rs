@@ -18,7 +18,7 @@ const MESSAGES: [(u64, u64); 3] = [(4_096, 100), (10_240, 50), (65_536, 100)];
 /// A message is sparse where its flow needs less than this fraction of the link.
 const SPARSE: f64 = 0.7;
 const SECONDS: u64 = 30;
-/// Without the first seconds, in which the rate is being found. In ns.
+/// Judged span, in ns: without the first seconds, in which the rate is being found.
 const JUDGED: Range<u64> = 5_000_000_000..60_000_000_000;
 /// One-way delay of the path without a packet's serialization time, in ms.
 const PATH_MS: f64 = 1.0;
@@ -44,7 +44,7 @@ pub struct Sparse {
     least_ms: f64,
     p50_ms: f64,
     p99_ms: f64,
-    /// Of commands between the messages.
+    /// 99th percentile of the commands between the messages.
     command_p99_ms: f64,
 }
 

@@ -46,13 +46,17 @@ pub struct Step {
     #[serde(rename = "way")]
     slow_link: SlowLink,
     controller: &'static str,
-    /// Longest delay of the laser in the second after each change, and from half a second after it.
+    /// Longest delay of the laser in the second after the rate falls.
     down_ms: f64,
+    /// Longest delay of the laser in the second after the rate returns.
     up_ms: f64,
+    /// Longest delay of the laser from half a second after the rate falls.
     steady_low_ms: f64,
+    /// Longest delay of the laser from half a second after the rate returns.
     steady_high_ms: f64,
-    /// Bulk from half a second after each change, percent of the bulk that fits.
+    /// Bulk from half a second after the rate falls, percent of the bulk that fits.
     low_percent: f64,
+    /// Bulk from half a second after the rate returns, percent of the bulk that fits.
     high_percent: f64,
     /// Messages of the laser that never arrived.
     laser_lost: usize,
@@ -100,7 +104,7 @@ impl SlowLink {
         )
     }
 
-    /// Returns the radio before the slow link: the router's second one, or the robot's only one.
+    /// Returns the radio before the slow link: the router's second radio, or the robot's only radio.
     const fn slow_radio(self) -> RadioId {
         match self {
             Self::Local => RadioId(0),

@@ -13,12 +13,14 @@ use anyhow::{Context, Result};
 use serde::Serialize;
 use std::time::Duration;
 
-/// Losses of single packets, and losses in bursts, percent.
+/// Losses of single packets, in percent.
 const SINGLE_LOSSES: [u64; 5] = [0, 1, 5, 10, 20];
+/// Losses in bursts, in percent.
 const BURST_LOSSES: [u64; 2] = [5, 20];
 const QUEUE_KB: [u64; 2] = [30, 300];
-/// Seconds of virtual time, and below its first second, which does not count.
+/// Seconds of virtual time.
 const SECONDS: u64 = 20;
+/// The first second, which does not count, in ns.
 const NEW_NS: u64 = 1_000_000_000;
 const BULK_BYTES: u64 = 65_536;
 /// Expected duration of one run, for the progress line.
@@ -49,7 +51,7 @@ pub struct Cell {
     laser_arrived_percent: f64,
 }
 
-/// Pacing of the radios; `fixed` has the right rate configured.
+/// Returns the compared rate controls; `fixed` has the right rate configured.
 fn controllers() -> impl Iterator<Item = &'static str> {
     rivals::of_product().chain([rivals::AID, rivals::AIMD])
 }
@@ -102,7 +104,7 @@ impl Case {
     }
 }
 
-/// Returns the laser's limit in ms: the time of its own packet and two full ones, and 2 ms.
+/// Returns the laser's limit in ms: the time of its own packet and of two full packets, plus 2 ms.
 fn bound_ms(mbps: u64) -> f64 {
     (1080.0 + 3000.0) * 8.0 / (mbps as f64 * 1000.0) + 2.0
 }

@@ -16,15 +16,15 @@ use std::time::Duration;
 
 const MBPS: u64 = 6;
 const SECONDS: u64 = 20;
-/// Start of the second one.
+/// Start of the second sender.
 const SECOND_S: u64 = 5;
-/// Counted span, when both have run for some time.
+/// Counted span, in which both senders have run for some time.
 const COUNTED: Range<u64> = 10 * S..SECONDS * S;
 const BULK_BYTES: u64 = 16_384;
 const CONGESTIONS: [&str; 2] = ["cubic", "bbr"];
 const FIRST: [First; 2] = [First::Tcp, First::Tautline];
 
-/// The one that starts first.
+/// The sender that starts first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 enum First {
@@ -37,15 +37,16 @@ enum First {
 pub struct Pair {
     congestion: &'static str,
     first: First,
-    /// Percent of the link in the counted seconds, headers of full packets included.
+    /// Percent of the link that TCP gets in the counted seconds, headers of full packets included.
     tcp_percent: f64,
+    /// Percent of the link that Tautline gets, counted in the same way.
     tautline_percent: f64,
     laser_p99_ms: f64,
     /// Messages of the laser that did not arrive, in all runs.
     laser_lost: usize,
     /// Lateness of the emulator by run.
     pub emulator: Vec<Punctual>,
-    /// Seconds by run.
+    /// The seconds of each run.
     seconds: Vec<Vec<Second>>,
 }
 
@@ -55,8 +56,9 @@ struct Second {
     s: u64,
     tcp_mbps: f64,
     bulk_mbps: f64,
-    /// Figures of the laser's messages sent in this second.
+    /// Longest delay of the laser's messages sent in this second.
     laser_worst_ms: f64,
+    /// Number of the laser's messages sent in this second that did not arrive.
     laser_lost: usize,
 }
 

@@ -41,8 +41,9 @@ pub struct Cell {
     /// losses.
     goodput_percent: f64,
     goodput_percent_of_runs: Vec<f64>,
-    /// Laser of Tautline alone: p99, and below its messages that did not arrive, in all runs.
+    /// p99 of the laser, with Tautline only.
     laser_p99_ms: Option<f64>,
+    /// Messages of the laser that did not arrive, in all runs.
     laser_lost: usize,
     /// Lateness of the emulator by run.
     pub emulator: Vec<Punctual>,

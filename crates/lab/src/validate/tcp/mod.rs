@@ -20,12 +20,13 @@ use std::time::Duration;
 const S: u64 = 1_000_000_000;
 /// Largest number of attempts at a run, which is repeated if the emulator was late.
 const ATTEMPTS: usize = 3;
-/// Time before and after a scenario, for TCP and for Tautline's nodes, which need a handshake.
+/// Time before and after a scenario with TCP only.
 const TCP_AROUND: Duration = Duration::from_secs(4);
+/// Time before and after a scenario with Tautline's nodes, which need a handshake.
 const NODES_AROUND: Duration = Duration::from_secs(11);
 /// Fraction of a full packet of 1500 bytes that is message payload.
 const TCP_SHARE: f64 = 1448.0 / 1500.0;
-/// Nodes of a development build need several times the processor time.
+/// Kind of build, for the report: nodes of a development build need several times the processor time.
 const BUILD: &str = if cfg!(debug_assertions) { "development" } else { "release" };
 const TCP_BYTES: u64 = 16_384;
 

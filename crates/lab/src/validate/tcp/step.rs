@@ -11,22 +11,28 @@ use std::time::Duration;
 
 const HIGH_MBPS: u64 = 24;
 const LOW_MBPS: u64 = 3;
-/// Times at which the rate falls and returns, and the end.
+/// Time at which the rate falls.
 const DOWN_S: u64 = 5;
+/// Time at which the rate returns.
 const UP_S: u64 = 10;
+/// End of the run.
 const SECONDS: u64 = 15;
 const BULK_BYTES: u64 = 16_384;
 
 /// Medians of the runs.
 #[derive(Debug, Serialize)]
 pub struct Step {
-    /// Longest delay of the laser in the second after each change, and from then to the next.
+    /// Longest delay of the laser in the second after the rate falls.
     down_ms: f64,
+    /// Longest delay of the laser in the second after the rate returns.
     up_ms: f64,
+    /// Longest delay of the laser from a second after the rate falls until it returns.
     later_low_ms: f64,
+    /// Longest delay of the laser from a second after the rate returns until the end.
     later_high_ms: f64,
-    /// Bulk from a second after each change, percent of the bulk that fits alongside the laser.
+    /// Bulk from a second after the rate falls, percent of the bulk that fits alongside the laser.
     low_percent: f64,
+    /// Bulk from a second after the rate returns, percent of the bulk that fits alongside the laser.
     high_percent: f64,
     /// Messages of the laser that did not arrive, in all runs.
     laser_lost: usize,

@@ -29,23 +29,27 @@ const S: Nanos = 1_000_000_000;
 const SECONDS: u64 = 60;
 /// Age past which a message is worthless.
 const LIFESPAN: Nanos = 2 * S;
-/// Messages count that were published in this time: not the first ones, and not those that may arrive
-/// after the end.
+/// Messages published in this span count: not the first ones, and not those that may arrive after the
+/// end.
 const COUNTED: std::ops::Range<Nanos> = 2 * S..SECONDS * S - LIFESPAN;
 const BULK_BYTES: u64 = 30_000;
-/// IP, UDP and our own headers of a packet, and the payload of a full one.
+/// IP, UDP and our own headers of a packet.
 const HEADER_BYTES: u64 = 75;
+/// Payload of a full packet.
 const PAYLOAD_BYTES: u64 = OPPORTUNITY_BYTES - HEADER_BYTES;
 const DELAY: Nanos = 20_000_000;
 const QUEUE: &str = "300KB";
-/// Targets of `auto`: delays against those of the omniscient sender, and bulk in percent of its bulk.
+/// Target of `auto`: a delay is at most that of the omniscient sender times this, plus the margin.
 const DELAY_FACTOR: f64 = 1.5;
+/// Margin of that target.
 const DELAY_MARGIN_MS: f64 = 5.0;
+/// Target of `auto`: least bulk, percent of the bulk of the omniscient sender.
 const BULK_PERCENT: f64 = 85.0;
 /// Expected duration of one run, for the progress line.
 const EXPECTED: Duration = Duration::from_millis(800);
-/// The link in the picture, if it is there, and the time between two points of its curves.
+/// The link in the picture, if its recording is present.
 const DRAWN: &str = "ATT-LTE-driving-2016.up";
+/// Time between two points of the curves in the picture.
 const EVERY_NS: Nanos = S / 4;
 const BASE_RADIO: RadioId = RadioId(3);
 
@@ -69,7 +73,7 @@ struct Link {
     trace: Trace,
 }
 
-/// Figures of a sender. A message that did not arrive within its lifespan counts as delayed by that.
+/// Figures of a sender. A message that did not arrive within its lifespan counts as delayed by the lifespan.
 #[derive(Debug, Clone, Serialize)]
 struct Figures {
     sender: &'static str,
@@ -88,7 +92,7 @@ struct Figures {
 struct Cell {
     link: String,
     mean_mbps: f64,
-    /// The longest time without an opportunity.
+    /// The longest time without an opportunity to send.
     outage_ms: f64,
     /// Bulk that the omniscient sender delivers, percent of what is offered.
     bulk_offered_percent: f64,
@@ -111,7 +115,7 @@ impl Delays {
         Self(delays)
     }
 
-    /// The figures of a sender with these delays of laser and bulk.
+    /// Returns the figures of a sender with these delays of laser and bulk.
     fn figures(
         &self,
         sender: &'static str,
@@ -189,7 +193,7 @@ impl Link {
         Ok(scenario)
     }
 
-    /// The longest time without an opportunity while messages count.
+    /// Returns the longest time without an opportunity to send while messages count.
     fn outage_ms(&self) -> f64 {
         let span = [COUNTED.start, COUNTED.end].map(|at| self.trace.first_from(sim::WARM_UP + at));
         let gaps = (span[0]..span[1]).map(|it| self.trace.at(it + 1) - self.trace.at(it));
@@ -221,7 +225,7 @@ impl Link {
     }
 }
 
-/// The recorded links of a folder, by name; none if there is no such folder.
+/// Returns the recorded links of a folder, by name; none if there is no such folder.
 fn recorded_links(folder: &Path) -> Result<Vec<Link>> {
     let Ok(files) = folder.read_dir() else { return Ok(Vec::new()) };
     let paths: std::io::Result<Vec<PathBuf>> = files.map(|it| Ok(it?.path())).collect();
@@ -286,7 +290,7 @@ fn row(cell: &Cell) -> String {
     markdown_row(first.into_iter().chain(senders))
 }
 
-/// The figures of a cell; `!` marks one that misses its target.
+/// Returns the figures of a cell; `!` marks a figure that misses its target.
 fn words(it: &Figures) -> String {
     let missed = |holds: bool| if holds { "" } else { "!" };
     let lost = match it.laser_lost_percent {

@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The limit for a sender that knows all capacity in advance: every urgent message leaves in the first
-//! opportunities, and the others get exactly what is left.
+//! The limit for a sender that knows all capacity in advance: every urgent message leaves at the
+//! first opportunities to send after its publication, and other messages get exactly what is left.
 
 use tautline_medium::{Nanos, OPPORTUNITY_BYTES, Trace};
 
-/// The remaining opportunities of a trace within a span.
+/// The opportunities to send of a trace within a span, and what is left of each.
 pub struct Capacity {
     /// Time of each opportunity, and the bytes that it can still send.
     left: Vec<(Nanos, u64)>,
 }
 
 impl Capacity {
-    /// The opportunities of `trace` from `start` on, for a time of `length`; times count from `start`.
+    /// Returns the opportunities of `trace` from `start` on for `length`; their times count from `start`.
     pub fn new(trace: &Trace, start: Nanos, length: Nanos) -> Self {
         let numbers = trace.first_from(start)..trace.first_from(start + length);
         let left = numbers.map(|number| (trace.at(number) - start, OPPORTUNITY_BYTES));

@@ -77,11 +77,11 @@ const PATH_KINDS: [Kind; 5] =
 pub struct Link {
     pub seed: u64,
     pub kind: Kind,
-    /// The rate, or the mean of it.
+    /// The rate, or its mean if it changes.
     pub mbps: f64,
     /// The keys of its pipe.
     pub pipe: String,
-    /// The keys of the pipe before it.
+    /// The keys of the pipe of the first hop.
     first_hop: String,
     /// The rates in Mbps, each from a time in milliseconds.
     rates: Vec<(u64, f64)>,
@@ -234,7 +234,7 @@ impl Link {
         if least < 1.2 { far::LASER_BYTES / 8 } else { far::LASER_BYTES }
     }
 
-    /// The scenario with this load, under a controller.
+    /// Returns the scenario with this load, under a controller.
     pub fn scenario(&self, controller: &str) -> String {
         let Self { pipe, load, bulk_bytes, mbps, .. } = self;
         let ways: &[_] = match self.kind {
@@ -267,7 +267,7 @@ impl Link {
     }
 }
 
-/// The rates of a link.
+/// Returns the rates of a link.
 fn rates(random: &mut Rng, kind: Kind, mbps: f64) -> Vec<(u64, f64)> {
     let every_ms = match kind {
         Kind::Steps => random.u64(3000..8000),

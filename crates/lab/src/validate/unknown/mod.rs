@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Rate controllers on links that nobody tuned them for: each is drawn from a seed. Seeds below
-//! 10000 are for tuning; others judge once.
+//! Rate controllers on links that nobody tuned them for: each link is drawn from a seed. Seeds below
+//! 10000 are for tuning. Each other seed is used once, to judge.
 
 mod link;
 mod rivals;
@@ -26,7 +26,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 use tautline_proto::rate::Tuning;
 
-/// Time that does not count.
+/// Time at the start of a run that does not count.
 const NEW_NS: u64 = 2_000_000_000;
 /// The delay of a message that never arrived, for the percentile.
 const NEVER_MS: f64 = 10_000.0;
@@ -138,7 +138,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
 }
 
 impl Cell {
-    /// The figures as one line of the documentation's data.
+    /// Returns the figures as one line of the documentation's data.
     fn line(&self) -> Value {
         let figures = |run: &Run| {
             let round = |figure: f64| (figure * 10.0).round() / 10.0;
@@ -175,7 +175,7 @@ struct Row {
     lost: f64,
 }
 
-/// The least, the median and the greatest number of a list that is not empty.
+/// Returns the least, the median and the greatest number of a list that is not empty.
 fn spread(mut all: Vec<f64>) -> [f64; 3] {
     all.sort_by(f64::total_cmp);
     [all[0], all[all.len() / 2], all[all.len() - 1]]

@@ -6,15 +6,16 @@ use crate::rig::stats;
 use crate::rig::table::{self, Column, left, right};
 use serde::Serialize;
 
-/// Bulk that is less by this part is no worse.
+/// Bulk counts as no worse if it is less by at most this fraction.
 const BULK_MARGIN: f64 = 0.01;
-/// A delay that is longer by this many milliseconds, or by this part, is no worse.
+/// A delay counts as no worse if it is longer by at most this many milliseconds.
 const P99_MARGIN_MS: f64 = 1.0;
+/// A delay also counts as no worse if it is longer by at most this fraction.
 const P99_MARGIN: f64 = 0.05;
-/// A rival with this part of the bulk of `auto` has equal bulk.
+/// A rival with at least this fraction of the bulk of `auto` counts as having equal bulk.
 const EQUAL_BULK: f64 = 0.95;
 
-/// A ratio of delays, and where it is.
+/// A ratio of delays, with its link and its rival.
 #[derive(Debug, Clone, Serialize)]
 struct Ratio {
     seed: u64,
@@ -28,11 +29,11 @@ pub(super) struct Summary {
     links: usize,
     /// Bulk is no less than any rival's.
     bulk_no_worse: f64,
-    /// Bulk and p99 are no worse than each rival's, however little bulk that one carries.
+    /// Bulk and p99 are no worse than each rival's, however little bulk the rival carries.
     both_no_worse: f64,
     /// Bulk is no less than any rival's, and p99 no longer than that of each rival with equal bulk.
     no_worse_at_equal_bulk: f64,
-    /// p99 of `auto` over that of the best rival with equal bulk, where there is one.
+    /// p99 of `auto`, divided by that of the best rival with equal bulk, on links with such a rival.
     worst: Vec<Ratio>,
     median_ratio: f64,
     collapses: usize,
@@ -49,10 +50,11 @@ struct Row {
     /// Geometric mean.
     p99_mean: f64,
     lost_mean: f64,
-    /// Links on which it carries less than half of what the best one does.
+    /// Links on which this controller carries less than half of the bulk of the best one.
     collapses: usize,
-    /// Links on which `auto` is no worse in bulk and p99, and on which this one is.
+    /// Links on which `auto` is no worse than this controller, in bulk and p99.
     auto_no_worse: usize,
+    /// Links on which this controller is no worse than `auto`, in bulk and p99.
     no_worse: usize,
 }
 
@@ -86,7 +88,7 @@ impl Cell {
 }
 
 impl Summary {
-    /// The summary of cells that have rivals; `None` if they have none.
+    /// Returns the summary of cells that have rivals; `None` if they have none.
     pub(super) fn new(cells: &[Cell]) -> Option<Self> {
         cells.first()?.rivals().next()?;
         let part = |holds: &dyn Fn(&Cell) -> bool| {
@@ -116,7 +118,7 @@ impl Summary {
         table::format_rows(&self.rows, &columns()) + "\n" + &self.sentences().join("\n") + "\n"
     }
 
-    /// The same as a part of a page.
+    /// Formats the summary as a part of a page.
     pub(super) fn markdown(&self) -> String {
         table::markdown(&self.rows, &columns()) + "\n" + &self.sentences().join("\n- ") + "\n"
     }

@@ -151,7 +151,7 @@ impl<F> ChannelAccess<F> {
         self.sensed == 0 && !self.engaged
     }
 
-    /// Returns the next transmission; at the same time, that of the higher queue.
+    /// Returns the next transmission; if several are due at the same time, that of the highest queue.
     pub fn next(&self) -> Option<Start> {
         if self.committed.is_some() {
             return self.committed;

@@ -33,7 +33,7 @@ struct Waiting<P> {
     frame: Frame<P>,
     /// The receiver of this hop; `None` for all radios.
     to: Option<usize>,
-    /// The original sender: an access point forwards.
+    /// The original sender; an access point only forwards.
     origin: usize,
     /// Whether the receiver already has the frame, and only its ACK was lost.
     delivered: bool,

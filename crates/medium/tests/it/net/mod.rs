@@ -11,9 +11,11 @@ pub const US: Nanos = 1_000;
 pub const MS: Nanos = 1_000_000;
 pub const SECOND: Nanos = 1_000_000_000;
 pub const IP_BYTES: u32 = 1500;
-/// Airtime of [`IP_BYTES`] at 6 and 54 Mbps, and of the ACK.
+/// Airtime of [`IP_BYTES`] at 6 Mbps.
 pub const FRAME_6: Nanos = 2072 * US;
+/// Airtime of an ACK at 6 Mbps.
 pub const ACK_6: Nanos = 44 * US;
+/// Airtime of [`IP_BYTES`] at 54 Mbps.
 pub const FRAME_54: Nanos = 248 * US;
 pub const SLOT: Nanos = 9 * US;
 pub const SIFS: Nanos = 16 * US;

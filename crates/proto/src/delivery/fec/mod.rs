@@ -12,7 +12,7 @@ use raptorq::{
     SourceBlockEncoder,
 };
 
-/// Bytes of the length before the body of a frame in its symbol.
+/// Bytes of the length field that precedes the body of a frame in its symbol.
 const LENGTH: usize = 2;
 
 /// The symbol of a frame, without padding: the length of its body, and the body. `None` if the body
@@ -37,7 +37,8 @@ fn parameters(sources: usize, symbol_bytes: u16) -> ObjectTransmissionInformatio
     ObjectTransmissionInformation::new(bytes, symbol_bytes, 1, 1, 1)
 }
 
-/// The first `count` parity symbols of these symbols, which are padded to the longest one.
+/// Returns the first `count` parity symbols of these source symbols. Shorter symbols are padded to
+/// the longest.
 fn encode(symbols: &[Vec<u8>], count: u32) -> Vec<Vec<u8>> {
     let longest = symbols.iter().map(Vec::len).max().unwrap_or_default();
     let Ok(symbol_bytes) = u16::try_from(longest) else { return Vec::new() };
@@ -52,8 +53,9 @@ fn encode(symbols: &[Vec<u8>], count: u32) -> Vec<Vec<u8>> {
     encoder.repair_packets(0, count).into_iter().map(|packet| packet.split().1).collect()
 }
 
-/// All symbols of a block of `sources` symbols, from some of them and parity symbols, with their
-/// positions. All have the same length. `None`: these do not suffice.
+/// Recovers all source symbols of a block of `sources` symbols from some of them and from parity
+/// symbols, each with its position. All symbols have the same length. `None` if these symbols do
+/// not suffice.
 fn decode<'a>(
     sources: u8,
     symbol_bytes: u16,
@@ -73,8 +75,8 @@ fn decode<'a>(
     decoder.decode(symbols.chain(parity))
 }
 
-/// Whether a receiver of these frames and parity symbols recovers the others: as many as there are
-/// frames suffice in all but one in 256 cases.
+/// Whether a receiver of these frames and parity symbols can recover the other frames. As many
+/// symbols as the block has frames suffice in all but one in 256 cases.
 fn suffices(
     sources: u8,
     frames: impl Iterator<Item = u8>,
@@ -94,8 +96,8 @@ mod tests {
     }
 
     proptest! {
-        /// Of n source symbols, at most 1 in 256 sets of n symbols do not suffice, 1 in 16 million
-        /// with two more (RFC 6330, section 1).
+        /// For a block of n source symbols, at most 1 in 256 sets of n symbols does not suffice.
+        /// With two more symbols, it is 1 in 16 million (RFC 6330, section 1).
         #[test]
         fn as_many_symbols_as_frames_and_two_more_suffice(
             symbols in prop::collection::vec(prop::collection::vec(any::<u8>(), 1..40), 1..60),

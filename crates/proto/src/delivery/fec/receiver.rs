@@ -9,8 +9,8 @@ use crate::wire::frame::{BlockPlace, Data};
 use crate::wire::parity::Parity;
 use std::collections::{BTreeMap, HashMap};
 
-/// Symbols beyond the least number up to which a recovery is tried. With two more, one block in 16
-/// million is not recovered (RFC 6330, section 1).
+/// A recovery is tried with up to this many symbols more than the least number. With two more, one
+/// block in 16 million is not recovered (RFC 6330, section 1).
 const MAX_EXTRA: usize = 2;
 
 /// A frame that was recovered.
@@ -24,7 +24,8 @@ pub(crate) struct RecoveredFrame {
 }
 
 impl RecoveredFrame {
-    /// The frame, with its present age; `None` if its sender put another one into the block.
+    /// Returns the frame with its present age; `None` if the sender put something else than this
+    /// frame into the block.
     pub(crate) fn frame(&self, channel: u64) -> Option<(Data, &[u8])> {
         let (data, payload) = Data::parse_body(&self.body).ok()?;
         let place = data.place.filter(|place| (place.block, place.index) == self.place)?;
@@ -39,7 +40,7 @@ struct Block {
     /// Time of its first frame by our clock.
     began: Instant,
     last_symbol: Instant,
-    /// Number of frames, and bytes of a parity symbol, once one has arrived.
+    /// Number of frames, and bytes of a parity symbol; known once a parity symbol has arrived.
     shape: Option<(u8, u16)>,
     frames: BTreeMap<u8, Vec<u8>>,
     parity: BTreeMap<u8, Vec<u8>>,
@@ -48,7 +49,7 @@ struct Block {
 /// The received state of a block.
 enum State {
     Waiting,
-    /// The block needs no more symbols, or no more can help.
+    /// The block needs no more symbols, or further symbols cannot help.
     Done(Vec<RecoveredFrame>),
 }
 
@@ -85,7 +86,7 @@ impl Block {
         }
     }
 
-    /// The frames that did not arrive, of a decoded block.
+    /// Returns the frames of a decoded block that did not arrive.
     fn missing_frames(&self, number: u64, decoded: &[u8], now: Instant) -> Vec<RecoveredFrame> {
         let Some((_, bytes)) = self.shape else { return Vec::new() };
         let block_age = now.since(self.began);
@@ -116,8 +117,8 @@ pub(crate) struct Blocks {
 }
 
 impl Blocks {
-    /// A frame of a block arrived; returns the frames that it makes recoverable. `transit` is its time
-    /// on the path.
+    /// Adds a frame of a block that arrived. Returns the frames that can now be recovered. `transit` is the
+    /// time of the frame on the path.
     pub(crate) fn add_frame(
         &mut self,
         now: Instant,
@@ -132,7 +133,7 @@ impl Blocks {
         })
     }
 
-    /// A parity symbol of a channel arrived, this long after the block began.
+    /// Adds a parity symbol that arrived on a channel.
     pub(crate) fn add_parity(
         &mut self,
         now: Instant,
@@ -165,7 +166,7 @@ impl Blocks {
         let block = self.open.entry(key).or_insert_with(|| Block::new(now, began));
         let before = block.bytes();
         insert(block);
-        // The symbol that was queued least shows best when the block began.
+        // The symbol that was queued for the shortest time shows best when the block began.
         (block.began, block.last_symbol) = (block.began.max(began), now);
         self.bytes += block.bytes() - before;
         match block.state(key.1, now) {
@@ -194,7 +195,7 @@ impl Blocks {
         }
     }
 
-    /// A channel is closed, or no longer wanted.
+    /// Forgets the blocks of a channel that is closed or no longer wanted.
     pub(crate) fn forget(&mut self, channel: u64) {
         let gone: Vec<_> = self.open.range((channel, 0)..=(channel, u64::MAX)).collect();
         let gone: Vec<_> = gone.into_iter().map(|(key, _)| *key).collect();

@@ -24,14 +24,14 @@ pub(crate) struct JoiningFrame<'a> {
     pub(crate) data: &'a Data,
     pub(crate) payload: &'a [u8],
     pub(crate) piece: &'a Piece,
-    /// Bytes of its message from this piece on.
+    /// Bytes of the message from the start of this piece to the end of the message.
     pub(crate) rest: u32,
-    /// Of its message.
+    /// The lifespan of the message.
     pub(crate) lifespan: Option<Duration>,
 }
 
 impl JoiningFrame<'_> {
-    /// The longest time that its block waits for further frames.
+    /// The longest time that the block waits for further frames.
     fn wait(&self) -> Duration {
         self.lifespan.map_or(MAX_WAIT, |it| MAX_WAIT.min(it / LIFESPAN_DIVISOR))
     }
@@ -58,14 +58,14 @@ impl Complete {
     }
 }
 
-/// The block of a channel that frames join.
+/// The block of a channel that new frames join.
 #[derive(Debug)]
 struct Open {
     began: Instant,
     ends: Instant,
     /// The shortest lifespan of its messages.
     lifespan: Option<Duration>,
-    /// Most frames: those of a large message are divided evenly.
+    /// Most frames in the block. The frames of a large message are divided evenly among blocks.
     limit: usize,
     symbols: Vec<Vec<u8>>,
 }
@@ -97,7 +97,7 @@ enum Fate {
     Repaired,
 }
 
-/// A parity symbol, which several packets may carry in parts.
+/// A parity symbol. Several packets may carry parts of it.
 #[derive(Debug)]
 struct ParitySymbol {
     message: MessageId,
@@ -109,7 +109,7 @@ struct ParitySymbol {
 #[derive(Debug, Default)]
 struct Symbols {
     frames: Vec<(Piece, Fate)>,
-    /// Its parity, once the block is complete.
+    /// The parity of the block, once the block is complete.
     parity: Option<Vec<ParitySymbol>>,
 }
 
@@ -123,7 +123,7 @@ impl Symbols {
         self.fates().filter(|it| *it == fate).count()
     }
 
-    /// Whether the peer has the frames, or recovers them.
+    /// Whether the peer has all frames, or can recover those that it lacks.
     fn is_recovered(&self) -> bool {
         let Some(parity) = &self.parity else { return false };
         if self.count(Fate::Acked) < self.frames.len() {
@@ -250,7 +250,8 @@ impl Blocks {
         self.complete(channel)
     }
 
-    /// The parity of a complete block is queued as these messages, each of this many bytes.
+    /// Records that the parity of a complete block is queued as these messages, each of `bytes`
+    /// bytes.
     pub(crate) fn on_parity(&mut self, block: &Complete, messages: Vec<MessageId>, bytes: u32) {
         let key = (block.channel, block.number);
         let Some(symbols) = self.undecided.get_mut(&key) else { return };
@@ -259,7 +260,7 @@ impl Blocks {
         }
         let symbol = |message| ParitySymbol { message, unacked_bytes: bytes, fate: Fate::Unknown };
         symbols.parity = Some(messages.into_iter().map(symbol).collect());
-        // Its frames may all have been acknowledged or repaired before.
+        // All frames of the block may have been acknowledged or repaired before.
         let _ = self.lost_of(key);
     }
 
@@ -271,7 +272,7 @@ impl Blocks {
         self.remove_block(key).frames_with(|fate| fate == Fate::Lost)
     }
 
-    /// A piece was acknowledged; returns what follows for other pieces.
+    /// Records that a piece was acknowledged. Returns what follows for other pieces.
     pub(crate) fn acked(&mut self, piece: &Piece) -> Consequences {
         let Some(key) = self.set(piece, Fate::Acked) else {
             return Consequences::default();
@@ -284,8 +285,9 @@ impl Blocks {
         }
     }
 
-    /// A piece was lost; returns the pieces to be repaired, which are none while its block may still
-    /// be recovered. Without parity yet, a repair arrives before the parity would.
+    /// Records that a piece was lost. Returns the pieces to be repaired: none while the block may still be
+    /// recovered. If the block has no parity yet, the piece is repaired at once, since the repair arrives
+    /// before the parity would.
     pub(crate) fn on_lost(&mut self, piece: &Piece) -> Vec<Piece> {
         let block = self.place(piece).and_then(|(key, _)| self.undecided.get(&key));
         if block.is_some_and(|it| it.parity.is_some())
@@ -298,7 +300,7 @@ impl Blocks {
         vec![piece.clone()]
     }
 
-    /// A message with parity will not be sent; returns the pieces to be repaired.
+    /// Records that a message with parity will not be sent. Returns the pieces to be repaired.
     pub(crate) fn on_parity_dropped(&mut self, parity: MessageId) -> Vec<Piece> {
         match self.places.contains_key(&(parity, 0)) {
             true => self.on_lost(&Piece { message: parity, range: 0..1 }),
@@ -306,7 +308,8 @@ impl Blocks {
         }
     }
 
-    /// The block of a piece and its place there; all parts of a parity symbol have the same.
+    /// The block of a piece, and the place of the piece in the block. All parts of a parity symbol
+    /// have the same place.
     fn place(&self, piece: &Piece) -> Option<(Key, usize)> {
         let at = |start| self.places.get(&(piece.message, start)).copied();
         let is_parity = |(key, place): &(Key, usize)| {
@@ -315,7 +318,7 @@ impl Blocks {
         at(piece.range.start).or_else(|| at(0).filter(is_parity))
     }
 
-    /// Notes the fate of a piece in a block that is not decided; returns the block.
+    /// Notes the fate of a piece, if the fate of its block is not decided yet. Returns the block.
     fn set(&mut self, piece: &Piece, fate: Fate) -> Option<Key> {
         let (key, place) = self.place(piece)?;
         self.undecided.get_mut(&key)?.set(place, piece, fate);
@@ -334,7 +337,7 @@ impl Blocks {
         symbols
     }
 
-    /// The blocks of a channel get no more parity. Returns the pieces to be repaired.
+    /// Gives up the parity of all blocks of a channel. Returns the pieces to be repaired.
     pub(crate) fn abandon(&mut self, channel: u64) -> Vec<Piece> {
         let keys = self.undecided.keys().copied().filter(|(it, _)| *it == channel);
         let keys: Vec<_> = keys.collect();

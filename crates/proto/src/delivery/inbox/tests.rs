@@ -67,7 +67,7 @@ fn a_message_is_dropped_only_if_newer_ones_of_its_source_arrive() {
     let second = |n: u64| at(1000 * n);
     start(&mut inbox, second(0), (IMAGE, 1), 200);
     start(&mut inbox, second(0), (IMAGE, 2), 40_000);
-    // Both are held up, as in an outage.
+    // Both messages are held up, as in an outage.
     (0..100).for_each(|n| inbox.expire(second(n)));
     assert_eq!(dropped_count(&inbox, IMAGE), 0);
     for n in 100..110 {

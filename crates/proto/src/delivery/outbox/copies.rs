@@ -39,7 +39,7 @@ impl Copies {
         begun + others * u64::from(extent)
     }
 
-    /// A link has sent its copy up to `next`.
+    /// Records that a link has sent its copy up to `next`.
     pub(super) fn on_sent(&mut self, link: u8, next: u32) {
         match self.begun.iter_mut().find(|copy| copy.link == link) {
             Some(copy) => copy.next = next,
@@ -48,12 +48,12 @@ impl Copies {
     }
 
     /// Ends the copy of a link that is down. If one copy is left, the message is no longer
-    /// duplicated: returns where that copy continues.
+    /// duplicated, and the result is the byte at which that copy continues.
     pub(super) fn abandon(&mut self, link: u8) -> Option<u32> {
         let index = self.begun.iter().position(|copy| copy.link == link)?;
         let gone = self.begun.remove(index);
         self.wanted -= 1;
-        // Without another copy, the losses of this one are being repaired.
+        // If there was no other copy, the losses of this one are already being repaired.
         (self.wanted <= 1).then(|| self.begun.pop().unwrap_or(gone).next)
     }
 }

@@ -16,8 +16,8 @@ use bytes::Bytes;
 pub(crate) enum Scope {
     /// All, on a link to the neighbour itself.
     All,
-    /// All but relayed packets, on a link through a relay: packets within packets could be nested
-    /// without end.
+    /// All but relayed packets, on a link through a relay. Otherwise packets could be nested within
+    /// packets without end.
     Unrelayed,
 }
 
@@ -34,9 +34,9 @@ pub(crate) struct Urgency {
 pub(crate) struct Carrier {
     pub(crate) link: u8,
     pub(crate) scope: Scope,
-    /// The number of links that carry a message which begins now.
+    /// The number of links that carry a message if the message begins now.
     pub(crate) copies: u8,
-    /// Copies of an urgent message, on this link or another.
+    /// The copies to send of an urgent message, on this link or another.
     pub(crate) redundancy: Option<Redundancy>,
 }
 
@@ -49,7 +49,7 @@ pub(crate) struct ReadyMessage<'a> {
 }
 
 impl ReadyMessage<'_> {
-    /// Bytes that a link may send: of a repair, or of its copy.
+    /// Bytes of the message that a link may send: those of a repair, or those of the link's copy.
     pub(crate) fn bytes_on(&self, link: u8) -> usize {
         let range = match self.message.repairs.first().filter(|_| self.repairs) {
             Some(range) => range,
@@ -58,7 +58,7 @@ impl ReadyMessage<'_> {
         range.len()
     }
 
-    /// Whether it is a relayed packet, which no relay carries.
+    /// Whether the message is a relayed packet. No relay carries such a packet within another one.
     pub(crate) fn is_relayed(&self) -> bool {
         self.message.origin.is_some()
     }
@@ -91,7 +91,8 @@ pub(crate) struct FrameToSend {
     pub(crate) repair: bool,
     /// A copy or parity that is sent before a loss is known.
     pub(crate) redundant: bool,
-    /// Bytes of the small urgent message that it ends, of which copies follow on a lossy link, or 0.
+    /// If the frame ends a small urgent message, the bytes of that message, otherwise 0. Copies of it follow
+    /// on a lossy link.
     pub(crate) urgent_bytes: u32,
     pub(crate) kind: FrameKind,
 }

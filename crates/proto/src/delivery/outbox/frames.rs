@@ -17,7 +17,7 @@ use std::ops::Range;
 
 /// Smallest fragment, unless it is the rest of a message.
 const MIN_PIECE: usize = 64;
-/// Maximum number of messages examined to find one that may be sent now.
+/// Maximum number of messages examined to find a message that may be sent now.
 const MAX_SCAN: usize = 64;
 /// Maximum number of messages examined to assign the next one to one of several links.
 const MAX_ASSIGNED: usize = 1024;
@@ -45,8 +45,8 @@ impl Outbox {
         })
     }
 
-    /// Drops expired messages, and messages at the head of the order that cannot arrive in time. Adds
-    /// the repair budget of the time since the last call.
+    /// Drops expired messages, and messages at the head of the order that cannot arrive in time. Also adds
+    /// the repair budget for the time since the last call.
     pub(crate) fn discard_late(&mut self, now: Instant, scope: Scope) {
         self.expire(now);
         self.repairs.trickle(now);
@@ -88,9 +88,9 @@ impl Outbox {
         }
     }
 
-    /// Cuts the next frame of a message for a link, of at most `room` bytes. With `whole_within`, only
-    /// a frame that completes its range within this number of bytes, which shares a packet without
-    /// delaying it.
+    /// Cuts the next frame of a message for a link, of at most `room` bytes. With `whole_within`, returns
+    /// only a frame that completes its range within that number of bytes: such a frame can share a packet
+    /// without delaying it.
     pub(crate) fn next_frame(
         &mut self,
         now: Instant,
@@ -155,7 +155,8 @@ impl Outbox {
 
     fn mark_framed(&mut self, now: Instant, carrier: Carrier, piece: &Piece, repair: bool) {
         let Some(message) = self.queues.store.get(piece.message) else { return };
-        // Repairs of control messages leave no debt, which would stop other repairs for a minute.
+        // Repairs of control messages leave no debt: the debt would stop other repairs for a
+        // minute.
         match repair {
             true if message.traffic == Traffic::Control || message.spare_is_due => {}
             true => self.repairs.on_repair(piece.len()),

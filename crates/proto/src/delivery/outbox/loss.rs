@@ -4,12 +4,13 @@
 use crate::limits;
 use crate::time::{Duration, Instant};
 
-/// A message is given up after [`limits::FUTILE_REPAIRS`], if they took this time. Without that, a peer
-/// that acknowledges nothing would be sent a message without a lifespan for ever. Time alone is no
-/// measure: a large message waits for more urgent ones. Nor is the number alone: within a round trip,
-/// a fast link repairs more after a burst of losses.
+/// A message is given up after [`limits::FUTILE_REPAIRS`] repairs, if these took at least this time.
+/// Otherwise a message without a lifespan would be sent for ever to a peer that acknowledges nothing. The
+/// time alone is no measure: a large message waits for more urgent ones. Nor is the number alone: after a
+/// burst of losses, a fast link sends more repairs than that within a round trip.
 const MAX_FUTILE_TIME: Duration = Duration::from_secs(10);
-/// A longer pause between two repairs counts as this: an outage, or more urgent messages.
+/// A longer pause between two repairs counts only as this time. Its cause is an outage, or more
+/// urgent messages.
 const MAX_FUTILE_PAUSE: Duration = Duration::from_secs(1);
 
 /// How sure a sender is that a piece was lost.
@@ -21,11 +22,12 @@ pub(crate) enum LossCertainty {
     Overdue,
 }
 
-/// The repairs of a message in a row of which none was acknowledged.
+/// Consecutive repairs of a message of which none was acknowledged.
 #[derive(Debug, Default)]
 pub(super) struct FutileRepairs {
     count: u16,
-    /// Time from the first to the last of them, with pauses up to [`MAX_FUTILE_PAUSE`].
+    /// Time from the first to the last of these repairs. Each pause counts at most
+    /// [`MAX_FUTILE_PAUSE`].
     time: Duration,
     last: Instant,
 }

@@ -38,17 +38,17 @@ use crate::limits;
 use crate::stats::{DropReason, Forwarded, OutStats};
 use crate::time::{Duration, Instant};
 
-/// Limit of publishers on one channel; further ones share the last number.
+/// Limit of publishers on one channel. Further publishers share the last source number.
 pub(crate) const MAX_SOURCES: u32 = limits::SOURCES_PER_CHANNEL;
 /// Messages for one peer.
 #[derive(Debug)]
 pub(crate) struct Outbox {
     pub(crate) queues: Queues,
     blocks: Blocks,
-    /// Limit of the bytes of all messages, as of the last one accepted.
+    /// Limit of the bytes of all messages, as given with the last accepted message.
     queue_bytes: usize,
-    /// Largest message that the peer takes, as far as it has stated.
-    most_at_peer: usize,
+    /// Largest message that the peer takes, as far as the peer has stated it.
+    max_at_peer: usize,
     /// Pieces whose blocks cannot be recovered, because parity was dropped.
     unrecovered: Vec<Piece>,
     pub(crate) repairs: RepairBudget,
@@ -63,7 +63,7 @@ impl Outbox {
             queues: Queues { next_id: 1, ..Queues::default() },
             blocks: Blocks::default(),
             queue_bytes: 0,
-            most_at_peer: usize::MAX,
+            max_at_peer: usize::MAX,
             unrecovered: Vec::new(),
             repairs: RepairBudget::new(repair_percent),
             control_repairs: RepairBackoff::default(),
@@ -92,7 +92,7 @@ impl Outbox {
         *self = fresh;
     }
 
-    /// Whether messages wait for repair budget, and no other.
+    /// Whether messages wait, and all of them for repair budget.
     pub(crate) fn waits_for_budget(&self) -> bool {
         self.queues.waiting_messages() > 0 && self.next_in_order(Scope::All).is_none()
     }
@@ -110,8 +110,8 @@ impl Outbox {
         closed
     }
 
-    /// Sets the peer's subscription to a channel, and drops its messages when that ends. Returns
-    /// whether it changed.
+    /// Sets whether the peer is subscribed to a channel, and drops the channel's messages when the
+    /// subscription ends. Returns whether the subscription changed.
     pub(crate) fn set_wanted(&mut self, channel: u64, wanted: bool) -> bool {
         let topic = Traffic::Topic(channel);
         let Some(open) = self.queues.channels.get_mut(&topic) else { return false };
@@ -132,8 +132,8 @@ impl Outbox {
     }
 
     /// Sets the largest message that the peer takes in this session, and drops larger ones.
-    pub(crate) fn set_most_at_peer(&mut self, most: usize) {
-        self.most_at_peer = most;
+    pub(crate) fn set_max_at_peer(&mut self, most: usize) {
+        self.max_at_peer = most;
         let is_larger =
             |it: &Outgoing| matches!(it.traffic, Traffic::Topic(_)) && it.payload.len() > most;
         for id in self.queues.store.ids(is_larger) {
@@ -161,7 +161,7 @@ impl Outbox {
         channel: u64,
         mut message: Message,
     ) -> Result<(), SendError> {
-        let (found, allowed) = (message.payload.len(), config.max_message.min(self.most_at_peer));
+        let (found, allowed) = (message.payload.len(), config.max_message.min(self.max_at_peer));
         if found > allowed {
             return Err(SendError::TooLarge { found, allowed });
         }
@@ -203,9 +203,9 @@ impl Outbox {
         }
     }
 
-    /// Drops messages that are not begun until the rest drains in time: those that wait for too many
-    /// bytes of their priority and above. The newest message of each source remains, so that a slow
-    /// link still carries some of each topic.
+    /// Drops messages that are not begun until the remaining ones drain in time. Those are dropped that wait
+    /// for too many bytes of their priority and above. The newest message of each source remains, so that a
+    /// slow link still carries something of each topic.
     fn enforce_time(&mut self, queue_time: Duration, rate_bps: u64) {
         let bound = u128::from(rate_bps) * queue_time.as_millis() / 8000;
         let bound = u64::try_from(bound).unwrap_or(u64::MAX);
@@ -216,7 +216,7 @@ impl Outbox {
     }
 
     /// Drops messages that expired before they were sent completely, and messages suspected lost
-    /// whose grace has passed. Makes copies due, and ends blocks.
+    /// whose grace period has passed. Also makes copies due, and ends blocks whose time has passed.
     pub(crate) fn expire(&mut self, now: Instant) {
         self.end_blocks(now);
         while let Some((_, id)) = self.queues.store.next_expiry().filter(|(at, _)| *at <= now) {
@@ -282,7 +282,8 @@ impl Outbox {
         self.queues.insert(traffic, message, expires, Some((origin, is_forwarded_again)));
     }
 
-    /// Drops queued relayed packets, as when no link leads to the next hop.
+    /// Drops queued relayed packets of the origins that `which` selects, for example when no link
+    /// leads to the next hop.
     pub(crate) fn drop_relayed(&mut self, which: impl Fn(RelayOrigin) -> bool) {
         for id in self.queues.store.ids(|message| message.origin.is_some_and(&which)) {
             self.drop_message(id, DropReason::PeerGone);

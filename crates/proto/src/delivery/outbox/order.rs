@@ -19,7 +19,7 @@ pub(crate) struct SendOrder {
 }
 
 impl SendOrder {
-    /// The priority of the message; control messages have one above nearly all.
+    /// The priority of the message. That of control messages is above nearly all others.
     pub(crate) fn priority(&self) -> u8 {
         u8::try_from(self.rank.0).unwrap_or(RELAYED_CONTROL)
     }

@@ -9,17 +9,18 @@ use crate::delivery::traffic::Traffic;
 use crate::stats::DropReason;
 use crate::time::{Duration, Instant};
 
-/// A relayed packet is repaired for at most this time after it was first sent. Its origin has no
-/// acknowledgement by then, and sends its content again.
+/// A relayed packet is repaired for at most this time after it was first sent. By then its origin
+/// lacks the acknowledgement and sends the content again.
 const MAX_RELAYED_REPAIR_TIME: Duration = Duration::from_secs(10);
-/// A message without repair is lost this long after its last suspected loss. There is no hurry, and
-/// the acknowledgement may only be late.
+/// A message without repair counts as lost this long after its last suspected loss. There is no
+/// hurry: the acknowledgement may only be late.
 const LOST_GRACE: Duration = Duration::from_millis(500);
-/// The same for a channel with parity: its links have long delays.
+/// The grace period of a channel with parity: its links have long delays.
 const LOST_GRACE_WITH_PARITY: Duration = Duration::from_secs(3);
 
 impl Outbox {
-    /// A piece was acknowledged, and with it others that the peer recovers.
+    /// Handles the acknowledgement of a piece. Other pieces that the peer can recover count as
+    /// acknowledged with it.
     pub(crate) fn acked(&mut self, now: Instant, piece: &Piece) {
         let Consequences { recovered, lost } = self.blocks.acked(piece);
         self.piece_acked(piece);
@@ -32,8 +33,8 @@ impl Outbox {
     fn piece_acked(&mut self, piece: &Piece) {
         self.queues.change(piece.message, |message| {
             message.repairs.remove(&piece.range);
-            // Our own fragments stay below the limit of ranges. Beyond it, a repair would fill the
-            // gap.
+            // Our own fragments stay below the limit of ranges. If they exceeded the limit, a
+            // repair would fill the gap.
             if message.acked.insert(piece.range.clone()).is_some_and(|new| new > 0) {
                 message.futile = FutileRepairs::default();
             }
@@ -64,8 +65,8 @@ impl Outbox {
         }
     }
 
-    /// A piece was declared lost. Repairs it while that is useful and parity cannot replace it;
-    /// returns whether it does.
+    /// Handles the loss of a piece. Repairs it if that is still useful and parity cannot replace
+    /// it. Returns whether anything is repaired.
     pub(crate) fn on_lost(
         &mut self,
         now: Instant,
@@ -74,7 +75,7 @@ impl Outbox {
     ) -> bool {
         let lost = self.blocks.on_lost(piece);
         let repaired = lost.iter().filter(|it| self.piece_lost(now, it, certainty));
-        // Not `any`, which stops at the first.
+        // `any` would stop at the first piece.
         repaired.count() > 0
     }
 
@@ -123,8 +124,8 @@ impl Outbox {
         inserted.unwrap_or(false)
     }
 
-    /// The kernel did not send a piece: it is sent again free of charge, also on a channel without
-    /// repair, unless parity replaces it.
+    /// Handles a piece that the kernel did not send. The piece is sent again without charge to the
+    /// repair budget, also on a channel without repair, unless parity replaces it.
     pub(crate) fn on_unsent(&mut self, piece: &Piece) {
         for piece in &self.blocks.on_lost(piece) {
             if self.send_again(piece) {

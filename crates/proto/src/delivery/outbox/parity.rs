@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Parity of a topic's frames, which is queued as messages.
+//! Parity of a topic's frames. It is queued in the form of messages.
 
 use super::Outbox;
 use super::loss::LossCertainty;
@@ -14,7 +14,7 @@ use crate::time::{Duration, Instant};
 use crate::wire::control::OfferedTopic;
 use crate::wire::frame::Data;
 
-/// Parity of messages without a lifespan is not sent after this time, as their repairs.
+/// Lifespan of the parity of messages without a lifespan: the time for which they are repaired.
 const LIFESPAN: Duration = Duration::from_secs(10);
 
 impl Outbox {
@@ -28,8 +28,8 @@ impl Outbox {
         complete.into_iter().for_each(|block| self.queue_parity(&block));
     }
 
-    /// Completes the blocks whose time has passed, and repairs what the parity that was dropped cannot
-    /// recover.
+    /// Completes the blocks whose time has passed. Repairs the pieces that cannot be recovered because their
+    /// parity was dropped.
     pub(super) fn end_blocks(&mut self, now: Instant) {
         while let Some(block) = self.blocks.end_due_block(now) {
             self.queue_parity(&block);
@@ -64,7 +64,8 @@ impl Outbox {
         self.blocks.on_parity(block, messages, bytes);
     }
 
-    /// Forgets parity that was sent, since it is not repaired. Its fate still counts for its block.
+    /// Forgets a parity message that was sent, since parity is not repaired. The fate of the parity
+    /// still counts for its block.
     pub(super) fn on_parity_sent(&mut self, id: MessageId) {
         if let Some(open) = self.take(id) {
             open.stats.delivered += 1;

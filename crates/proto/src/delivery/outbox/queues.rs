@@ -23,11 +23,11 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// A message without a lifespan is due this long after its publication.
 const DEFAULT_DUE: Duration = Duration::from_secs(1);
-/// Largest message of which copies are sent on a lossy link: a laser's scan, not an image.
+/// Largest message of which copies are sent on a lossy link. A laser scan fits, an image does not.
 const MAX_SPARE_BYTES: u32 = 4096;
-/// Allowance for the sending time of a message, relative to that of the previous one.
+/// A message is assumed to take up to this many times the sending time of the previous message.
 const LATE_SEND_FACTOR: f64 = 1.5;
-/// A message is on the path for at most one part in this many of its lifespan.
+/// A message is assumed to be on the path for at most one part in this many of its lifespan.
 const TRANSIT_DIVISOR: u32 = 8;
 
 /// The time from the first to the last packet of a message, and its bytes.
@@ -43,7 +43,7 @@ pub(super) struct SourceQueue {
     pub(super) last_sent: Option<SendingTime>,
     pub(super) last_number: u64,
     pub(super) newest_delivered: u64,
-    /// Oldest first: ids grow.
+    /// Messages not yet sent, oldest first, since ids grow.
     pub(super) unsent: BTreeSet<MessageId>,
     pub(super) begun: BTreeMap<u64, MessageId>,
 }
@@ -69,8 +69,8 @@ impl Queues {
     /// Adds a channel without a topic.
     pub(super) fn add_internal(&mut self, traffic: Traffic, rank: u16) {
         let topic = OfferedTopic::nameless(u8::try_from(rank).unwrap_or(u8::MAX));
-        // Channels need control messages. Packets for other nodes have no topic that could permit
-        // them.
+        // All channels need control messages, so these may use a spent link. Packets for other
+        // nodes have no topic that could permit it.
         let links = LinkUse { over_budget: traffic == Traffic::Control, ..LinkUse::default() };
         let (definition, repair, thin, fec) = ("".into(), true, false, None);
         let config = ChannelConfig { topic, definition, repair, thin, links, fec };
@@ -227,8 +227,8 @@ impl Queues {
         Some(result)
     }
 
-    /// Whether a message of a source is partly sent. A source begins its messages one after another,
-    /// so that only the newest begun one can be.
+    /// Whether a message of a source is partly sent. A source begins its messages one after another, so that
+    /// only its newest begun message can be partly sent.
     pub(super) fn is_being_sent(&self, traffic: Traffic, source: u32) -> bool {
         let queue = self.channels.get(&traffic).and_then(|open| open.sources.get(&source));
         let newest = queue.and_then(|queue| queue.begun.last_key_value());
@@ -242,7 +242,7 @@ impl Queues {
         }
     }
 
-    /// The messages of a source that are not begun and more than `keep_last`, the oldest.
+    /// The messages of a source that are not begun and exceed `keep_last`: the oldest ones.
     pub(super) fn surplus(&self, traffic: Traffic, source: u32) -> Vec<MessageId> {
         let Some(open) = self.channels.get(&traffic) else { return Vec::new() };
         let keep = open.config.topic.keep_last.max(1) as usize;
@@ -267,8 +267,8 @@ impl Queues {
         queue.begun.range(..=late_from).map(|(_, id)| *id).collect()
     }
 
-    /// The first message to evict of a rank and below that is not begun, and not the newest one of
-    /// its source.
+    /// The first message to evict among those of `rank` and below that are not begun and are not
+    /// the newest of their source.
     pub(super) fn first_not_begun(&self, rank: u16) -> Option<MessageId> {
         let order = self.store.eviction_order();
         let mut order = order.take_while(|(_, message)| message.order.rank.0 <= rank);
@@ -309,10 +309,10 @@ impl Queues {
         Urgency { priority: order.priority(), expires }
     }
 
-    /// Whether a message that is not begun would expire before it arrives, while a newer one of its
-    /// source is queued. On a link that is too slow for its load, all messages would otherwise be
-    /// begun shortly before they expire, and none would arrive. The newest one is tried in any case,
-    /// since the estimate, from the sending time of the previous message, may be wrong.
+    /// Whether a message that is not begun would expire before it arrives, while a newer message of its
+    /// source is queued. On a link that is too slow for its load, every message would otherwise begin shortly
+    /// before it expires, and none would arrive. The newest message is tried in any case: the estimate comes
+    /// from the sending time of the previous message, and may be wrong.
     pub(super) fn cannot_arrive_in_time(&self, now: Instant, message: &Outgoing) -> bool {
         let (None, Some(end)) = (message.number, message.lifespan_end) else { return false };
         let queue = &self.channels[&message.traffic].sources[&message.source];
@@ -323,8 +323,8 @@ impl Queues {
         now + previous.duration.mul_f64(relative * LATE_SEND_FACTOR) + margin > end
     }
 
-    /// The number of a message that begins now. Numbers follow the order of publication, also where
-    /// an earlier message still waits for its link.
+    /// The number that a message gets if it begins now. Numbers follow the order of publication,
+    /// even if an earlier message still waits for its link.
     pub(super) fn upcoming_number(&self, message: &Outgoing) -> u64 {
         let queue = &self.channels[&message.traffic].sources[&message.source];
         queue.last_number + 1 + queue.unsent.range(..message.order.id).count() as u64
@@ -354,7 +354,7 @@ impl Queues {
     }
 
     /// Whether a frame of the message joins a block. Copies on several links replace parity, and a
-    /// repair follows after its block is decided.
+    /// repair is sent only after the fate of its block is decided.
     pub(super) fn is_protected(&self, carrier: Carrier, message: &Outgoing, repair: bool) -> bool {
         let is_copied = message.copies.is_some() || carrier.copies > 1;
         let has_fec = || self.channels[&message.traffic].config.fec.is_some();
@@ -368,7 +368,7 @@ impl Queues {
         });
     }
 
-    /// A link is down: the copies of messages on it end.
+    /// Ends the copies of messages on a link that is down.
     pub(crate) fn abandon_copies(&mut self, link: u8) {
         for id in self.store.ids(|message| message.copies.is_some()) {
             self.change(id, |message| {

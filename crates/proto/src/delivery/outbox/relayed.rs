@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Relayed packets: those of others, and our own to nodes behind a relay.
+//! Relayed packets: those of other nodes, and this node's own packets to nodes behind a relay.
 
 use crate::ids::{LinkId, PeerId};
 use crate::limits;
@@ -10,9 +10,9 @@ use std::collections::{BTreeMap, BTreeSet};
 /// The origin of a relayed packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum RelayOrigin {
-    /// This node, by a link through a relay.
+    /// This node. The packet uses this link through a relay.
     Own(LinkId),
-    /// Another node, through the neighbour that sent it.
+    /// Another node. The packet belongs to this flow, and this neighbour sent it.
     For(PeerId, Flow),
 }
 
@@ -24,7 +24,7 @@ pub(crate) struct Flow {
 }
 
 impl Flow {
-    /// The first flow in their order.
+    /// The first flow in the order of flows.
     pub(super) const FIRST: Self =
         Self { from: ShortName([0; SHORT_NAME]), to: ShortName([0; SHORT_NAME]) };
 }
@@ -39,7 +39,8 @@ pub(crate) struct RelayedPacket {
     /// End of its lifespan.
     pub(crate) expires: Option<Instant>,
     pub(crate) origin: RelayOrigin,
-    /// The next hop is not the final receiver, and reports the packet in its backlog.
+    /// The next hop is not the final receiver: it forwards the packet again, and reports it in its
+    /// backlog.
     pub(crate) is_forwarded_again: bool,
 }
 

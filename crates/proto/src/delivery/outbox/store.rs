@@ -25,7 +25,7 @@ pub(super) struct Outgoing {
     pub(super) is_forwarded_again: bool,
     pub(super) traffic: Traffic,
     pub(super) source: u32,
-    /// Drawn with its first packet.
+    /// The message number; assigned with the first packet.
     pub(super) number: Option<u64>,
     pub(super) payload: Bytes,
     pub(super) encoded: bool,
@@ -34,7 +34,7 @@ pub(super) struct Outgoing {
     pub(super) lifespan_end: Option<Instant>,
     /// Time of the next check: the end of its lifespan, or of a suspicion.
     pub(super) expires: Option<Instant>,
-    /// The check was due, and the message stayed.
+    /// The check was due, and the message was kept.
     pub(super) is_checked: bool,
     pub(super) order: SendOrder,
     /// First byte not yet sent, unless there are copies.
@@ -45,12 +45,12 @@ pub(super) struct Outgoing {
     /// Repairs sent since the last acknowledgement of bytes that were not acknowledged before.
     pub(super) futile: FutileRepairs,
     pub(super) acked: RangeSet,
-    /// Suspected lost ranges, which are not repaired. The message is dropped as lost at `expires`,
-    /// unless all of them are acknowledged before.
+    /// Ranges that are suspected lost and not repaired. The message is dropped as lost at
+    /// `expires`, unless all these ranges are acknowledged before.
     pub(super) suspected: RangeSet,
-    /// Copies that are sent while no acknowledgement arrives.
+    /// Copies to be sent for as long as no acknowledgement arrives.
     pub(super) spares: Option<Spares>,
-    /// `repairs` are such a copy, which is free of charge.
+    /// The range in `repairs` is such a copy, which the repair budget does not pay for.
     pub(super) spare_is_due: bool,
 }
 
@@ -62,14 +62,15 @@ pub(super) struct Spares {
     pub(super) left: u8,
 }
 
-/// Positions of a message in the collections, and its part of the sums.
+/// Positions of a message in the collections, and its contribution to the sums.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 struct Derived {
     ready: Option<SendOrder>,
     expiry: Option<Instant>,
-    /// By rank, lowest first, then messages that are not begun. Control messages are not evicted.
+    /// Position in the eviction order: by rank, lowest first, then messages that are not begun.
+    /// `None` for control messages, which are not evicted.
     eviction: Option<(u16, bool)>,
-    /// Bytes still to be sent, and their rank.
+    /// The rank of the message, and its bytes still to be sent.
     waiting: (u16, u64),
     backlog: Option<RelayOrigin>,
 }
@@ -88,7 +89,7 @@ impl Outgoing {
         }
     }
 
-    /// The bytes that a link has not sent: of its copy, if there are copies.
+    /// The bytes that a link has not sent: those of the link's copy if there are copies.
     pub(super) fn unsent_on(&self, link: u8) -> Range<u32> {
         let next = match &self.copies {
             Some(copies) => copies.next_on(link).unwrap_or(self.extent()),
@@ -101,7 +102,7 @@ impl Outgoing {
         self.unsent_bytes() + self.repairs.len()
     }
 
-    /// Whether a part of it is to be sent or repaired.
+    /// Whether a part of the message is to be sent or repaired.
     pub(super) fn is_queued(&self) -> bool {
         self.waiting_bytes() > 0
     }
@@ -131,7 +132,8 @@ impl Outgoing {
         true
     }
 
-    /// Adds a range to be sent again, without what is acknowledged; `false` at the limit of ranges.
+    /// Marks a range to be sent again, except for bytes that are acknowledged. `false` at the limit
+    /// of ranges.
     pub(super) fn repair(&mut self, range: Range<u32>) -> bool {
         let inserted = self.repairs.insert(range).is_some();
         for known in self.acked.iter() {
@@ -163,7 +165,8 @@ pub(super) struct MessageStore {
     eviction_order: BTreeSet<(u16, bool, MessageId)>,
     held_bytes: usize,
     waiting_bytes: u64,
-    /// The same for each rank; of the ranks of channels, and so bounded.
+    /// Bytes still to be sent, by rank. Only the ranks of channels occur, so that the map is
+    /// bounded.
     waiting_of_ranks: BTreeMap<u16, u64>,
     pub(super) backlog: Backlog,
 }
@@ -272,7 +275,8 @@ impl MessageStore {
         ids.filter_map(|id| Some((id, self.messages.get(&id)?)))
     }
 
-    /// The most urgent rank at which more than `bound` bytes of it and of more urgent ones wait.
+    /// The most urgent rank for which more than `bound` bytes wait in that rank and more urgent
+    /// ranks together.
     pub(super) fn rank_behind(&self, bound: u64) -> Option<u16> {
         let mut ahead = 0;
         let ranks = self.waiting_of_ranks.iter().rev();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What becomes of sent packets: acknowledgements, losses, stalls, and datagrams that the kernel refuses.
+//! What happens to sent packets: acknowledgements, losses, stalls, and datagrams that the kernel refuses.
 
 use crate::delivery::outbox::LossCertainty;
 use crate::endpoint::context::{Context, Request};
@@ -16,7 +16,7 @@ use crate::wire::frame::Ack;
 use crate::wire::packet::{Packet, full_number};
 
 impl Peer {
-    /// Applies an acknowledgement. `clock` is that of its packet.
+    /// Applies an acknowledgement. `clock` is the clock in the packet that carried it.
     pub(super) fn handle_ack(
         &mut self,
         cx: &mut Context,
@@ -86,7 +86,8 @@ impl Peer {
         self.channels.arm_expiry(cx, now);
     }
 
-    /// The driver has sent nothing for too long. The messages on the link go to others.
+    /// Marks a link as stalled, because the driver has sent nothing for too long. The link's
+    /// messages go to other links.
     pub(crate) fn mark_stalled(&mut self, cx: &mut Context, now: Instant, id: LinkId) {
         self.links[id].stalled = true;
         if self.links.has_other(id) {
@@ -94,8 +95,8 @@ impl Peer {
         }
     }
 
-    /// Declares all outstanding packets of a link lost. Their repair does not charge the budget,
-    /// since the loss is not caused by congestion.
+    /// Declares all outstanding packets of a link lost. Their repair is not charged to the repair
+    /// budget, since congestion did not cause the loss.
     pub(crate) fn mark_all_lost(&mut self, cx: &mut Context, now: Instant, id: LinkId) {
         let link = &mut self.links[id];
         let outcome = link.lose_all();
@@ -112,8 +113,8 @@ impl Peer {
         self.channels.arm_expiry(cx, now);
     }
 
-    /// The kernel refused a datagram on a link, because its interface sends none of this size. Its messages
-    /// are sent again in smaller packets.
+    /// Handles a datagram that the kernel refused on a link because it is too large for the interface. Its
+    /// messages are sent again in smaller packets.
     pub(crate) fn handle_refused(
         &mut self,
         cx: &mut Context,

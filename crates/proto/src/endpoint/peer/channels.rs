@@ -27,16 +27,16 @@ const REPAIR_POLL: Duration = Duration::from_millis(20);
 #[derive(Debug)]
 pub(crate) struct Channels {
     peer: PeerId,
-    /// The peer is a member of a team, whose relay has no topics for it.
+    /// Whether the peer is a member of a team. The relay has no topics for members of its teams.
     is_member: bool,
-    /// There is a session, whether or not a link is up.
+    /// Whether there is a session; a link need not be up.
     is_open: bool,
     pub(crate) outbox: Outbox,
     pub(crate) inbox: Inbox,
     pub(crate) next_channel: u64,
-    /// Channels for whose definition this node has asked.
+    /// Channels whose definition this node has requested.
     awaiting_definition: BTreeSet<u64>,
-    /// Channels to the peer whose definition was sent since their last offer.
+    /// Channels to the peer whose definition was sent after their last offer.
     defined: BTreeSet<u64>,
     /// Definitions from the peer.
     definitions: Definitions,
@@ -64,7 +64,7 @@ impl Channels {
         (self.peer, self.is_member) = (peer, is_member);
     }
 
-    /// A session began: all channels are offered.
+    /// Begins a session: offers all channels.
     pub(crate) fn open(&mut self, now: Instant) {
         self.is_open = true;
         let channels: Vec<_> = self.outbox.queues.channels().collect();
@@ -73,7 +73,7 @@ impl Channels {
         }
     }
 
-    /// The session ended.
+    /// Ends the session.
     pub(crate) fn close(&mut self) {
         self.is_open = false;
     }
@@ -119,7 +119,7 @@ impl Channels {
         config: ChannelConfig,
     ) -> Result<(), OfferError> {
         check_texts(&config)?;
-        // A definition without space is requested from peers like any other.
+        // If there is no space, the definition is requested from peers like any other.
         let _ = cx.definitions.insert(&config.topic, &config.definition);
         self.outbox.queues.set_channel(channel.0, config);
         self.announce(now, channel.0);
@@ -145,8 +145,8 @@ impl Channels {
         }
     }
 
-    /// Refuses a channel that the peer offered. A peer that does not acknowledge earlier control messages
-    /// is not told: each of its messages may be a reason to refuse.
+    /// Refuses a channel that the peer offered. A peer that does not acknowledge earlier control messages is
+    /// not told: otherwise each of its messages might queue another refusal.
     pub(crate) fn refuse(&mut self, now: Instant, channel: ChannelId, reason: String) {
         if self.outbox.queues.control_backlog() < limits::CONTROL_BACKLOG {
             self.send_control(now, &Control::Refuse { channel: channel.0, reason });
@@ -226,8 +226,8 @@ impl Channels {
         self.after_fragment(cx, now);
     }
 
-    /// Takes a fragment of a relayed packet. Returns the packet if it is complete; the endpoint tells when it
-    /// is handled.
+    /// Takes a fragment of a relayed packet. Returns the packet if it is complete. The endpoint then handles
+    /// it and calls [`Self::after_fragment`].
     pub(crate) fn take_relayed(
         &mut self,
         cx: &mut Context,
@@ -245,7 +245,7 @@ impl Channels {
         None
     }
 
-    /// A fragment was taken, and what it completes was handled.
+    /// Finishes the handling of a fragment, after a message that it completes was handled.
     pub(crate) fn after_fragment(&mut self, cx: &mut Context, now: Instant) {
         self.arm_partials(cx, now);
         self.deliver_ready(cx, now);
@@ -282,8 +282,8 @@ impl Channels {
             }
             FrameEffect::Control(messages) => {
                 for bytes in messages {
-                    // Messages that were held for a missing one, or that share a packet, may
-                    // exceed the tokens.
+                    // Messages that were held for a missing one, or that share a packet, may need
+                    // more tokens than there are.
                     self.control.charge(now);
                     match Control::parse(&bytes) {
                         Ok(control) => self.handle_control(cx, now, control),
@@ -306,8 +306,8 @@ impl Channels {
         cx.timers.set(Timer::Order(peer), self.inbox.next_end_of_wait());
     }
 
-    /// Reports a message that is larger than this node allows, here and to its sender: the sender
-    /// receives a report of the 1st, 2nd, 4th, 8th ... of each channel.
+    /// Reports a message that is larger than this node allows, both locally and to its sender. The
+    /// sender receives a report for the 1st, 2nd, 4th, 8th ... such message of each channel.
     fn report_too_large(
         &mut self,
         cx: &mut Context,
@@ -333,7 +333,7 @@ impl Channels {
     fn handle_control(&mut self, cx: &mut Context, now: Instant, control: Control) {
         let peer = self.peer;
         if self.is_member {
-            // A relay has no topics for its members, and keeps nothing of theirs.
+            // A relay has no topics for its members, and stores no topics of theirs.
             return;
         }
         let needs_reply = matches!(control, Control::Offer(_) | Control::GetDefinition { .. });

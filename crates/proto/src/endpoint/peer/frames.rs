@@ -12,7 +12,7 @@ use crate::time::Instant;
 use crate::wire::frame::Frame;
 use std::collections::BTreeSet;
 
-/// PARITY frames of one packet that are read.
+/// Most PARITY frames that are handled in one packet.
 const MAX_PARITIES: usize = 4;
 
 /// The packet in which frames arrived.
@@ -23,7 +23,7 @@ pub(crate) struct FromPeer {
     /// The sender's clock.
     pub(crate) clock: Option<u32>,
     pub(crate) transit: Transit,
-    /// The peer may send RELAY frames.
+    /// Whether the peer may send RELAY frames.
     pub(crate) may_relay: bool,
 }
 
@@ -33,7 +33,7 @@ pub(crate) struct PacketCost {
     acked_links: BTreeSet<u8>,
     parities: usize,
     backlogs: usize,
-    /// The packet has a RELAY frame, which the peer may not send.
+    /// Whether the packet has a RELAY frame although the peer may not send RELAY frames.
     pub(crate) refuses_relay: bool,
 }
 
@@ -52,7 +52,8 @@ impl Peer {
             Frame::Data(data, bytes) => {
                 self.channels.handle_data(cx, &self.name, time, data, bytes);
             }
-            // Each may cost the decoding of a block; a sender puts them into separate packets.
+            // Each PARITY frame may cost the decoding of a block. An honest sender puts them into
+            // separate packets.
             Frame::Parity(..) if spent.parities == MAX_PARITIES => {
                 return Err(RefusedPacket::Malformed);
             }
@@ -68,12 +69,12 @@ impl Peer {
                     cx.ask(Request::Relay { hop: self.id, radio, priority, packet });
                 }
             }
-            // Each costs a pass over the sent-packet table; one suffices for a link.
+            // Each ACK costs a pass over the sent-packet table. One for each link suffices.
             Frame::Ack(ack) if !spent.acked_links.insert(ack.link) => {
                 return Err(RefusedPacket::Malformed);
             }
             Frame::Ack(ack) => self.handle_ack(cx, now, clock, ack),
-            // Each may cost a pass over links or routes.
+            // Each HELD may cost a pass over links or routes.
             Frame::Held(..) if spent.backlogs == limits::RELAYED_FLOWS => {
                 return Err(RefusedPacket::Malformed);
             }
@@ -99,7 +100,7 @@ impl Peer {
                 cx.ask(Request::Candidates { peer: self.id, candidates });
             }
             Frame::Goodbye => cx.ask(Request::EndSession { peer: self.id, said_goodbye: true }),
-            // An acknowledgement answers it.
+            // The acknowledgement of the packet answers the PING.
             Frame::Ping => {}
             Frame::Unknown(_) => {}
         }

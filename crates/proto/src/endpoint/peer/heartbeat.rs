@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! When a link shows the peer that it is there, and when it counts as up and as down.
 //!
-//! A metered link is *spared* while it carries no messages and another link shows that the peer is
-//! there: it then sends few heartbeats. Each end decides for itself, and needs no word of the other: an
-//! end that sends often hears the acknowledgements as often.
+//! A metered link is *spared* while it carries no messages and another link shows that the peer is there: it
+//! then sends few heartbeats. Each end decides for itself, without an agreement: an end that sends often
+//! hears acknowledgements just as often.
 
 use crate::config::METERED_HEARTBEAT;
 use crate::endpoint::context::{Context, Request};
@@ -22,7 +22,7 @@ const TRIAL_INTERVAL: Duration = Duration::from_millis(100);
 /// bytes of IP and an initiation at most 234: together 0.48 % of 1.5 Mbps. A link that works again
 /// is found within 170 ms if the keys are still known, and within 340 ms if not.
 const RECONNECT_INTERVAL: Duration = Duration::from_millis(170);
-/// The same for a peer that has been away for [`LONG_DOWN`].
+/// The reconnect interval for a peer that has been away for [`LONG_DOWN`].
 const RECONNECT_INTERVAL_LONG_DOWN: Duration = Duration::from_millis(500);
 const LONG_DOWN: Duration = Duration::from_secs(300);
 
@@ -56,7 +56,7 @@ impl Links {
         if self.is_spared(now, id) { usual + METERED_HEARTBEAT * 3 } else { usual }
     }
 
-    /// A link is no longer heard: the metered ones show at once whether they are up.
+    /// Lets the metered links show at once whether they are up, because a link is no longer heard.
     pub(super) fn rouse_metered(&mut self, cx: &mut Context, now: Instant) {
         for id in self.ids().to_vec() {
             let link = &self[id];
@@ -76,7 +76,7 @@ impl Links {
 }
 
 impl Peer {
-    /// A packet came from the address to which the link leads: the link is up.
+    /// Marks a link as up: a packet came from the address to which the link leads.
     pub(crate) fn mark_received(
         &mut self,
         cx: &mut Context,
@@ -105,7 +105,7 @@ impl Peer {
         link.sent_packets.mtu.on_up();
         link.confirm_address();
         link.last_eliciting = now;
-        // During the outage, translators may have forgotten it.
+        // During the outage, address translators may have forgotten the mapping of this link.
         link.ends.ask_again();
         link.ping_now |= link.ends.asks();
         self.rendezvous.on_link_up(cx, now, &mut self.links, id);
@@ -144,7 +144,8 @@ impl Peer {
         self.links.rouse_metered(cx, now);
     }
 
-    /// Nothing arrived on a link for its timeout, which is longer if the link is spared since then.
+    /// Handles the timeout of a link on which nothing has arrived. If the link has been spared
+    /// since the timer was set, the timeout is now longer.
     pub(crate) fn on_silent_timer(&mut self, cx: &mut Context, now: Instant, id: LinkId) {
         let timeout = self.links.timeout(cx, now, id);
         let link = &self.links[id];
@@ -155,7 +156,8 @@ impl Peer {
         }
     }
 
-    /// Seeks the peer by a link that is down or silent. `has_relay`: its relay is heard, or it has none.
+    /// Seeks the peer by a link that is down or silent. `has_relay`: the link's relay is heard, or the link
+    /// has no relay.
     pub(crate) fn on_reconnect_timer(
         &mut self,
         cx: &mut Context,
@@ -170,7 +172,7 @@ impl Peer {
         if link.is_heard() {
             return;
         }
-        // Initiations and PINGs alternate, and each of them goes to both addresses.
+        // Initiations and PINGs alternate. Each kind goes to both addresses in turn.
         if !link.up && link.reconnect_attempts.is_multiple_of(2) {
             link.try_alternate_address();
         }

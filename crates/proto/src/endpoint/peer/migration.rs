@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Address changes of a peer. A packet from a new address starts a path validation, and the address
-//! is used once the peer has shown that it receives there (RFC 9000, section 8.2).
+//! is used once the peer has shown that it receives packets there (RFC 9000, section 8.2).
 
 use crate::address::Place;
 use crate::endpoint::arrival::ReturnPath;
@@ -17,7 +17,7 @@ use crate::wire::frame::{put_challenge, put_echo};
 
 /// A challenge without an echo is repeated after this time.
 const CHALLENGE_RETRY: Duration = Duration::from_millis(100);
-/// Challenges to one address; the next packet from there starts again.
+/// Most challenges to one address. The next packet from there starts the validation again.
 const MAX_CHALLENGES: u8 = 4;
 
 impl Links {
@@ -40,7 +40,8 @@ impl Links {
         cx.timers.set(Timer::Path(id), next);
     }
 
-    /// Gives up addresses that did not answer their challenge; polling for packets finds what is due.
+    /// Gives up addresses that did not answer their challenges. Polling for packets finds challenges that are
+    /// due.
     pub(crate) fn on_path_timer(&mut self, cx: &mut Context, now: Instant, id: LinkId) {
         let candidates = &mut self[id].candidates;
         candidates.retain(|it| it.left > 0 || it.timer() > now);
@@ -49,7 +50,7 @@ impl Links {
         }
     }
 
-    /// Takes an address of a link to which a challenge is due.
+    /// Takes one address of a link. A challenge to the address is due.
     fn take_challenge(&mut self, cx: &mut Context, now: Instant, id: LinkId) -> Option<Candidate> {
         let candidate = self[id].candidates.iter_mut().find(|it| it.is_due(now))?;
         candidate.left -= 1;
@@ -76,7 +77,8 @@ impl Peer {
             return;
         }
         let known = self.links[id].candidates.iter().find(|it| it.leads_to(radio, remote));
-        // The peer named the address, and its turn has not come: it is worth a challenge now.
+        // The peer named the address, and its challenge is not due yet. A packet from there makes a
+        // challenge worthwhile now.
         let is_early = |it: &Candidate| it.local.is_none() && local.is_some();
         if known.is_none_or(|it| it.left == 0 || is_early(it)) {
             let candidate = Candidate::new((radio, remote, local), MAX_CHALLENGES, now);
@@ -84,7 +86,7 @@ impl Peer {
         }
     }
 
-    /// The packet of a challenge that is due, and the address to which it goes.
+    /// Returns the packet of a challenge that is due, and the address to which the packet goes.
     pub(crate) fn due_challenge(
         &mut self,
         cx: &mut Context,
@@ -98,9 +100,9 @@ impl Peer {
         Some((to, datagram))
     }
 
-    /// Forgets what a link learned from packets before its address was configured. They may have come
-    /// from the address of another link, whose own was not known yet either: this one must not
-    /// move there.
+    /// Forgets what a link learned from packets before its address was configured. These packets may have
+    /// come from the address of another link, whose address was not known yet either. This link must not move
+    /// to that address.
     pub(crate) fn forget_learned_address(&mut self, cx: &mut Context, id: LinkId) {
         self.links[id].candidates.clear();
         cx.timers.set(Timer::Path(id), None);
@@ -123,7 +125,7 @@ impl Peer {
         if self.shuns(id, to) {
             return;
         }
-        // The peer sees this node elsewhere.
+        // The peer sees this node at a new address.
         self.links[id].ends.ask_again();
         let capacity = self.links[id].sent_packets.mtu.datagram_bytes();
         let put = |out: &mut Vec<u8>| put_echo(token, out);
@@ -149,7 +151,7 @@ impl Peer {
         }
     }
 
-    /// Moves a link to the address at which the peer receives now.
+    /// Moves a link to the address at which the peer now receives.
     pub(super) fn move_link(&mut self, cx: &mut Context, now: Instant, id: LinkId, to: ReturnPath) {
         if self.shuns(id, to) {
             return;

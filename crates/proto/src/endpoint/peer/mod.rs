@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! One peer: its session, its links, and the messages in both directions.
 //!
-//! A peer handles its own frames and timers. It sees neither other peers nor radios: what concerns
-//! them it asks of the endpoint with a [`Request`].
+//! A peer handles its own frames and timers. It sees neither other peers nor radios. Where these
+//! are concerned, it asks the endpoint with a [`Request`].
 
 mod acknowledge;
 pub(crate) mod channels;
@@ -40,10 +40,10 @@ const REKEY_RETRY: Duration = Duration::from_millis(500);
 pub(crate) struct Peer {
     pub(crate) id: PeerId,
     pub(crate) name: String,
-    /// The peer was removed; the next one may take its place.
+    /// The peer was removed. A new peer may take its place.
     pub(crate) removed: bool,
     pub(crate) short_name: ShortName,
-    /// The team of a relay that it belongs to.
+    /// The team to which the peer belongs, at a relay.
     pub(crate) team: Option<TeamId>,
     pub(crate) session: Session,
     pub(crate) links: Links,
@@ -59,9 +59,9 @@ pub(crate) struct Peer {
     pub(crate) said_goodbye: bool,
     pub(crate) channels: Channels,
     pub(crate) forecasts: Forecasts,
-    /// By the peer's link number.
+    /// The received packets of each link, by the peer's link number.
     pub(crate) received_packets: BTreeMap<u8, ReceivedPackets>,
-    /// Limit of packets of control messages to the peer that precede what other peers are sent.
+    /// Limit of packets of control messages to the peer that precede messages to other peers.
     pub(crate) control_first: Bucket,
     /// Limit of challenges of the peer that are echoed.
     echoes: Bucket,
@@ -102,16 +102,17 @@ impl Peer {
         }
     }
 
-    /// Gives the peer its place.
+    /// Gives the peer its id.
     pub(crate) fn settle(&mut self, id: PeerId) {
         self.id = id;
         self.rendezvous.settle(id);
         self.channels.settle(id, self.team.is_some());
     }
 
-    /// The time that a packet was on the path. A packet that was queued far away is older than half a
-    /// round trip. After a time of load, half the smoothed round trip exceeds the delay of the path, and
-    /// fresh messages would expire. The clocks bound the assumption on both sides.
+    /// The time that a packet was on the path. By default, that is half the smoothed round trip. A packet
+    /// that was queued far away is older than that. After a time of load, half the smoothed round trip
+    /// exceeds the delay of the path, and fresh messages would expire. The clocks therefore bound the time on
+    /// both sides.
     fn transit(
         &mut self,
         now: Instant,
@@ -129,7 +130,8 @@ impl Peer {
 
 /// The session.
 impl Peer {
-    /// A key set came into use. In a new session, the state of the earlier one is obsolete.
+    /// Handles a key set that came into use. If it begins a new session, discards the state of the
+    /// earlier session.
     pub(crate) fn start_keys(&mut self, cx: &mut Context, now: Instant, new_epoch: bool) {
         if new_epoch {
             self.reset_session(cx, now);
@@ -190,9 +192,9 @@ impl Peer {
     }
 }
 
-/// The timers of the peer, without those of its links.
+/// The timers of the peer itself. Its links have timers of their own.
 impl Peer {
-    /// Removes them.
+    /// Removes these timers.
     pub(crate) fn forget_timers(&self, cx: &mut Context) {
         let peer = self.id;
         let timers = [Timer::Held, Timer::Rekey, Timer::Expiry, Timer::Rendezvous];
@@ -202,7 +204,7 @@ impl Peer {
         (0..=u8::MAX).for_each(|number| cx.timers.set(Timer::Ack(peer, number), None));
     }
 
-    /// Removes a link: the session continues on others.
+    /// Removes a link. The session continues on other links.
     pub(crate) fn forget_link(&mut self, cx: &mut Context, id: LinkId) {
         let timers = [Timer::Reconnect, Timer::Path, Timer::Ping, Timer::Silent, Timer::Loss];
         timers.into_iter().for_each(|timer| cx.timers.set(timer(id), None));

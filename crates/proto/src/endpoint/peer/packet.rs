@@ -19,8 +19,8 @@ use crate::wire::frame::{
 };
 use crate::wire::packet::SessionHeader;
 
-/// Most bytes of an acknowledgement: type, length, link, number, delay, two queueing delays, two ECN
-/// counts, and two varints of two bytes for each range (the numbers lie within a window of 1024).
+/// Most bytes of an ACK frame: type and length, link, largest number, delay, two queueing delays, two ECN
+/// counts, and for each range two varints of two bytes (the numbers lie within a window of 1024).
 const MAX_ACK_BYTES: usize = 2 + 1 + 10 + 5 + 5 + 5 + 10 + 10 + ACK_RANGES * 4;
 /// Most bytes of a relay backlog report.
 const MAX_BACKLOG_REPORT_BYTES: usize = 2 + 3 + 10 + 3;
@@ -32,7 +32,7 @@ const ADDRESS_FRAME_BYTES: usize = 2 + 18;
 pub(crate) enum ReportKind {
     /// A PING, with pending acknowledgements.
     Ping,
-    /// Acknowledgements, backlog reports and a goodbye, which are not ack-eliciting.
+    /// Acknowledgements, backlog reports and a goodbye. These are not ack-eliciting.
     Reports,
 }
 

@@ -31,8 +31,8 @@ struct OpenedPacket<'a> {
 }
 
 impl Peer {
-    /// Takes a packet of the peer, which is decrypted in place. Returns it and its frames, which are to be
-    /// handled then.
+    /// Takes a packet of the peer and decrypts it in place. Returns the packet and its frames, which the
+    /// caller has to handle.
     pub(crate) fn receive<'a>(
         &mut self,
         cx: &mut Context,
@@ -46,7 +46,8 @@ impl Peer {
         let status = self.session.confirm(header.session);
         if let KeyStatus::Confirmed { new_epoch, to } = status {
             self.start_keys(cx, now, new_epoch);
-            // The peer received our response, so that it receives at the address of the response.
+            // The peer received our response. It therefore receives packets at the address to which
+            // the response went.
             let link = self.links.link_towards(radio, from).filter(|_| from == to);
             if let Some(link) = link {
                 self.move_link(cx, now, link, origin.return_path());
@@ -95,8 +96,8 @@ impl Peer {
         let datagram_len = datagram.len();
         let opened = keys.sealer.open(header.link, number, datagram);
         let body: &[u8] = opened.ok_or(RefusedPacket::Unauthentic)?;
-        // From here on the packet is the peer's, whatever its content. A relayed packet counts for
-        // the relay.
+        // From here on, the packet counts as one of the peer, whatever its content. A relayed
+        // packet counts as one of the relay.
         cx.authenticated_peer.get_or_insert(self.id);
         let epoch = keys.epoch;
         if !is_in_use && !self.session.may_use_epoch(now, epoch) {
@@ -123,8 +124,8 @@ impl Peer {
         if admits { Ok(()) } else { Err(RefusedPacket::Bound) }
     }
 
-    /// The link to which a packet belongs. A packet from an address to which no link leads suggests
-    /// that the peer moved, if its number is the highest so far.
+    /// The link to which a packet belongs. If no link leads to the address of the packet, and the
+    /// packet has the highest number so far, the peer seems to have moved.
     fn attribute(
         &mut self,
         cx: &mut Context,
@@ -143,7 +144,8 @@ impl Peer {
         let their_link = packet.header.link;
         let received = &self.received_packets;
         let last = received.get(&their_link).and_then(|received| received.via);
-        // Two links of the peer lead to one of ours only while one of them is attributed wrongly.
+        // Two links of the peer belong to the same link of ours only while one of them is
+        // attributed wrongly.
         let mut others = received.iter().filter(|(number, _)| **number != their_link);
         let last = last.filter(|_| others.all(|(_, other)| other.via != last));
         let link = last.or_else(|| self.links.link_towards(radio, from));
@@ -154,8 +156,8 @@ impl Peer {
         Ok(link)
     }
 
-    /// Records the packet number and the clock, and plans an acknowledgement. The times are now, and
-    /// that of the packet's arrival with this ECN field.
+    /// Records the packet number, the clock and the ECN field of a packet, and plans an acknowledgement. The
+    /// packet arrived before `now`.
     fn record_received(
         &mut self,
         cx: &mut Context,
@@ -196,7 +198,7 @@ impl Peer {
     }
 }
 
-/// Whether a frame is for neighbours only. Relayed packets must not have such frames; otherwise
+/// Whether a frame is for neighbours only. Relayed packets must not have such frames. Otherwise
 /// packets could be nested without end.
 fn is_for_neighbours(frame: &Frame<'_>) -> bool {
     matches!(frame, Frame::Relay(..) | Frame::Held(_))

@@ -49,7 +49,7 @@ impl Path {
         }
     }
 
-    /// Sends full packets with small ones between.
+    /// Sends full packets with small packets between them.
     fn send_full(&mut self, packets: usize) {
         for _ in 0..packets {
             self.send(self.mtu.size);
@@ -78,7 +78,7 @@ fn the_first_size_is_confirmed_as_well() {
     assert_eq!(path.found_size(), (700, MtuState::Searching));
     path.probe();
     assert_eq!((path.found_size(), path.probes.len()), ((700, MtuState::Full), 1));
-    // On a link without large packets, only a probe shows that it does not pass.
+    // On a link without large packets, only a probe shows that the present size does not pass.
     let mut path = Path::new(1500, 576);
     path.probe();
     assert_eq!(path.found_size(), (576, MtuState::BlackHole));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a verdict on a sample changes.
+//! Applies the verdict on a sample.
 
 use super::ceiling::Growth;
 use super::compete::Compete;
@@ -10,14 +10,15 @@ use super::state::{State, Verdict};
 use super::{Auto, MAX_RATE};
 use crate::time::Instant;
 
-/// An external delay beyond this part of a packet's serialization time is more than channel
-/// contention.
+/// An external delay beyond this part of a packet's serialization time has other causes than
+/// channel contention.
 const CONTENTION_PART: f64 = 0.5;
-/// Growth near the ceiling, with each round.
+/// Growth near the ceiling, with each round, as a part of the estimate.
 const GENTLE_GROWTH: f64 = 0.001;
 
 impl Auto {
-    /// Changes the estimate and the state; nothing else does, except the tests' own progress.
+    /// Changes the estimate and the state. Nothing else changes them, except that a test in
+    /// progress updates its own state.
     pub(super) fn apply(&mut self, now: Instant, verdict: Verdict) {
         match verdict {
             Verdict::Hold => {}
@@ -45,7 +46,8 @@ impl Auto {
             }
             Verdict::Grow { capacity, is_empty, is_clear } => {
                 self.times.last_growth = now;
-                // Where losses, others or turns make arrivals a poor measure, so is the ceiling.
+                // Where losses, other senders or turns make arrivals a poor measure, the ceiling is
+                // a poor measure as well.
                 let others = self.packet_time().mul_f64(CONTENTION_PART);
                 let is_shared = self.external.delay() > others;
                 if self.losses.is_lossy() || is_shared || self.capacity_varies() {
@@ -79,7 +81,7 @@ impl Auto {
         self.estimate = self.estimate.max(floor).min(MAX_RATE);
     }
 
-    /// Begins a test, or to compete.
+    /// Begins a test, or begins to compete.
     fn begin(&mut self, now: Instant, verdict: Verdict) {
         match verdict {
             Verdict::Dip { estimate, before } => {

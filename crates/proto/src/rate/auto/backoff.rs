@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! When something that brought nothing may be tried again.
+//! Decides when an attempt that brought nothing may be repeated.
 
 use super::tuning::Tuning;
 use crate::time::{Duration, Instant};
@@ -16,23 +16,24 @@ impl Backoff {
         now >= self.next
     }
 
-    /// Time for which an attempt has been due; `None` if none is.
+    /// Time for which an attempt has been due; `None` if no attempt is due.
     pub(super) fn time_since_due(&self, now: Instant) -> Option<Duration> {
         self.is_due(now).then(|| now.since(self.next))
     }
 
-    /// The attempt succeeded: the next attempt may follow at once.
+    /// Records a success. The next attempt may follow at once.
     pub(super) fn succeed(&mut self, now: Instant) {
         *self = Self { next: now, rest: Duration::ZERO };
     }
 
-    /// The attempt showed something else than before: the wait is that of a first failure.
+    /// Records an attempt that showed something else than before. The wait is that after a first
+    /// failure.
     pub(super) fn restart(&mut self, now: Instant, tuning: &Tuning) {
         self.rest = Duration::ZERO;
         self.postpone(now, tuning);
     }
 
-    /// The attempt showed nothing either way.
+    /// Records an attempt that showed nothing either way.
     pub(super) fn postpone(&mut self, now: Instant, tuning: &Tuning) {
         self.next = now + self.rest.max(tuning.min_rest());
     }
@@ -41,7 +42,7 @@ impl Backoff {
         self.fail_within(now, tuning.min_rest(), tuning.max_rest());
     }
 
-    /// The same with other limits of the rest.
+    /// Records a failure, with `least` and `most` as the limits of the rest.
     pub(super) fn fail_within(&mut self, now: Instant, least: Duration, most: Duration) {
         self.rest = (self.rest * 2).clamp(least, most);
         self.next = now + self.rest;

@@ -9,14 +9,15 @@ use crate::rate::controller::{FULL_PACKET, Report};
 use crate::recovery::MAX_SENT_PACKETS;
 use crate::time::Duration;
 
-/// Most clear bursts before the next growth. On a path that is too slow for two packets, less than one
-/// message in a hundred then waits for a test.
+/// Most clear bursts that are needed before the next growth. On a path that is too slow for bursts of two
+/// packets, fewer than one message in a hundred is then delayed by a test.
 const MAX_NEEDED: u32 = 128;
 
-/// Most bytes of a burst: half of the packets of which the outcome is known. A path on which none of them is
-/// queued is faster than the sender.
+/// Most bytes of a burst: half of the packets that the sent-packet table holds. A path on which none of these
+/// is queued is faster than the sender.
 const MAX_BURST: usize = MAX_SENT_PACKETS / 2 * FULL_PACKET;
-/// The same after an interruption, when the path may be another: as much as a fast radio sends in one frame.
+/// Most bytes of a burst after an interruption, when the path may have changed: as much as a fast radio sends
+/// in one frame.
 const MAX_FIRST_BURST: usize = 64 * 1024;
 
 /// The bursts of a link.
@@ -24,31 +25,35 @@ const MAX_FIRST_BURST: usize = 64 * 1024;
 pub(super) struct Bursts {
     /// Bytes of a burst, the first packet included.
     allowed: usize,
-    /// Clear bursts before the next growth, and those since the last change.
+    /// Clear bursts that are needed before the next growth.
     needed: u32,
+    /// Clear bursts since the last change.
     clear: u32,
     /// No burst of more than half of `allowed` was reported since it grew.
     untested: bool,
     /// A packet waits for the pacing rate or the window: the application is not idle.
     held_back: bool,
-    /// From an idle time until all of the burst is reported.
+    /// The burst in progress, from the end of an idle time until all of its packets are reported.
     current: Option<Burst>,
 }
 
-/// The packets that follow an idle time without a pause.
+/// The packets that are sent without pauses after an idle time.
 #[derive(Debug, Clone, Copy)]
 struct Burst {
     /// Bytes that may still be sent.
     credit: usize,
     packets: u32,
-    /// The application had more to send.
+    /// The application had more to send than the credit allowed.
     exhausted: bool,
-    /// Packets of the link acknowledged, lost and marked since the burst began, and the sum and the
-    /// minimum of the queueing delays.
+    /// Packets of the link acknowledged since the burst began.
     acked: u64,
+    /// Packets of the link lost since then.
     lost: u64,
+    /// Packets of the link marked since then.
     marked: u64,
+    /// The sum of the queueing delays since then.
     total_delay: Duration,
+    /// The least queueing delay since then.
     least_delay: Duration,
 }
 
@@ -66,7 +71,8 @@ impl Default for Bursts {
 }
 
 impl Bursts {
-    /// The outcome of all packets is known, and another one is to be sent.
+    /// Begins a burst if the link was idle: the outcome of all packets is known, and another packet
+    /// is to be sent.
     pub(super) fn on_idle(&mut self) {
         if self.held_back {
             return;
@@ -93,7 +99,7 @@ impl Bursts {
         self.current.is_some_and(|burst| burst.packets > 0 && burst.credit > 0)
     }
 
-    /// A packet was held back by the pacing rate or the window.
+    /// Records that the pacing rate or the window held back a packet.
     pub(super) fn on_held_back(&mut self) {
         self.held_back = true;
         if let Some(burst) = &mut self.current {
@@ -101,7 +107,7 @@ impl Bursts {
         }
     }
 
-    /// A packet was sent. Returns whether it is one that [`Self::admits`].
+    /// Records that a packet was sent. Returns whether it is a packet that [`Self::admits`] allows.
     pub(super) fn on_sent(&mut self, bytes: usize) -> bool {
         let admitted = self.admits(bytes);
         self.held_back = false;
@@ -112,8 +118,9 @@ impl Bursts {
         admitted
     }
 
-    /// Adapts the next burst when all of this one is reported. The delays exclude external delay.
-    /// `baseline`: the fraction of packets that the path loses without a queue.
+    /// Adapts the size of the next burst when all packets of this burst are reported. The delays
+    /// exclude external delay. `baseline`: the fraction of packets that the path loses without a
+    /// queue.
     pub(super) fn on_report(&mut self, report: &Report, baseline: f64, tuning: &Tuning) {
         let Some(burst) = self.current.as_mut().filter(|it| it.packets > 0) else { return };
         burst.add(report);
@@ -134,7 +141,7 @@ impl Bursts {
         }
     }
 
-    /// The link was interrupted, and its path may be slower than before.
+    /// Limits the next burst after an interruption: the path may be slower than before.
     pub(super) fn on_interruption(&mut self) {
         self.allowed = self.allowed.min(MAX_FIRST_BURST);
         if let Some(burst) = &mut self.current {
@@ -169,15 +176,16 @@ impl Burst {
         self.least_delay = self.least_delay.min(report.min_queueing_delay);
     }
 
-    /// The most packets that the path loses of the burst without a queue, with a margin for chance.
+    /// The most packets of the burst that the path may lose without a queue, with a margin for
+    /// chance.
     fn most_random_losses(&self, baseline: f64) -> f64 {
         let expected = baseline * f64::from(self.packets);
         expected + 2.0 * (expected * (1.0 - baseline)).sqrt()
     }
 
-    /// Whether its packets were queued one behind the other: their delay is beyond that of the least
-    /// delayed one, on average; that of the last packet is about twice as long. Small packets are faster
-    /// than large ones, too.
+    /// Whether the packets of the burst were queued one behind the other. Then their average delay exceeds
+    /// that of the least delayed packet, and the excess of the last packet is about twice the average. Small
+    /// packets are also faster than large ones.
     fn is_queued(&self, tuning: &Tuning) -> bool {
         let average = self.total_delay.mul_f64(1.0 / self.acked.max(1) as f64);
         average.saturating_sub(self.least_delay).as_secs_f64() > tuning.burst_delay
@@ -188,7 +196,7 @@ impl Burst {
 mod tests {
     use super::*;
 
-    /// A report of these queueing delays, in microseconds, and of these losses.
+    /// Makes a report of these queueing delays, in microseconds, and of these losses.
     fn report(delays_us: &[u64], lost_packets: u64) -> Report {
         let us = Duration::from_micros;
         Report {
@@ -219,7 +227,7 @@ mod tests {
         1 + more
     }
 
-    /// Bursts of this many packets.
+    /// Makes bursts of this many packets.
     fn bursts(packets: usize) -> Bursts {
         Bursts { allowed: packets * 1500, ..Bursts::default() }
     }
@@ -244,7 +252,7 @@ mod tests {
         for (bad, baseline, after) in [
             (report(&[0, 2000, 4000, 6000], 0), 0.0, 2),
             (report(&[0, 0, 0], 1), 0.0, 2),
-            // A path that loses packets anyway.
+            // A path that loses packets without congestion.
             (report(&[0, 0, 0], 1), 0.1, 8),
             (report(&[0], 3), 0.1, 2),
         ] {

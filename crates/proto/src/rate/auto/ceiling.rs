@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The rate at which packets were last queued. Where stations contend for a channel, a queue shows
-//! only when it is too late: at a rate a few percent lower, none is seen at all. Growth near the
-//! ceiling is therefore slow, as on CUBIC's plateau (RFC 9438).
+//! only when it is too late: at a rate a few percent lower, no queue is seen at all. Growth near
+//! the ceiling is therefore slow, as on CUBIC's plateau (RFC 9438).
 
 /// Growth is slow from this fraction of the ceiling.
 const NEAR: f64 = 0.93;
 /// An estimate beyond this multiple shows that the ceiling is outdated.
 const OUTDATED: f64 = 1.2;
 
-/// In bits per second, if known.
+/// The ceiling in bits per second, if known.
 #[derive(Debug, Default)]
 pub(super) struct Ceiling(Option<f64>);
 
@@ -21,8 +21,8 @@ pub(super) enum Growth {
 }
 
 impl Ceiling {
-    /// Packets were queued at this delivery rate. The first ceiling is the `estimate`, and only
-    /// where the delay was `unusual`: otherwise the delay may not have been a queue.
+    /// Records that packets were queued at this delivery rate. The first ceiling is the `estimate`,
+    /// and only where the delay was `unusual`: otherwise the delay may not have been a queue.
     pub(super) fn follow(&mut self, delivery_rate: f64, gain: f64, estimate: f64, unusual: bool) {
         self.0 = match self.0 {
             Some(ceiling) => Some(ceiling + gain * (delivery_rate - ceiling)),
@@ -34,7 +34,8 @@ impl Ceiling {
         self.0 = None;
     }
 
-    /// Growth from `estimate`. A path that is `clear` is not near its ceiling.
+    /// How far the estimate may grow from `estimate`. If the path is `clear`, the estimate is not
+    /// near the ceiling.
     pub(super) fn growth(&mut self, estimate: f64, clear: bool) -> Growth {
         match self.0 {
             Some(ceiling) if estimate < NEAR * ceiling => Growth::UpTo(NEAR * ceiling),

@@ -1,33 +1,36 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The rate alongside senders that fill the queue however we behave: that of a TCP with CUBIC (RFC 9438).
+//! The rate alongside senders that fill the queue however this node behaves: the rate of a TCP with CUBIC
+//! (RFC 9438).
 
 use super::tuning::Tuning;
 use crate::rate::controller::FULL_PACKET;
 use crate::time::{Duration, Instant};
 
-/// RFC 9438, section 4.1, in packets per cubed second.
+/// The constant C of RFC 9438, section 4.1, in packets per second cubed.
 const C: f64 = 0.4;
 /// Bits of a full packet.
 const PACKET_BITS: f64 = 8.0 * FULL_PACKET as f64;
 /// The longest round trip decreases by one part in this many with each sample.
 const LONGEST_DECAY: u32 = 256;
-/// The rate is at most this many times the one at which packets arrive.
+/// The rate is at most this many times the rate at which packets arrive.
 const MOST: f64 = 2.0;
 /// The queue is nearly full above this part of the longest round trip.
 const NEARLY_FULL: f64 = 0.6;
 
-/// A TCP's window, from which the rate follows.
+/// The window of a TCP. The rate follows from it.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Compete {
-    /// In packets, now and at the last overflow.
+    /// The present window, in packets.
     window: f64,
+    /// The window at the last overflow, in packets.
     max: f64,
     /// When the queue last overflowed.
     overflow: Instant,
-    /// When the window last grew, and the round trip then.
+    /// When the window last grew.
     grown: Instant,
+    /// The round trip when the window last grew.
     rtt: Duration,
-    /// The least round trip known at the beginning: later ones may all include the queue.
+    /// The least round trip known at the beginning. All later round trips may include the queue.
     least: Duration,
     /// The longest recent round trip.
     longest: Duration,
@@ -54,30 +57,32 @@ impl Compete {
         }
     }
 
-    /// Limit of outstanding bytes, where a report comes `interval` after the acknowledgement of a TCP.
+    /// Limit of outstanding bytes. A report comes later than the acknowledgement of a TCP would, by
+    /// `interval`.
     pub(super) fn window_bytes(&self, interval: Duration) -> usize {
         let longer = 1.0 + interval.as_secs_f64() / self.rtt.as_secs_f64().max(1e-3);
         ((self.window * longer + 2.0) * FULL_PACKET as f64) as usize
     }
 
-    /// How long packets were queued at this round trip.
+    /// The time for which packets are queued if the round trip is `rtt`.
     pub(super) fn delay(&self, rtt: Duration) -> Duration {
         rtt.saturating_sub(self.least)
     }
 
-    /// Whether the queue is about as long as it gets: that of others is then longest, too.
+    /// Whether the queue is about as long as it gets. The packets of other senders are then queued
+    /// for longest, too.
     pub(super) fn is_nearly_full(&self) -> bool {
         self.rtt > self.longest.mul_f64(NEARLY_FULL)
     }
 
-    /// The queue overflowed.
+    /// Reduces the window after an overflow of the queue.
     pub(super) fn reduce(&mut self, now: Instant, tuning: &Tuning) {
         (self.max, self.overflow, self.grown) = (self.window, now, now);
         self.window *= tuning.backoff;
     }
 
-    /// The window grows as a TCP's does until now, while packets arrive at a rate in bits per second.
-    /// Returns the rate of the window at this round trip.
+    /// Lets the window grow until `now` as that of a TCP does, while packets arrive at a rate in bits per
+    /// second. Returns the rate that the window gives at this round trip.
     pub(super) fn grow(
         &mut self,
         now: Instant,
@@ -91,8 +96,9 @@ impl Compete {
         let recovery = (self.max * (1.0 - tuning.backoff) / C).cbrt();
         let since = now.since(self.overflow).as_secs_f64() + rtt;
         let cubic = C * (since - recovery).powi(3) + self.max;
-        // At least what a Reno with this reduction adds (section 4.3), in each round trip and not since the
-        // overflow: where the plateau is long, a TCP that was there first would keep most of the path.
+        // The window grows at least as much as that of a Reno with the same reduction (section 4.3). This
+        // holds for each round trip, not only for the sum since the overflow. Otherwise, where the plateau is
+        // long, a TCP that was there first would keep most of the path.
         let reno = 3.0 * (1.0 - tuning.backoff) / (1.0 + tuning.backoff);
         let passed = now.since(self.grown).as_secs_f64() / rtt;
         self.grown = now;

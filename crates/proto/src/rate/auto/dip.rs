@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Dips of the rate. Loss is the path's as long as more sent brings more delivered: where fewer
-//! packets are lost at a lower rate, the others were too many.
+//! Dips of the rate. As long as sending more delivers more, losses come from the path itself. If
+//! fewer packets are lost at a lower rate, the rate was too high.
 
 use super::losses::{Losses, Ratio};
 use super::sample::Sample;
 use super::tuning::Tuning;
 use crate::time::{Duration, Instant};
 
-/// Fewest packets of a dip that show a loss ratio.
+/// A dip must have at least this many packets to show a loss ratio.
 const MIN_PACKETS: f64 = 16.0;
-/// A dip goes this far below the rate at which the packets before it arrived, and not deeper than
-/// the lower limit.
+/// The rate of a dip is this part of the rate at which packets arrived before it, but not below a
+/// lower limit.
 const BELOW_DELIVERED: f64 = 0.95;
 const MIN_GAIN: f64 = 0.2;
 /// The longest extension of a dip that has too few packets.
@@ -21,39 +21,44 @@ const LEAST_FALL: f64 = 0.01;
 /// A dip in progress.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Dip {
-    /// When reports begin to show the lower rate, and when they have shown enough of it.
+    /// When reports begin to show the lower rate.
     from: Instant,
+    /// When reports have shown the lower rate for long enough.
     until: Instant,
-    /// The rate as a part of the estimate, which is in bits per second.
+    /// The rate during the dip, as a part of the estimate.
     pub(super) gain: f64,
+    /// The estimate, in bits per second.
     estimate: f64,
-    /// The rate at which packets arrived before its effect, in bits per second.
+    /// The rate at which packets arrived before the dip took effect, in bits per second.
     arrived: f64,
-    /// Losses that aroused the suspicion, those between the decision for the dip and its effect, and
-    /// those since.
+    /// The dip is deeper than usual, because an earlier dip may have been too shallow.
     deep: bool,
+    /// Losses that aroused the suspicion.
     before: Ratio,
+    /// Losses between the decision for the dip and its effect.
     rising: Ratio,
+    /// Losses since the dip took effect.
     during: Ratio,
 }
 
 /// What a dip showed.
 #[derive(Debug, PartialEq)]
 pub(super) enum DipResult {
-    /// Fewer packets were lost: they had arrived at this rate in bits per second.
+    /// Fewer packets were lost. Before the dip, packets had arrived at the rate `arrived`, in bits
+    /// per second.
     Congestion { arrived: f64 },
-    /// Losses during the dip, still far above the baseline, but not those before it: the dip may have been
-    /// too shallow.
+    /// Losses during the dip were still far above the baseline, but differed from those before it. The dip
+    /// may have been too shallow.
     Rising(Ratio),
-    /// The same ratio of losses: they come from the path.
+    /// The ratio of losses was the same: they come from the path.
     Path,
-    /// Too few packets.
+    /// The dip had too few packets.
     Nothing,
 }
 
 impl Dip {
-    /// `before`: the losses at the estimate. If they are those of a full queue, nothing is lost
-    /// during the dip.
+    /// Begins a dip. `before`: the losses at the estimate. If a full queue caused these losses,
+    /// nothing is lost during the dip.
     pub(super) fn begin(
         now: Instant,
         feedback_time: Duration,
@@ -80,7 +85,7 @@ impl Dip {
         (BELOW_DELIVERED * (1.0 - before.value())).clamp(MIN_GAIN, tuning.dip_gain)
     }
 
-    /// Adds a sample. Returns the result at the end of the dip, of which `losses` learn.
+    /// Adds a sample. At the end of the dip, passes the result to `losses` and returns it.
     pub(super) fn add(
         &mut self,
         now: Instant,
@@ -89,7 +94,7 @@ impl Dip {
         losses: &mut Losses,
         tuning: &Tuning,
     ) -> Option<DipResult> {
-        // Where the application sends less, losses say nothing about the rate.
+        // If the application sends less, losses say nothing about the rate.
         if limited && now < self.from {
             self.rising = self.rising.with(sample.losses);
             self.arrived = losses.delivery_rate();
@@ -111,14 +116,16 @@ impl Dip {
             && fall > expected / 2.0
             && fall > tuning.significant * losses.deviation(loaded, during);
         let is_excess = during.value() - losses.baseline() > 2.0 * tuning.loss_margin;
-        // Losses of a path stay the same at a lower rate; those of a rate far too high do not.
+        // Losses that come from the path stay the same at a lower rate. Losses from a rate far too
+        // high do not.
         let stays_same = fall.abs() < (expected / 2.0).min(losses.deviation(loaded, during));
         if !congestion && is_excess && !stays_same && !self.deep {
             return Some(DipResult::Rising(during));
         }
         let arrived = self.arrived;
-        // A dip above the rate that arrived shows congestion, and no path without it. Unless it is
-        // congestion, the rate made no difference, and both show the path.
+        // A dip that stays above the rate at which packets arrived can show congestion, but cannot
+        // show its absence. If there is no congestion, the rate made no difference, and the losses
+        // before and during the dip both show the path.
         match congestion {
             true if self.gain * self.estimate > arrived => losses.on_inconclusive_dip(now, tuning),
             true => losses.on_dip(now, during, true, tuning),
@@ -127,8 +134,8 @@ impl Dip {
         Some(if congestion { DipResult::Congestion { arrived } } else { DipResult::Path })
     }
 
-    /// By how much fewer packets are lost during the dip if those before it were too many: as many
-    /// arrive as before, or all but those of the baseline.
+    /// By how much the loss ratio falls during the dip if the rate before it was too high: either
+    /// as many packets arrive as before, or all packets except the losses of the baseline.
     fn expected_fall(&self, loaded: Ratio, losses: &Losses) -> f64 {
         let arrived = 1.0 - loaded.value();
         (arrived / self.gain).min(1.0 - losses.baseline()) - arrived
@@ -161,8 +168,8 @@ mod tests {
 
     const LATER: Instant = Instant(1_000_000_000_000);
 
-    /// Sends packets at a rate over a path that loses the part `random` of them, in bursts of `row`
-    /// packets, and all beyond `capacity`. Losses are spread evenly.
+    /// A path that loses the part `random` of the packets, in bursts of `row` packets, and all
+    /// packets beyond `capacity`. Losses are spread evenly.
     struct Path {
         random: f64,
         row: f64,
@@ -177,7 +184,7 @@ mod tests {
             Sample { losses, loss_rows: losses.lost / self.row, ..Sample::steady(rate) }
         }
 
-        /// Sends at `rate` until losses arouse a suspicion, then in dips. Returns what the last showed.
+        /// Sends at `rate` until losses arouse a suspicion, then in dips. Returns what the last dip showed.
         fn test(&self, losses: &mut Losses, begin: Instant, rate: f64) -> DipResult {
             let tuning = Tuning::default();
             let before = (0..200).find_map(|_| {

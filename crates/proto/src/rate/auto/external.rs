@@ -11,37 +11,41 @@ use crate::time::{Duration, Instant, serialization_time};
 
 /// The rate counts as reduced below this part of its recent peak.
 const REDUCED: f64 = 0.75;
-/// Decay of the peak with each sample: by half within seconds.
+/// Factor by which the peak decays with each sample. It halves within seconds.
 const PEAK_DECAY: f64 = 1.0 - 1.0 / 256.0;
-/// A shorter delay is not worth a drain, nor is the delay of this number of packets: half a packet is
-/// the target queue, and one is the packet itself where other packets are short.
+/// A shorter delay is not worth a drain.
 const MIN_DELAY: Duration = Duration::from_millis(4);
+/// A delay of this many packets is not worth a drain: half a packet is the target queue, and one is
+/// the packet itself where other packets are short.
 const OWN_PACKETS: f64 = 1.5;
-/// What a drain finds is no news within this part of what was known.
+/// The result of a drain counts as unchanged if it is within this part of the delay known before.
 const UNCHANGED: f64 = 0.5;
-/// The external delay decays when a report shows less than this part of it,
+/// The external delay decays when a report shows less than this part of it.
 const DECAY_BELOW: f64 = 0.6;
-/// by this part of the difference.
+/// The external delay decays by the difference divided by this.
 const DECAY_DIVISOR: u32 = 16;
 /// A queue that marks is short. A longer external delay in addition to its marks may be a download's: CoDel
 /// keeps 5 ms (RFC 8289).
 const MARKING_DELAY: Duration = MIN_DELAY;
-/// Two observations of an excess delay are this far apart: a single one may be a scheduling delay.
+/// Two observations of an excess delay must be this far apart: a single observation may be a
+/// scheduling delay.
 const EXCESS_SPACING: Duration = Duration::from_millis(100);
+/// The first observation of an excess delay is forgotten after this time.
 const EXCESS_MEMORY: Duration = Duration::from_secs(2);
-/// Time between drains alongside a download, whose queue takes up to a second to measure.
+/// Time between drains alongside a download. Measuring the download's queue takes up to a second.
 const DOWNLOAD_CHECK: Duration = Duration::from_secs(5);
-/// The longest pause of a drain, and pauses after which it ends without a result.
+/// The longest pause of a drain.
 const MAX_PAUSE: Duration = Duration::from_secs(1);
+/// A drain ends without a result after this many pauses.
 const MAX_PAUSES: u32 = 4;
 
-/// The delay that remains whatever we send.
+/// The delay that remains whatever this node sends.
 #[derive(Debug, Default)]
 pub(super) struct External {
     measured: Duration,
     /// The highest recent rate that the path carried, in bits per second.
     peak: f64,
-    /// Since when a delay has stayed although the estimate fell.
+    /// The time since which a delay has stayed although the estimate fell.
     stays_since: Option<Instant>,
     /// Our share alongside a download, in bits per second: a fraction of the earlier estimate.
     floor: f64,
@@ -50,25 +54,26 @@ pub(super) struct External {
     drains: Backoff,
     /// When the last drain ended.
     drained_at: Instant,
-    /// At a bottleneck that marks packets, the longest delay that is no download's.
+    /// At a bottleneck that marks packets, the longest delay that does not count as that of a
+    /// download.
     marking_delay: Option<Duration>,
 }
 
 impl External {
-    /// Notes whether the bottleneck marks packets, and whether we compete there. The queue of a download
-    /// that obeys marks is short, and shorter at times.
+    /// Notes whether the bottleneck marks packets, and whether this node competes there. A download that
+    /// obeys marks has a short queue, which is sometimes even shorter.
     pub(super) fn set_marking(&mut self, is_marking: bool, competes: bool) {
         let delay = if competes { MARKING_DELAY / 8 } else { MARKING_DELAY };
         self.marking_delay = is_marking.then_some(delay);
     }
 
     /// The delay to subtract from all queueing delays: a quarter above the last measurement, since
-    /// it varies.
+    /// external delay varies.
     pub(super) fn delay(&self) -> Duration {
         self.measured * 5 / 4
     }
 
-    /// The longest delay that is no download's.
+    /// The longest delay that does not count as that of a download.
     pub(super) fn download_delay(&self, tuning: &Tuning) -> Duration {
         self.marking_delay.unwrap_or(Duration::from_secs_f64(tuning.download_delay))
     }
@@ -78,23 +83,23 @@ impl External {
         self.measured > self.download_delay(tuning)
     }
 
-    /// The least estimate: that which is due to us while others fill the queue.
+    /// The least estimate: the rate that is due to this node while others fill the queue.
     pub(super) fn floor(&self, tuning: &Tuning) -> f64 {
         if self.may_be_download(tuning) { self.floor } else { 0.0 }
     }
 
-    /// A queue overflowed, and this rate arrived: no more than that is due.
+    /// Records that a queue overflowed while packets arrived at this rate. No higher rate is due to
+    /// this node.
     pub(super) fn on_overflow(&mut self, delivered: f64) {
         self.floor = self.floor.min(delivered);
     }
 
-    /// A probe found room for more at this delay.
+    /// Records that a probe found room for more at this delay.
     pub(super) fn on_room(&mut self, delay: Duration) {
         self.measured = self.measured.max(delay);
     }
 
-    /// Takes the rate that a sample showed the path to carry, the estimate, and the delay beyond the
-    /// external one.
+    /// Takes a sample: the rate that the path carried, the estimate, and the delay beyond the external delay.
     pub(super) fn on_sample(&mut self, now: Instant, rate: f64, estimate: f64, delay: Duration) {
         self.peak = rate.max(self.peak * PEAK_DECAY);
         let packet = serialization_time(FULL_PACKET, self.peak as u64);
@@ -126,8 +131,8 @@ impl External {
     }
 
     /// Takes a report whose packets were queued for `total_delay`, external delay included. `own`: the
-    /// longest time for which our outstanding bytes can occupy the path. Returns whether two reports
-    /// show external delay without a drain.
+    /// longest time for which our outstanding bytes can occupy the path. Returns whether two reports have
+    /// shown external delay, so that no drain is needed.
     pub(super) fn on_report(
         &mut self,
         now: Instant,
@@ -150,7 +155,8 @@ impl External {
         false
     }
 
-    /// A drain ended. `remaining`: the delay without our own packets, if it showed one.
+    /// Records the end of a drain. `remaining`: the delay without our own packets, if the drain
+    /// showed it.
     pub(super) fn on_drained(
         &mut self,
         now: Instant,
@@ -181,14 +187,14 @@ pub(super) struct Drain {
     begun: Instant,
     /// End of the present pause.
     pub(super) until: Instant,
-    /// The last report of a packet sent before the first pause.
+    /// The time of the last report of a packet sent before the first pause.
     last_own: Instant,
     pauses: u32,
     feedback_time: Duration,
-    /// Sum of the delays measured in seconds, over `packets`.
+    /// Sum of the measured delays of `packets` packets, in seconds.
     seconds: f64,
     packets: f64,
-    /// The state before, if it was Compete.
+    /// The state before the drain, if it was Compete.
     pub(super) competes: Option<Compete>,
     /// The bottleneck marks packets.
     pub(super) marked: bool,
@@ -197,7 +203,7 @@ pub(super) struct Drain {
 /// What a drain showed.
 #[derive(Debug, PartialEq)]
 pub(super) enum Drained {
-    /// Our own packets were still on the path: it pauses again.
+    /// Our own packets were still on the path: the drain pauses again.
     Again,
     /// The delay without our own packets; `None` after too many pauses.
     Remaining(Option<Duration>),
@@ -261,8 +267,8 @@ mod tests {
         Instant(1_000_000_000) + ms(ms_since)
     }
 
-    /// Drains for 30 ms, and takes a report every 10 ms of a packet that was sent 10 ms before, with
-    /// the delay that `delay` gives for the time of sending.
+    /// Drains for 30 ms, and takes a report with the queueing delay `delay` every 10 ms. Up to `last_own_ms`,
+    /// the packets were sent before the drain. Later ones were sent 10 ms before their report.
     fn drain(last_own_ms: u64, delay: Duration) -> (Vec<u64>, Option<Duration>) {
         let mut drain = Drain::begin(at(0), ms(10), ms(20), None, false);
         let mut pauses = Vec::new();

@@ -4,8 +4,8 @@
 use crate::rate::controller::Report;
 use crate::time::{Duration, Instant, smooth};
 
-/// Report intervals of which the longest counts. Where every fifth report is lost, they include
-/// two consecutive losses.
+/// Number of report intervals of which the longest counts. Where every fifth report is lost, this number
+/// includes two consecutive losses.
 const INTERVALS: usize = 16;
 /// A longer interval is a pause of the application.
 const MAX_INTERVAL: Duration = Duration::from_millis(100);
@@ -14,7 +14,7 @@ const MIN_INTERVAL_PACKETS: u64 = 3;
 /// The least round trip is taken over one to two such spans.
 const SPAN: Duration = Duration::from_secs(5);
 
-/// Reports in about a second.
+/// Number of reports in about a second.
 const LONG_TERM_REPORTS: u32 = 64;
 
 /// The queueing delay, smoothed as round trips are.
@@ -32,7 +32,7 @@ pub(super) struct Feedback {
     /// Recent intervals between reports by the peer's clock, as a ring.
     intervals: [Duration; INTERVALS],
     next_interval: usize,
-    /// The longest of the intervals, which is needed more often than it changes.
+    /// The longest of the intervals. It is stored because it is needed more often than it changes.
     longest: Duration,
     last_arrival: Option<u32>,
     /// The least round trip of this span and of the previous one.
@@ -58,7 +58,7 @@ impl Jitter {
         self.long_term_deviation
     }
 
-    /// A delay that is exceeded now and then.
+    /// A delay that is exceeded only now and then.
     pub(super) fn mean_plus_2_deviations(&self) -> Duration {
         self.mean + self.deviation * 2
     }

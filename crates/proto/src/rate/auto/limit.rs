@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The rate at which packets were last lost in a queue too short to show in the delay, as that of a
-//! policer. Each loss at the same rate doubles the time until the next attempt to exceed it.
+//! The rate at which packets were last lost in a queue that is too short to show in the delay, such
+//! as that of a policer. Each loss at the same rate doubles the time until the next attempt to
+//! exceed it.
 
 use super::backoff::Backoff;
 use super::tuning::Tuning;
 use crate::time::{Duration, Instant};
 
-/// Losses within this part of the last such rate are those of the same limit.
+/// Losses at a rate within this part of the known limit count as losses at the same limit.
 const SAME: f64 = 0.15;
-/// After the rest, the estimate exceeds the limit by no more than this part for a moment. Then it grows
-/// by no more than that at once, and by twice as much after each second without losses: the limit may be
+/// After the rest, the estimate exceeds the limit by no more than this part for a moment. Later it grows by
+/// no more than this part at once, and by twice as much after each second without losses: the limit may be
 /// gone.
 const CAREFUL_GROWTH: f64 = 0.1;
 const FIRST_ATTEMPT: Duration = Duration::from_millis(500);
@@ -21,7 +22,7 @@ pub(super) struct Limit {
 }
 
 impl Limit {
-    /// The path carries no more than `rate`, in bits per second.
+    /// Records that the path carries no more than `rate`, in bits per second.
     pub(super) fn on_congestion(&mut self, now: Instant, rate: f64, tuning: &Tuning) {
         if (rate - self.rate).abs() > SAME * self.rate {
             self.attempts = Backoff::default();

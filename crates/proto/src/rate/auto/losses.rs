@@ -7,20 +7,20 @@ use super::sample::Sample;
 use super::tuning::Tuning;
 use crate::time::Instant;
 
-/// Memory of lasting losses over that of recent ones, and margin of recent ones over that of lasting
-/// ones.
+/// Memory of lasting losses, as a multiple of that of recent losses.
 const LASTING: f64 = 8.0;
+/// Margin for recent losses, as a multiple of that for lasting losses.
 const MARGINS: f64 = 3.0;
-/// The least excess is also this part of the baseline: less is not worth a dip.
+/// An excess must also be at least this part of the baseline: less is not worth a dip.
 const RELATIVE_MARGIN: f64 = 0.15;
-/// A path that loses more loses reports too.
+/// A path that loses a larger fraction of packets loses reports, too.
 const LOSSY: f64 = 0.005;
-/// Packets over which the rate is averaged at which they arrive.
+/// Number of packets over which the arrival rate is averaged.
 const ARRIVED_MEMORY: f64 = 32.0;
 /// The longest credible burst of losses, in packets.
 const MAX_ROW: f64 = 8.0;
 
-/// Lost packets out of some.
+/// A number of packets, and how many of them were lost.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub(super) struct Ratio {
     pub(super) lost: f64,
@@ -46,11 +46,13 @@ pub(super) struct Losses {
     recent: f64,
     lasting: f64,
     baseline: Ratio,
-    /// Lost packets, and the rows of consecutive ones among them; recent ones count more.
+    /// Lost packets. Recent losses count more.
     lost: f64,
+    /// Rows of consecutive packets among the lost ones.
     rows: f64,
-    /// Bits that arrived, and the seconds that they took; recent ones count more.
+    /// Bits that arrived. Recent arrivals count more.
     bits: f64,
+    /// The seconds that these bits took to arrive.
     seconds: f64,
     /// Dips that show whether an excess is congestion.
     dips: Backoff,
@@ -72,7 +74,7 @@ impl Losses {
             let weight = 1.0 - (-packets / memory).exp();
             *average = (*average + weight * (lost / packets.max(1.0) - *average)).clamp(0.0, 1.0);
         }
-        // Later losses end a baseline that is too high.
+        // A baseline that is too high is corrected by later losses.
         let lasting = Ratio::new(self.lasting, 2.0 * memory * LASTING);
         let chance = 1.5 * tuning.significant * self.deviation(lasting, self.baseline);
         if self.baseline() - self.lasting > tuning.loss_margin + chance {
@@ -88,12 +90,12 @@ impl Losses {
         self.baseline.value()
     }
 
-    /// The rate in bits per second, losses of the baseline included, at which packets arrived lately.
+    /// The recent arrival rate in bits per second, plus the losses of the baseline.
     pub(super) fn delivery_rate(&self) -> f64 {
         self.bits / self.seconds.max(1e-9) / (1.0 - self.baseline()).max(0.01)
     }
 
-    /// The excess has been answered.
+    /// Forgets the excess of losses, because it has been answered.
     pub(super) fn forget_excess(&mut self) {
         (self.recent, self.lasting) = (self.baseline(), self.baseline());
     }
@@ -102,9 +104,9 @@ impl Losses {
         self.recent.max(self.lasting).max(self.baseline()) > LOSSY
     }
 
-    /// The standard deviation of the difference of two ratios that differ by chance alone. Bursts of
-    /// losses whose length is distributed geometrically have the variance of single losses times twice
-    /// the mean length less one.
+    /// The standard deviation of the difference of two ratios that differ only by chance. If the length of
+    /// loss bursts is distributed geometrically, the variance is that of single losses,
+    /// multiplied by twice the mean length less one.
     pub(super) fn deviation(&self, one: Ratio, other: Ratio) -> f64 {
         let expected = one.with(other).value().clamp(0.01, 0.99);
         let dispersion = 2.0 * (self.lost / self.rows.max(1.0)).clamp(1.0, MAX_ROW) - 1.0;
@@ -112,16 +114,16 @@ impl Losses {
         (expected * (1.0 - expected) * dispersion * shares).sqrt()
     }
 
-    /// The recent losses, if they exceed the baseline by a margin and by more than chance: one and a
-    /// half times what is significant, since this is examined often. (An average with exponential decay
-    /// is as certain as one of twice as many packets.)
+    /// The recent losses, if they exceed the baseline by a margin and by more than chance. The threshold is
+    /// one and a half times the significant difference, since this is examined often. (An average with
+    /// exponential decay is as certain as one of twice as many packets.)
     pub(super) fn excess(&self, tuning: &Tuning) -> Option<Ratio> {
         let Tuning { loss_memory: memory, loss_margin: margin, .. } = *tuning;
         let spans =
             [(self.recent, memory, margin), (self.lasting, memory * LASTING, margin / MARGINS)];
         spans.into_iter().find_map(|(value, memory, margin)| {
             let ratio = Ratio::new(value, 2.0 * memory);
-            // Until a dip has shown another one, the baseline is that of a path without loss.
+            // Until a dip has shown another baseline, it is that of a path without loss.
             let certain = self.baseline.packets.max(LASTING * tuning.loss_memory);
             let baseline = Ratio::new(self.baseline(), certain);
             // Chance within the baseline: the excess itself does not count.
@@ -136,19 +138,21 @@ impl Losses {
         self.excess(tuning).filter(|_| self.dips.is_due(now))
     }
 
-    /// Packets that arrive at a loss ratio over packets that would arrive at the baseline.
+    /// The fraction of packets that arrive at a loss ratio, divided by the fraction that would
+    /// arrive at the baseline.
     pub(super) fn delivered_fraction(&self, ratio: f64) -> f64 {
         ((1.0 - ratio) / (1.0 - self.baseline()).max(0.01)).min(1.0)
     }
 
-    /// A dip ended that showed nothing.
+    /// Records that a dip ended without a result.
     pub(super) fn on_inconclusive_dip(&mut self, now: Instant, tuning: &Tuning) {
         self.dips.postpone(now, tuning);
     }
 
-    /// A dip showed that the path loses packets in this ratio without congestion.
+    /// Records that a dip showed in which ratio the path loses packets without congestion.
     pub(super) fn on_dip(&mut self, now: Instant, shown: Ratio, congestion: bool, tuning: &Tuning) {
-        // So that the baseline follows the path: a part of it counts, and none if fewer are lost.
+        // Only a part of the earlier baseline counts, and none of it if fewer packets are lost. The
+        // baseline then follows the path.
         let most = 2.0 * LASTING * tuning.loss_memory;
         let fall = self.baseline() - shown.value();
         let is_wrong = fall > tuning.significant * self.deviation(shown, self.baseline);

@@ -4,7 +4,8 @@
 use super::sample::Sample;
 use crate::time::{Duration, Instant};
 
-/// The bottleneck counts as one that marks for this time: a TCP alongside fills its queue again within it.
+/// After a mark, the bottleneck counts as one that marks for this time. A TCP alongside fills the queue again
+/// within this time.
 const MEMORY: Duration = Duration::from_secs(10);
 
 /// When marks were last answered.
@@ -12,8 +13,8 @@ const MEMORY: Duration = Duration::from_secs(10);
 pub(super) struct Marks(Option<Instant>);
 
 impl Marks {
-    /// Takes a sample. Returns the share of its packets that were marked, if they call for an answer: they
-    /// were sent after the last answer.
+    /// Takes a sample. Returns the share of its packets that were marked, if the marks call for an answer.
+    /// Only packets sent after the last answer do.
     pub(super) fn on_sample(
         &mut self,
         now: Instant,

@@ -9,9 +9,9 @@
 //!
 //! The controller combines parts of published ones:
 //! - *BBR* (Cardwell and others, 2016): delivery rate as the measure of the path, pacing, doubling
-//!   at the start, a limit on outstanding bytes. Not its gain cycle, which fills the queue with a
-//!   quarter of a round trip once in eight round trips. Not its maximum filter, which keeps a past
-//!   rate for ten round trips.
+//!   at the start, a limit on outstanding bytes. Not its gain cycle: once in eight round trips, it
+//!   fills the queue with the packets of a quarter of a round trip. Not its maximum filter: it keeps
+//!   a past rate for ten round trips.
 //! - *LEDBAT* (RFC 6817): one-way instead of round-trip delay, since queues on the return path are
 //!   not ours; a base delay of limited age. Not its target of 100 ms.
 //! - *Copa* (Arun and Balakrishnan, 2018): the standing queue, from the least delay within a
@@ -22,12 +22,12 @@
 //! - *GCC* (Carlucci and others, 2016): a delay signal averaged over groups of packets and kept
 //!   apart from loss. Not its fixed thresholds of loss: radios lose 20 % with capacity to spare.
 //!
-//! A sample of reports is judged by an ordered table of rules (`state`). Three tests show whether more
-//! sent brings more delivered: a dip for losses (`dip`), a probe for the rate (`probe`), and a drain for
-//! the delay (`external`). A queue that marks packets (ECN) needs no test (`marks`). All tuned constants
-//! are in one table (`tuning`).
-//! A local bottleneck shows in the time for which our own kernel holds packets. Reports exclude
-//! that time; local back-pressure then holds packets back first, and this controller never does.
+//! A sample of reports is judged by an ordered table of rules (`state`). Three tests show whether sending
+//! more delivers more: a dip for losses (`dip`), a probe for the rate (`probe`), and a drain for the delay
+//! (`external`). A queue that marks packets (ECN) needs no test (`marks`). All tuned constants are in one
+//! table (`tuning`). A local bottleneck shows in the time for which our own kernel holds packets. Reports
+//! exclude that time. With a local bottleneck, local back-pressure holds packets back first, and this
+//! controller holds back none.
 
 mod apply;
 mod backoff;
@@ -71,8 +71,9 @@ pub struct Auto {
     /// Bytes by which the queue at the bottleneck is below its target.
     missing_bytes: f64,
     times: Times,
-    /// This controller held back a packet since the last sample, and limited the rate of that sample.
+    /// Whether this controller has held back a packet since the last sample.
     held_back: bool,
+    /// Whether this controller limited the rate of the last sample.
     was_limited: bool,
     /// Consecutive growth steps that found spare capacity.
     spare_rounds: u32,
@@ -89,12 +90,13 @@ pub struct Auto {
     external: External,
     probes: Backoff,
     bursts: Bursts,
-    /// Outstanding bytes at the last report, and bytes sent up to its newest packet.
+    /// Outstanding bytes at the last report.
     outstanding_bytes: usize,
+    /// Bytes sent up to the newest packet of the last report.
     sent_bytes: u64,
     /// Queueing delay that caused the last pause.
     delay_at_pause: Duration,
-    /// Packets are cut smaller for urgent ones.
+    /// Whether packets are cut smaller so that urgent packets wait less.
     interleaves: bool,
 }
 
@@ -104,9 +106,9 @@ struct Times {
     /// When the next packet may be sent.
     next_send: Instant,
     next_urgent_send: Instant,
-    /// Until then only urgent packets are sent, at a part of the rate.
+    /// Until this time only urgent packets are sent, at a part of the rate.
     paused_until: Instant,
-    /// A queue drains until then after a pause; samples are not representative.
+    /// Until this time a queue drains after a pause, and samples are not representative.
     draining_until: Instant,
     last_growth: Instant,
     last_backoff: Instant,
@@ -117,8 +119,8 @@ struct Times {
 }
 
 const MAX_RATE: f64 = 1e10;
-/// A report that the sender asks for arrives after a round trip and this time: that of the next packets, and
-/// of a late timer.
+/// A report that the sender asks for arrives after a round trip and at most this time. It covers the sending
+/// of the next packets and a late timer.
 const ASKED_REPORT: Duration = Duration::from_millis(20);
 const FIRST_WINDOW: usize = 4 * FULL_PACKET;
 /// Target queue in bytes while packets are cut: none, since an urgent packet waits for it.
@@ -127,14 +129,14 @@ const INTERLEAVED_TARGET: f64 = 1.0;
 const EMPTY_INTERVAL: Duration = Duration::from_secs(4);
 /// A longer queueing delay that a peer reports is not credible.
 const MAX_QUEUEING_DELAY: Duration = Duration::from_secs(10);
-/// The delivery rate of fewer packets determines the length of a pause but not the estimate: a
-/// packet that lost channel contention looks like a slow link.
+/// A delivery rate over fewer packets determines the length of a pause, but does not change the
+/// estimate: a packet that lost channel contention looks like a slow link.
 const MIN_RATE_PACKETS: u64 = 3;
 /// During a pause, urgent packets are sent at the rate divided by this.
 const PAUSED_DIVISOR: u32 = 2;
 /// Beyond the window, packets are sent at the rate divided by this.
 const BEYOND_WINDOW_DIVISOR: u32 = 4;
-/// The growth of the estimate doubles this many times.
+/// The growth of the estimate doubles at most this many times.
 const MAX_SPARE_ROUNDS: u32 = 8;
 /// After this time without congestion, former limits are no longer valid.
 const CONGESTION_MEMORY: Duration = Duration::from_secs(1);
@@ -174,8 +176,8 @@ impl Auto {
         matches!(self.state, State::Startup { .. })
     }
 
-    /// The rate at which packets are sent: that of the state, and in Track one that brings the queue
-    /// to its target within two round trips.
+    /// The rate at which packets are sent. The state determines it; in Track, it brings the queue to its
+    /// target within two round trips.
     fn pacing_rate(&self) -> f64 {
         match self.state {
             State::Startup { .. } | State::Compete(_) => self.estimate,
@@ -205,20 +207,21 @@ impl Auto {
         self.noise.get() > self.tuning.rate_noise
     }
 
-    /// The weight of a delivery rate far below the estimate. A pause of a varying path is soon over, and the
-    /// window bounds what is queued meanwhile; otherwise the path has changed.
+    /// The weight of a delivery rate far below the estimate. On a path whose capacity varies, a pause is soon
+    /// over, and the window bounds what is queued meanwhile. On other paths, such a rate shows that the path
+    /// has changed.
     fn drop_gain(&self) -> f64 {
         if self.capacity_varies() { self.tuning.follow_gain } else { 1.0 }
     }
 
-    /// Whether the capacity varies all the time by itself, as that of a cell that serves its modems in
-    /// turns. Where packets are lost, rates vary for other reasons.
+    /// Whether the capacity varies all the time by itself, like that of a cell that serves its modems in
+    /// turns. If packets are lost, rates vary for other reasons.
     fn capacity_varies(&self) -> bool {
         self.noise.is_lasting() && !self.losses.is_lossy()
     }
 
-    /// The time for which packets may be outstanding. Where capacity varies, the window asks for a report
-    /// as it closes, and keeps short what is queued in a pause of the path.
+    /// The time for which packets may be outstanding. Where capacity varies, the window keeps the queue short
+    /// that builds up in a pause of the path. A report is requested as the window closes.
     fn window_time(&self) -> Duration {
         let usual = self.feedback_time();
         if !self.capacity_varies() {
@@ -235,13 +238,13 @@ impl Auto {
             State::Startup { window: max, .. } => window.min(max),
             State::Compete(compete) => compete
                 .window_bytes(self.feedback.max_time().saturating_sub(self.feedback.min_rtt())),
-            // The window must not hold back what shows whether there is room.
+            // The window must not hold back the packets that show whether there is room.
             State::Probe(_) => 2 * window,
             _ => window,
         }
     }
 
-    /// The delay that a sample shows beyond the external one and that is not only momentary.
+    /// The lasting part of the delay that a sample shows beyond the external delay.
     fn lasting_delay(&self, sample: &Sample) -> Duration {
         self.jitter.mean().min(sample.queueing_delay)
     }
@@ -300,10 +303,10 @@ impl Auto {
         }
     }
 
-    /// Adds a sample to the test in progress. Returns what it showed if it ended.
+    /// Adds a sample to the test in progress. If the test ends, returns what it showed.
     fn advance_test(&mut self, now: Instant, sample: &Sample, limited: bool) -> Option<TestResult> {
         match &mut self.state {
-            // A round of Startup is a probe, too.
+            // A round of Startup also serves as a probe.
             State::Startup { delivered, .. } if limited => {
                 let before = std::mem::replace(delivered, sample.delivery_rate);
                 if let Some(delay) = probe::delay_with_room(sample, before, &self.tuning) {
@@ -334,8 +337,8 @@ impl Auto {
         }
     }
 
-    /// The path has spare capacity: grow a little at first, since a single sample may be chance,
-    /// and faster with each further round.
+    /// Lets the estimate grow, because the path has spare capacity: a little at first, since a
+    /// single sample may be chance, and faster with each further round.
     fn grow(&mut self, now: Instant, max: f64, is_empty: bool) {
         if now.since(self.times.last_congested) > CONGESTION_MEMORY {
             self.spare_rounds = MAX_SPARE_ROUNDS;
@@ -365,7 +368,7 @@ impl Auto {
             None => {}
             Some(Drained::Again) => self.pause_until(drain.until),
             Some(Drained::Remaining(delay)) => {
-                // Alone, nothing but our packets would be marked, and none are left.
+                // If this node is alone, only its own packets would be marked: none are left.
                 let own = if drain.marked { Duration::ZERO } else { self.packet_time() };
                 let delay = delay.map(|it| it.saturating_sub(own));
                 self.external.set_marking(drain.marked, drain.competes.is_some());
@@ -382,8 +385,8 @@ impl Auto {
         }
     }
 
-    /// Pauses where a long queueing delay requires that the queue drains first.
-    /// `delivery_rate` is the one since the last sample, over `packets`.
+    /// Pauses sending if a long queueing delay requires that the queue drains first.
+    /// `delivery_rate` is the rate since the last sample, over `packets` packets.
     fn pause_if_congested(
         &mut self,
         now: Instant,
@@ -405,7 +408,7 @@ impl Auto {
         let expected =
             (self.packet_time() * 2).max(alarm).max(self.jitter.mean_plus_4_deviations());
         self.jitter.add(report.queueing_delay);
-        // While a queue drains, only a far longer one requires another pause.
+        // While a queue drains, only a far longer queue requires another pause.
         let draining = now < self.times.draining_until;
         let is_news = is_queue && report.queueing_delay > self.delay_at_pause * 2;
         let is_expected = draining && !is_news || !is_queue && report.queueing_delay <= expected;
@@ -414,8 +417,8 @@ impl Auto {
             return;
         }
         self.delay_at_pause = report.queueing_delay;
-        // The queue is at most the outstanding bytes. On a path that just became slow it is not
-        // less either.
+        // The queue is at most the outstanding bytes. On a path that has just become slow, it is no
+        // shorter than that either.
         let rate = slower.unwrap_or(self.pacing_rate()).max(self.tuning.min_rate);
         if let Some(rate) = slower.filter(|_| packets >= MIN_RATE_PACKETS) {
             let gain = self.drop_gain();
@@ -430,8 +433,9 @@ impl Auto {
         self.pause_until(now + report.queueing_delay.max(least).min(drain_time));
     }
 
-    /// Ends a pause when what is outstanding drains at the estimate, as soon as the delay that caused the
-    /// pause is half over: the path was slow for a moment only.
+    /// Shortens a pause if the path was slow only for a moment, that is, if the delay that caused the pause
+    /// has fallen by half. The pause then lasts only until the outstanding bytes have drained at the
+    /// estimate.
     fn shorten_pause(&mut self, now: Instant, report: &Report) {
         let end = now + serialization_time(report.outstanding_bytes, self.estimate as u64);
         if end < self.times.paused_until && report.queueing_delay < self.delay_at_pause / 2 {
@@ -447,7 +451,7 @@ impl Auto {
         self.times.draining_until = end + self.feedback_time();
     }
 
-    /// Decides on a packet beyond the window. A path that loses packets loses reports too; a few
+    /// Decides on a packet beyond the window. A path that loses packets also loses reports. A few
     /// more packets bring the next report.
     fn release_beyond_window(&self, now: Instant, in_flight: usize) -> Release {
         let next = self.times.next_send + self.packet_time() * (BEYOND_WINDOW_DIVISOR - 1);

@@ -1,19 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Probes of the rate. On a path whose delay varies for reasons of its own, delay does not show whether
-//! the rate is too high. A probe sends more for a moment: where as much more arrives, the delay is not
-//! a queue of ours.
+//! Probes of the rate. On a path whose delay varies for reasons of its own, delay does not show whether the
+//! rate is too high. A probe sends more for a moment. If as much more arrives, the delay does not come from
+//! our own queue.
 
 use super::sample::{GROWING, Sample};
 use super::tuning::Tuning;
 use crate::rate::controller::FULL_PACKET;
 use crate::time::{Duration, Instant, serialization_time};
 
-/// A probe lasts this many times the deviation of the delay, which blurs the rate, over the part that is
-/// sent in addition, within a limit.
+/// A probe lasts this many times the deviation of the delay, divided by the additional part of the rate. The
+/// deviation blurs the measured rate.
 const DEVIATIONS: f64 = 25.0;
+/// The longest time of a probe.
 const MAX_TIME: Duration = Duration::from_secs(1);
-/// A delay that rises by this many deviations, and by the least rise, ends a probe.
+/// A probe ends when the delay has risen by this many deviations, and by at least [`MIN_RISE`].
 const RISE_DEVIATIONS: u32 = 3;
+/// The least rise of the delay that ends a probe.
 const MIN_RISE: Duration = Duration::from_millis(3);
 /// The highest rate of a probe, as a multiple of the estimate.
 const MAX_GAIN: f64 = 2.0;
@@ -21,39 +23,45 @@ const MAX_GAIN: f64 = 2.0;
 /// A probe in progress.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Probe {
-    /// When reports begin to show the higher rate, and when they have shown enough of it.
+    /// When reports begin to show the higher rate.
     from: Instant,
+    /// When reports have shown the higher rate for long enough.
     until: Instant,
-    /// The estimate before, in bits per second, and the rate as a multiple of it.
+    /// The estimate before the probe, in bits per second.
     before: f64,
+    /// The rate of the probe, as a multiple of that estimate.
     pub(super) gain: f64,
-    /// The queueing delay that ends it.
+    /// The queueing delay that ends the probe.
     max_delay: Duration,
-    /// Bytes, and the times in seconds over which they were sent and arrived.
+    /// Bytes that were sent.
     bytes: f64,
+    /// Bytes that arrived.
     delivered: f64,
+    /// The time in which the bytes were sent, in seconds.
     sent_seconds: f64,
+    /// The time in which the bytes arrived, in seconds.
     seconds: f64,
-    /// Sum over the packets of the delay in seconds, and their number.
+    /// Sum of the delays of all packets, in seconds.
     delay: f64,
+    /// Number of these packets.
     packets: f64,
 }
 
 /// What a probe found.
 #[derive(Debug, PartialEq)]
 pub(super) enum ProbeFinding {
-    /// The path carries more, in bits per second, with this delay.
+    /// The path carries more: `rate`, in bits per second, with this delay.
     Room { rate: f64, delay: Duration },
-    /// The path carries no more. In a queue that a TCP keeps full, less arrives than is sent in addition at a share
-    /// of more than an eighth.
+    /// The path carries no more. In a queue that a TCP keeps full, less of the additional data arrives if our
+    /// share is more than an eighth.
     Limit,
     /// The application sent too little.
     Nothing,
 }
 
 impl Probe {
-    /// `delay` is the present queueing delay, and `deviation` its deviation. `rooms` is the number of
-    /// probes in a row that found room; each doubles what the next sends in addition.
+    /// `delay` is the present queueing delay, and `deviation` its deviation. `rooms` is the number of probes
+    /// in a row that found room. Each of them doubles the additional rate of the next.
     pub(super) fn begin(
         now: Instant,
         estimate: f64,
@@ -121,8 +129,8 @@ impl Probe {
     }
 }
 
-/// The delay of a sample in which every packet was delayed, if more was sent than had arrived in the
-/// sample before, at the rate `before`, and as much arrived: the delay is no queue of ours.
+/// The delay of a sample, if the sample shows that the delay is not our own queue: every packet was delayed,
+/// more was sent than had arrived in the previous sample (at the rate `before`), and as much more arrived.
 pub(super) fn delay_with_room(sample: &Sample, before: f64, tuning: &Tuning) -> Option<Duration> {
     let is_more = sample.send_rate > tuning.probe_gain * before && before > 0.0;
     let arrived = sample.delivery_rate * (1.0 - sample.losses.value());
@@ -133,10 +141,11 @@ pub(super) fn delay_with_room(sample: &Sample, before: f64, tuning: &Tuning) -> 
 
 /// Approximate number of samples over which the noise of the delivery rate is averaged.
 const NOISE_SAMPLES: f64 = 16.0;
-/// Delivery rates that differ by this part from sample to sample, in this share of recent samples, vary
-/// by themselves: a path that became slower once shows two or three such samples, and a cell that serves
-/// its modems in turns shows them all the time.
+/// Two delivery rates count as different if they differ by more than this part.
 const DIFFERENT: f64 = 0.1;
+/// The capacity varies by itself if this share of recent samples differs from the sample before. A
+/// path that became slower once shows two or three such samples. A cell that serves its modems in
+/// turns shows them all the time.
 const VARYING_SHARE: f64 = 0.4;
 
 /// By how much delivery rates differ from sample to sample, as a fraction of the estimate. At the
@@ -164,7 +173,7 @@ impl RateNoise {
         self.average
     }
 
-    /// Whether the capacity varies all the time, and has not only changed.
+    /// Whether the capacity varies all the time, and has not changed only once.
     pub(super) fn is_lasting(&self) -> bool {
         self.different > VARYING_SHARE
     }

@@ -5,7 +5,7 @@ use super::losses::Ratio;
 use crate::rate::controller::Report;
 use crate::time::{Duration, Instant};
 
-/// A queue grows where packets arrive at less than this part of the rate at which they were sent.
+/// A queue grows if packets arrive at less than this part of the rate at which they were sent.
 pub(super) const GROWING: f64 = 0.9;
 
 /// Fewest packets of a sample. On a full-duplex path their spacing is exact to one packet.
@@ -17,13 +17,15 @@ pub(super) struct Measurement {
     since: Instant,
     /// When the newest packet of the first report was sent.
     sent: Instant,
-    /// Arrival time, bytes and packets sent up to the newest packet of the first report; see
-    /// [`Report`].
+    /// Arrival time of the newest packet of the first report; see [`Report`].
     arrival_micros: u32,
+    /// Bytes sent up to that packet.
     sent_bytes: u64,
+    /// Packets sent up to that packet.
     sent_packets: u64,
-    /// Sums over all packets, in seconds, without and with external delay.
+    /// Sum of the delays of all packets, in seconds, without external delay.
     queueing_delay: f64,
+    /// Sum of the delays of all packets, in seconds, with external delay.
     total_delay: f64,
     min_queueing_delay: f64,
     acked: f64,
@@ -36,22 +38,23 @@ pub(super) struct Measurement {
 #[derive(Debug)]
 pub(super) struct Sample {
     pub(super) since: Instant,
-    /// Bytes over the time between their arrivals, in bits per second.
+    /// Bytes divided by the time between their arrivals, in bits per second.
     pub(super) delivery_rate: f64,
-    /// The same bytes over the time in which they were sent.
+    /// The same bytes divided by the time in which they were sent, in bits per second.
     pub(super) send_rate: f64,
-    /// Average over the packets, without and with external delay.
+    /// Average delay of the packets, without external delay.
     pub(super) queueing_delay: Duration,
+    /// Average delay of the packets, with external delay.
     pub(super) total_delay: Duration,
-    /// Average bytes in the queue at the bottleneck. The figure is lower where some packets were
-    /// not queued: the others then met something else than a standing queue.
+    /// Average bytes in the queue at the bottleneck. The figure is lower if some packets were not
+    /// queued: then the queue that the others met was not a standing one.
     pub(super) standing_bytes: f64,
-    /// Every packet found others before it.
+    /// Every packet was queued behind others.
     pub(super) never_empty: bool,
     /// Bytes sent, those of lost packets included.
     pub(super) bytes: f64,
-    /// Lost ones among the packets whose outcome became known, less those that arrived after all:
-    /// negative where losses of earlier samples did.
+    /// The lost packets among those whose outcome became known, less packets that arrived after
+    /// all. The number is negative if losses of earlier samples arrived after all.
     pub(super) losses: Ratio,
     pub(super) loss_rows: f64,
     /// Packets that the path marked for congestion.

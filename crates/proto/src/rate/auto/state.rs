@@ -11,16 +11,16 @@ use super::probe::{Probe, ProbeFinding};
 use super::sample::{GROWING, Sample};
 use crate::time::{Duration, Instant, serialization_time};
 
-/// After losses of a full queue, or marks, the rate goes this much below the one at which packets arrived.
+/// After losses in a full queue, or marks, the new rate is this part of the rate at which packets arrived.
 const BELOW_LOSS: f64 = 0.97;
 
-/// A queueing delay of this many times the mean shows a queue.
+/// A queueing delay of at least this many times the mean shows a queue.
 const QUEUE_FACTOR: u32 = 2;
-/// The path is clear while the delay is below this part of a packet's serialization time, or below the
-/// jitter of schedulers. Where the delay varies by less, a queue shows at once.
+/// The path is clear while the delay is below this part of a packet's serialization time, or below the jitter
+/// of schedulers. If the delay varies by less than that, a queue shows at once.
 const CLEAR_PART: f64 = 0.2;
 const SCHEDULING_JITTER: Duration = Duration::from_micros(500);
-/// Answer to a mark of a queue that others fill (RFC 8511, section 3).
+/// Factor of the rate in answer to marks by a queue that others fill (RFC 8511, section 3).
 const MARKED_GAIN: f64 = 0.8;
 
 /// What the controller does.
@@ -46,33 +46,32 @@ pub(super) enum State {
 pub(super) enum Verdict {
     /// The estimate stays as it is.
     Hold,
-    /// The window doubles, and the rate rises to this one.
+    /// The window doubles, and the estimate rises to `rate`.
     Double { rate: f64 },
-    /// The state is Track, with this estimate in bits per second.
+    /// The state becomes Track, with this estimate in bits per second.
     Track { estimate: f64 },
     /// The estimate moves towards this rate by this part of the difference.
     /// `is_unusual`: the queue is longer than jitter explains.
     Follow { rate: f64, gain: f64, is_unusual: bool },
-    /// The estimate grows, by more with each round in a row that finds the queue empty, up to twice this
-    /// capacity.
-    /// `is_clear`: no queue is near.
+    /// The estimate grows up to twice `capacity`, by more with each round in a row that finds the queue
+    /// empty. `is_clear`: no queue is near.
     Grow { capacity: f64, is_empty: bool, is_clear: bool },
-    /// The window of a TCP grows, at this round trip.
-    /// `arrived`: the rate at which packets arrive, with which it begins.
+    /// The window of a TCP grows, at this round trip. `arrived`: the rate at which packets arrive.
+    /// The window begins with this rate.
     Compete { arrived: f64, rtt: Duration },
-    /// A queue overflowed; the estimate falls to this rate, which is its limit for a while.
+    /// A queue overflowed. The estimate falls to `rate`, and `rate` limits it for a while.
     Cut { rate: f64 },
-    /// A queue overflowed that others fill; this rate arrived.
+    /// A queue that others fill overflowed. Packets arrived at the rate `delivered`.
     BackOff { delivered: f64 },
-    /// A test begins: of these losses at this estimate,
+    /// A dip begins. It tests these losses at this estimate.
     Dip { estimate: f64, before: Ratio },
-    /// of the rate,
+    /// A probe begins.
     Probe,
-    /// of the delay, of packets that leave the path within this time.
+    /// A drain begins. Our packets leave the path within `time`.
     Drain { time: Duration },
 }
 
-/// What a test showed that ended with the sample.
+/// The result of a test that ended with the sample.
 #[derive(Debug)]
 pub(super) enum TestResult {
     Dip(DipResult),
@@ -90,7 +89,7 @@ pub(super) struct View<'a> {
     pub(super) capacity: f64,
     /// The controller, not the application, limited the rate.
     pub(super) limited: bool,
-    /// The share of packets that were marked, if it calls for an answer.
+    /// The share of packets that were marked, if the marks call for an answer.
     pub(super) marked: Option<f64>,
     pub(super) ended: Option<TestResult>,
 }
@@ -211,7 +210,7 @@ pub(super) fn decide(view: &View<'_>) -> Verdict {
 }
 
 impl State {
-    /// The window, in Compete.
+    /// The window if the state is Compete.
     pub(super) fn competes(&self) -> Option<Compete> {
         match self {
             Self::Compete(compete) => Some(*compete),
@@ -232,7 +231,7 @@ impl State {
 }
 
 impl View<'_> {
-    /// The standing queue, in targets.
+    /// The standing queue, as a multiple of the target.
     pub(super) fn queue(&self) -> f64 {
         self.sample.standing_bytes / self.target
     }
@@ -255,26 +254,29 @@ impl View<'_> {
         let Self { auto, capacity, .. } = self;
         let dropped = *capacity < auto.tuning.sudden_drop * auto.estimate
             && (self.is_steady() || self.queue_grows());
-        // Where capacity comes in turns, what was queued in a pause shows what the path carries after it.
+        // Where capacity comes in turns, packets that were queued in a pause show afterwards what the path
+        // carries.
         let returned = !self.is_steady() && *capacity > auto.estimate;
         let usual = if dropped { auto.drop_gain() } else { auto.tuning.follow_gain };
         let gain = if returned { 1.0 } else { usual };
-        // Packets that arrive faster than they were sent had been queued, or others made room for them.
+        // If packets arrive faster than they were sent, they had been queued, or other senders made room for
+        // them.
         let most = auto.estimate.max(auto.pacing_rate());
         let most = if self.is_steady() { most } else { f64::INFINITY };
         let is_unusual = self.sample.queueing_delay > auto.jitter.mean() * QUEUE_FACTOR;
         Verdict::Follow { rate: capacity.min(most), gain, is_unusual }
     }
 
-    /// Answers marks. Behind a queue of ours, packets arrive at the rate that the path carries. Without
-    /// one, what exceeds a rate is marked; half of the marked share converges on either side of it
-    /// (RFC 8257, section 3.3), and the limit is remembered as that of a policer.
+    /// Answers marks. Behind a queue of ours, packets arrive at the rate that the path carries. Without a
+    /// queue of ours, the packets that exceed some rate are marked. Reducing the rate by half of the marked
+    /// share converges from either side of that rate (RFC 8257, section 3.3). The limit is remembered like
+    /// that of a policer.
     fn answer_marks(&self) -> Option<Verdict> {
         let Self { auto, capacity, .. } = *self;
         let share = self.marked?;
         let is_queue = self.queue() > 0.5 || self.queue_grows();
         let unmarked = BELOW_LOSS * capacity * if is_queue { 1.0 } else { 1.0 - share / 2.0 };
-        // Where the application sends less, others fill the queue.
+        // If the application sends less, others fill the queue.
         let least = if self.limited { 0.0 } else { MARKED_GAIN * auto.estimate };
         let rate = unmarked.max(least).min(auto.estimate);
         Some(if is_queue { Verdict::Track { estimate: rate } } else { Verdict::Cut { rate } })
@@ -321,7 +323,7 @@ impl View<'_> {
         self.limited && since >= self.auto.feedback_time()
     }
 
-    /// Whether more was lost than the path loses by chance: a TCP answers each loss.
+    /// Whether more packets were lost than the path loses by chance. A TCP answers each loss.
     fn overflowed(&self) -> bool {
         // The packets were sent after the last answer.
         let since_answer = self.sample.since.since(self.auto.times.last_backoff);
@@ -364,7 +366,7 @@ impl View<'_> {
     }
 
     fn may_probe(&self) -> bool {
-        // A path that became slow looks irregular, too.
+        // A path that has become slow looks irregular, too.
         let is_limited = self.limited && self.queue() > 0.5 && !self.queue_grows();
         !self.is_steady() && is_limited && self.probe_is_due() && self.suspicion().is_none()
     }

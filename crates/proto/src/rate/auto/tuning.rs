@@ -19,7 +19,7 @@ macro_rules! tuning {
         }
 
         impl Tuning {
-            /// All of them, in the order of their declaration.
+            /// All constants, in the order of their declaration.
             pub const TABLE: &'static [Constant] = &[$(Constant {
                 name: stringify!($name),
                 meaning: concat!($($doc),+),
@@ -32,20 +32,20 @@ macro_rules! tuning {
     };
 }
 
-/// A line of the table.
+/// One constant in the table.
 #[derive(Debug, Clone, Copy)]
 pub struct Constant {
     /// The field of [`Tuning`].
     pub name: &'static str,
-    /// What it stands for.
+    /// The meaning of the constant.
     pub meaning: &'static str,
     /// Unit of its value.
     pub unit: &'static str,
     /// Paper, RFC or measurement.
     pub source: &'static str,
-    /// Reads it.
+    /// Reads the constant.
     pub get: fn(&Tuning) -> f64,
-    /// Changes it.
+    /// Sets the constant.
     pub set: fn(&mut Tuning, f64),
 }
 
@@ -95,7 +95,8 @@ tuning! {
 }
 
 impl Tuning {
-    /// The same with one constant multiplied; `None` if there is none of this name.
+    /// Returns the constants with one of them multiplied by `factor`; `None` if there is no
+    /// constant of this name.
     #[must_use]
     pub fn with_scaled(mut self, name: &str, factor: f64) -> Option<Self> {
         let constant = Self::TABLE.iter().find(|it| it.name == name)?;

@@ -6,21 +6,23 @@ use super::{PATH_DELAY, Path};
 use crate::time::{Duration, Instant};
 use std::collections::VecDeque;
 
-/// RFC 9438, sections 4.1 and 4.6.
+/// The constant C of RFC 9438, section 4.1.
 const C: f64 = 0.4;
+/// The factor of the window at a loss (RFC 9438, section 4.6).
 const BETA: f64 = 0.7;
 const FIRST_WINDOW: f64 = 10.0;
-/// RFC 9438, section 4.6.
+/// The least window, in packets (RFC 9438, section 4.6).
 const LEAST_WINDOW: f64 = 2.0;
 
 #[derive(Debug)]
 pub(super) struct Cubic {
-    /// In packets.
+    /// The window in packets.
     window: f64,
-    /// Window at the last loss, and the time of that loss; slow start until then.
+    /// The window at the last loss.
     max_window: f64,
     /// The window of a Reno with the same reduction (section 4.3).
     reno_window: f64,
+    /// The time of the last loss; `None` while in slow start.
     lost_at: Option<Instant>,
     /// For each packet in flight, when its acknowledgement (`true`), or its loss or mark (`false`) is known.
     in_flight: VecDeque<(Instant, bool)>,

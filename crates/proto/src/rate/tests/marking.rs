@@ -8,9 +8,9 @@ use crate::time::{Duration, Instant};
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Marking {
     None,
-    /// What exceeds a rate in bits per second and a burst of 20 000 bytes.
+    /// Marks packets that exceed this rate in bits per second and a burst of 20 000 bytes.
     Policer(u64),
-    /// Packets that wait for longer than this.
+    /// Marks packets that wait for longer than this.
     Step(Duration),
     /// RFC 8289: marks ever more often while the delay exceeds 5 ms.
     Codel,
@@ -22,7 +22,7 @@ const INTERVAL: Duration = Duration::from_millis(100);
 
 #[derive(Debug, Default)]
 pub(super) struct Marker {
-    /// Bytes beyond the rate of a policer, at this time.
+    /// Bytes in excess of the rate of a policer.
     excess: f64,
     at: Instant,
     above_until: Option<Instant>,
@@ -33,7 +33,7 @@ pub(super) struct Marker {
 }
 
 impl Marker {
-    /// Whether a packet is marked that is sent now and leaves the queue after `waited`.
+    /// Whether a packet is marked if it is sent now and leaves the queue after `waited`.
     pub(super) fn marks(&mut self, now: Instant, waited: Duration, marking: Marking) -> bool {
         let is_marked = match marking {
             Marking::None => false,

@@ -30,7 +30,7 @@ fn plan(context: &Context<'_>) -> Plan {
     }
 }
 
-/// Returns the stages of progress.
+/// Returns the stages of this part for the progress display, each with its expected duration.
 pub fn stages(context: &Context<'_>) -> Vec<(String, Duration)> {
     plan(context).stages(super::rounds(context))
 }
@@ -40,7 +40,7 @@ pub fn measure(context: &Context<'_>) -> Result<Vec<Row>> {
     plan(context).measure(context)
 }
 
-/// Returns the paper's loss in percent, if it states one; it did not run stress here.
+/// Returns the paper's loss in percent; `None` if the paper states none, as under stress.
 fn paper_percent(row: &Row) -> Option<f64> {
     let lost = match row.system {
         System::Rospy => paper::LOST_ROS1,
@@ -57,7 +57,7 @@ fn paper_percent(row: &Row) -> Option<f64> {
     }
 }
 
-/// Formats the losses, with the paper's.
+/// Formats the losses next to those of the paper.
 pub fn table(rows: &[Row]) -> String {
     table::markdown(
         rows,

@@ -30,9 +30,9 @@ const TRAFFIC_SHARE: f64 = 0.9;
 const BEHIND_SHARE: f64 = 0.1;
 /// Messages below this size are measured for half the time.
 const LARGE_BYTES: u32 = 10_000;
-/// Time to start programs, for progress only.
+/// Expected time to start programs, for the progress display only.
 const START: Duration = Duration::from_secs(8);
-/// Time between cells, for progress only.
+/// Expected time between cells, for the progress display only.
 const BETWEEN: Duration = Duration::from_millis(900);
 
 /// A link of a part.
@@ -62,9 +62,10 @@ impl Over {
 struct Plan {
     part: &'static str,
     links: Vec<Over>,
-    /// Without and with stress and traffic: pairs to run.
+    /// Combinations of stress and traffic to run.
     loads: Vec<Load>,
     cells: Vec<Cell>,
+    /// Whether the receiver replies to each message.
     reply: bool,
     systems: Vec<System>,
     time: Duration,
@@ -93,13 +94,17 @@ pub struct Row {
     /// Distinct messages that the receiver received.
     pub arrived: usize,
     pub lost_percent: Option<f64>,
-    /// Time from sender to receiver, on the clock of this machine.
+    /// Median time from sender to receiver, on the clock of this machine.
     pub delay_p50_ms: Option<f64>,
+    /// 99th percentile of this time.
     pub delay_p99_ms: Option<f64>,
-    /// Round trips on the sender's clock.
+    /// Replies that the sender received.
     pub replied: usize,
+    /// Median round trip, on the sender's clock.
     pub p50_ms: Option<f64>,
+    /// 99th percentile of the round trips.
     pub p99_ms: Option<f64>,
+    /// Longest round trip.
     pub max_ms: Option<f64>,
     /// Rounds in which the middleware blocked the sender, which reduced its rate.
     pub blocked: usize,
@@ -136,7 +141,7 @@ impl Row {
         }
     }
 
-    /// Adds the samples of the cell with that number.
+    /// Adds the samples of the cell `number`.
     fn add(&mut self, number: u64, samples: &Samples) {
         let ms = |from: u64, to: u64| to.saturating_sub(from) as f64 / 1e6;
         let of_cell = samples.sent.iter().filter(|[cell, ..]| *cell == number);
@@ -163,6 +168,7 @@ impl Row {
         }
     }
 
+    /// Computes the figures of the report from the samples.
     fn summarize(&mut self) {
         let lost = self.sent.saturating_sub(self.arrived);
         self.lost_percent = (self.sent > 0).then(|| 100.0 * lost as f64 / self.sent as f64);
@@ -196,7 +202,7 @@ impl Plan {
         stages
     }
 
-    /// Returns the loads of a link; the wire has no runs with stress if the radio has.
+    /// Returns the loads of a link. If the part also measures the radio, the wire runs without stress only.
     fn loads_on(&self, link: Over) -> Vec<Load> {
         let only_idle = link == Over::Wire && self.links.contains(&Over::Radio);
         self.loads.iter().copied().filter(|load| !only_idle || !load.stressed).collect()
@@ -225,11 +231,11 @@ impl Plan {
         Ok(rows)
     }
 
-    /// Measures all rows of one link and system, whose order is that of the loads.
+    /// Measures all rows of one link and system. The rows are in the order of the loads.
     fn session(&self, rows: &mut [&mut Row], round: u64, context: &Context<'_>) -> Result<()> {
         let Some(first) = rows.first() else { return Ok(()) };
         let link = first.link;
-        let name = format!("{}-{}-{}-{round}", self.part, first.link.name(), first.system.short());
+        let name = format!("{}-{}-{}-{round}", self.part, first.link.name(), first.system.word());
         let at = (context.raw.as_path(), name.as_str());
         let mut session =
             Session::start(first.system, first.link.link(), self.reply, &context.tautline, at)?;
@@ -250,7 +256,8 @@ impl Plan {
         Ok(())
     }
 
-    /// Runs all cells under a load; returns why cells are void, by number.
+    /// Runs all cells under a load; `first` is the number of the first cell. Returns the number of each
+    /// void cell with the reason.
     fn run_under_load(
         &self,
         load: Load,
@@ -281,6 +288,7 @@ impl Plan {
         Ok((first..first + rows.len()).map(|number| (number, of_all.clone())).collect())
     }
 
+    /// Returns why all cells under a load are void; `None` if the load was produced in time.
     fn judge_all(
         &self,
         traffic: Option<Traffic>,
@@ -320,6 +328,7 @@ enum Pace {
     Void(String),
 }
 
+/// Judges the sender's report on a cell that was to last for `time`.
 fn judge(sent: Sent, time: Duration) -> Pace {
     if sent.behind < time.mul_f64(BEHIND_SHARE) {
         return Pace::Kept;
@@ -335,13 +344,13 @@ fn judge(sent: Sent, time: Duration) -> Pace {
     ))
 }
 
-/// Returns the words for a load in tables.
+/// Describes the load of a row, for tables.
 fn load_words(row: &Row) -> String {
     let traffic = if row.traffic { ", 30 Mbps iperf3" } else { "" };
     format!("{}{traffic}", stress_word(row.stressed))
 }
 
-/// Returns the words for a row's exceptions.
+/// Describes whether rounds of a row are void or were blocked; empty if neither.
 fn exceptions(row: &Row) -> String {
     match (row.sent, row.void.len(), row.blocked) {
         (0, 1.., _) => "VOID".into(),

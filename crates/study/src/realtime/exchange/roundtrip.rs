@@ -33,7 +33,7 @@ fn cells(quick: bool) -> Vec<Cell> {
     chosen.map(|(bytes, rate_hz)| Cell { bytes, rate_hz }).collect()
 }
 
-/// Returns the stages of progress.
+/// Returns the stages of this part for the progress display, each with its expected duration.
 pub fn stages(context: &Context<'_>) -> Vec<(String, Duration)> {
     plan(context).stages(super::rounds(context))
 }
@@ -43,7 +43,8 @@ pub fn measure(context: &Context<'_>) -> Result<Vec<Row>> {
     plan(context).measure(context)
 }
 
-/// Returns the paper's largest round trip, if it states one; it did not run stress here.
+/// Returns the paper's largest round trip, or a dash if the paper states none. It states none under
+/// stress.
 fn paper_words(row: &Row) -> String {
     if row.stressed {
         return "-".into();
@@ -65,7 +66,7 @@ fn paper_words(row: &Row) -> String {
     }
 }
 
-/// Formats the round trips, with the paper's.
+/// Formats the round trips next to those of the paper.
 pub fn table(rows: &[Row]) -> String {
     table::markdown(
         rows,

@@ -40,7 +40,7 @@ pub enum System {
     Rclpy,
     /// rospy at both ends with a master each, and two daemons as normal threads.
     Tautline,
-    /// Like [`Self::Tautline`], with the daemons as SCHED_FIFO, pinned, their memory locked.
+    /// Like [`Self::Tautline`], with the daemons under SCHED_FIFO, pinned, and with locked memory.
     TautlineFifo,
 }
 
@@ -59,8 +59,8 @@ impl System {
         }
     }
 
-    /// Returns the name in files.
-    pub fn short(self) -> &'static str {
+    /// Returns the name in one word, for files.
+    pub fn word(self) -> &'static str {
         match self {
             Self::TautlineFifo => "tautline-fifo",
             Self::Tautline => "tautline",
@@ -87,7 +87,7 @@ pub struct Cell {
 }
 
 impl Cell {
-    /// Returns the messages in `time`.
+    /// Returns the number of messages that are sent in `time`.
     pub fn count(self, time: Duration) -> u64 {
         (time.as_secs_f64() * f64::from(self.rate_hz)).ceil() as u64
     }
@@ -98,7 +98,7 @@ impl Cell {
 pub struct Sent {
     /// Lateness of the last message.
     pub behind: Duration,
-    /// Time spent in calls of publish.
+    /// Total time that the sender spent inside `publish`.
     pub in_publish: Duration,
 }
 
@@ -110,7 +110,7 @@ pub struct Samples {
     pub received: Vec<[u64; 3]>,
 }
 
-/// Running programs; fields are dropped in this order.
+/// The running programs of a session. Fields are dropped in this order.
 pub struct Session {
     sender: Process,
     receiver: Process,
@@ -225,7 +225,7 @@ pub struct Traffic {
 }
 
 impl Traffic {
-    /// Starts traffic of that rate.
+    /// Starts traffic of `mbps`.
     pub fn start(pair: &Pair, mbps: u32, folder: &Path) -> Result<Self> {
         let iperf = Iperf::start(&pair.robot, &pair.base, &format!("{mbps}M"), folder)?;
         std::thread::sleep(Duration::from_secs(1));
@@ -237,8 +237,8 @@ impl Traffic {
         })
     }
 
-    /// Ends the traffic; returns the rate that the robot's interface sent meanwhile, apart from
-    /// `others` bytes, in Mbps.
+    /// Ends the traffic; returns the rate at which the robot's interface sent it, in Mbps. `others` is
+    /// the number of bytes that other programs sent meanwhile.
     pub fn end(self, pair: &Pair, others: u64) -> Result<f64> {
         debug_assert_eq!(self.interface, pair.robot.interface);
         let bytes = sent_bytes(&pair.robot)?.saturating_sub(self.before + others);

@@ -20,7 +20,7 @@ use tautline_lab::rig::table::{self, column};
 /// Priority at which the program starts; its tasks choose their own.
 const START_PRIORITY: u8 = 1;
 const PATIENCE: Duration = Duration::from_secs(20);
-/// Jobs of the first burst are a warm-up.
+/// Number of bursts at the start whose jobs do not count.
 const WARM_UP_BURSTS: u64 = 1;
 
 /// The release times of the tasks.
@@ -68,8 +68,9 @@ pub struct Row {
     pub max_from_start_ms: Vec<Option<f64>>,
     /// Median of the times from release to end.
     pub median_from_release_ms: Vec<Option<f64>>,
-    /// Computed times for the same releases, milliseconds.
+    /// Computed largest time from release to end, for the same releases, milliseconds.
     pub scheduled_from_release_ms: Vec<u64>,
+    /// Computed largest time from first execution to end, milliseconds.
     pub scheduled_from_start_ms: Vec<u64>,
     /// Jobs that ended after their deadlines.
     pub missed: usize,
@@ -107,6 +108,7 @@ impl Row {
         }
     }
 
+    /// Computes the figures of the report from the samples.
     fn summarize(&mut self) {
         let of_task = |task| self.samples.iter().filter(move |job| job.task == task);
         let tasks = 0..paper::TASK_PERIODS_MS.len();
@@ -142,7 +144,7 @@ fn conditions(context: &Context<'_>) -> Vec<Row> {
                 (Release::Common, 2),
                 (Release::Staggered, 2),
             ] {
-                // The limit applies only to real-time threads.
+                // The kernel's limit applies only to real-time threads.
                 let applies = policy == Policy::Fifo || release != Release::Continuous;
                 let brief = (release, wanted) == (Release::Common, 1);
                 let applies = applies && (!context.quick || policy == Policy::Fifo || brief);
@@ -159,7 +161,7 @@ fn bursts(context: &Context<'_>) -> u64 {
     if context.quick { 2 } else { 4 }
 }
 
-/// Returns the stages of progress.
+/// Returns the stages of this part for the progress display, each with its expected duration.
 pub fn stages(context: &Context<'_>) -> Vec<(String, Duration)> {
     let one = program::duration(bursts(context), false) + Duration::from_millis(700);
     let of = |round| (format!("tasks: round {round}"), one * conditions(context).len() as u32);
@@ -215,7 +217,7 @@ fn run(row: &mut Row, round: u64, bursts: u64, context: &Context<'_>) -> Result<
     Ok(())
 }
 
-/// Returns the jobs after the first burst.
+/// Converts samples `task,released_ns,started_ns,ended_ns` to jobs, without those of the warm-up.
 fn read(samples: &[[u64; 4]]) -> Vec<Job> {
     let first = samples.iter().map(|[_, released, ..]| *released).min().unwrap_or(0);
     let warm_up = first + WARM_UP_BURSTS * program::BURST * HYPERPERIOD_MS * 1_000_000;

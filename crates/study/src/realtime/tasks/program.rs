@@ -24,7 +24,7 @@ pub const HYPERPERIOD_MS: u64 = 80;
 pub const BURST: u64 = 8;
 /// Time between the bursts.
 const PAUSE_MS: u64 = 480;
-/// Rounds of work between two readings of the thread's processor time, about 2 us.
+/// Rounds of work between two readings of the thread's processor time. They take about 2 us.
 const WORK: u64 = 2000;
 
 /// Arguments of the program.

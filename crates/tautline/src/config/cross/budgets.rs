@@ -10,7 +10,7 @@ impl Findings {
     pub(super) fn budgets(&mut self, file: &RobotFile) {
         for peer in file.peers.entries() {
             let links = peer.keys.links.entries();
-            // The link then has few heartbeats while it is idle.
+            // If all links are metered, an idle link sends only a few heartbeats.
             let bytes_per_second = match links.iter().all(is_metered) {
                 true => HEARTBEAT_BYTES_PER_SECOND,
                 false => METERED_HEARTBEAT_BYTES_PER_SECOND,
@@ -40,7 +40,7 @@ impl Findings {
         if budget.bytes < heartbeats {
             let needed = Budget { bytes: heartbeats.next_multiple_of(1_000_000), ..budget };
             let text = format!("heartbeats alone use about {needed}, more than this budget");
-            self.odd(link.budget.at, format!("{place}.{}", link.budget.key), text);
+            self.warn(link.budget.at, format!("{place}.{}", link.budget.key), text);
         }
     }
 
@@ -57,7 +57,7 @@ impl Findings {
                 let text = "every link has a budget, and no topic to this peer has \
                             'over_budget: true': when all budgets are used up, the peer receives \
                             no topic until the next period";
-                self.odd_key(peer, &peer.keys.links, text);
+                self.warn_of_key(peer, &peer.keys.links, text);
             }
         }
     }
@@ -69,7 +69,7 @@ impl Findings {
         }
         for topic in file.topics.entries().iter().filter(|it| is_over_budget(it)) {
             let entry = &topic.keys.over_budget;
-            self.odd_key(topic, entry, "no link has a 'budget'");
+            self.warn_of_key(topic, entry, "no link has a 'budget'");
         }
     }
 }

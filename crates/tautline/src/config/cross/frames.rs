@@ -17,7 +17,7 @@ impl Findings {
         let topics = file.topics.entries().iter();
         for topic in topics.filter(|topic| topic.keys.tf_prefix.is_given) {
             let entry = &topic.keys.tf_prefix;
-            self.odd_key(topic, entry, "'tf' has no 'prefix'");
+            self.warn_of_key(topic, entry, "'tf' has no 'prefix'");
         }
     }
 }

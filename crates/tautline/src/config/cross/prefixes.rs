@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Checks of prefixes under which the names of two peers could meet.
+//! Checks of prefixes under which two peers could get the same local name.
 
 use super::Findings;
 use crate::config::table::{Peer, RobotFile};
@@ -14,7 +14,7 @@ impl Findings {
             let meets = |it: &&(&Peer, String)| is_below(&it.1, &own) || is_below(&own, &it.1);
             if let Some((other, theirs)) = earlier.iter().find(meets) {
                 let text = meeting((&peer.text, &own), (&other.text, theirs), other.at.line);
-                self.odd_key(peer, prefix, text);
+                self.warn_of_key(peer, prefix, text);
             }
             earlier.push((peer, own));
         }

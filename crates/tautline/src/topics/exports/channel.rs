@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The channel of a topic by its treatment.
+//! The channel of a topic, as its treatment determines it.
 
 use crate::treatment::{LinkChoice, OrderChoice, Treatment, WhenSlow};
 use tautline_gateway::Topic;
@@ -9,14 +9,15 @@ use tautline_proto::{
     ChannelConfig, DeliveryOrder, LinkPolicy, LinkSet, LinkUse, OfferedQos, OfferedTopic, Role,
 };
 
-/// Returns the channel of a topic to a peer. `links`: the names and numbers of the links to the peer.
+/// Returns the configuration of a topic's channel to a peer. `links` are the names and numbers of
+/// the links to the peer.
 pub(super) fn channel_config(
     topic: &Topic,
     treatment: &Treatment,
     links: &[(String, u8)],
 ) -> ChannelConfig {
     let keep_last = u32::from(treatment.keep_last(&topic.type_name));
-    // Each message of a latched topic counts, and each tf message describes other frames.
+    // Each message of a latched topic matters, and each tf message describes different frames.
     let all_count = topic.qos.transient_local || Encoding::of_type(&topic.type_name).is_some();
     let thin = treatment.when_slow(&topic.type_name) == Some(WhenSlow::Thin) && !all_count;
     ChannelConfig {
@@ -25,12 +26,12 @@ pub(super) fn channel_config(
             type_name: topic.type_name.clone(),
             type_hash: topic.type_hash.clone(),
             priority: treatment.priority,
-            // A message for late joiners must not be replaced in the queue.
+            // A message for late joiners must not be replaced in the queue by a newer one.
             keep_last: match topic.qos.transient_local {
                 true => keep_last.max(topic.qos.depth),
                 false => keep_last,
             },
-            // A message past either lifespan is worthless, and is not sent.
+            // The shorter lifespan applies: the rule's or the publisher's.
             lifespan: treatment.lifespan.into_iter().chain(topic.qos.lifespan).min(),
             qos: OfferedQos {
                 transient_local: topic.qos.transient_local,
@@ -57,7 +58,8 @@ pub(super) fn channel_config(
 fn order(treatment: &Treatment, is_kept: bool, all_count: bool) -> DeliveryOrder {
     match treatment.order {
         OrderChoice::Sent => DeliveryOrder::Sent { wait: treatment.order_wait },
-        // Of two goals, the one that arrives last is kept: it has to be the one that was sent last.
+        // Of a publisher's messages, the receiver keeps those that arrive last. These must be the
+        // ones that were sent last.
         _ if is_kept => DeliveryOrder::Sent { wait: MAX_ORDER_WAIT },
         OrderChoice::Newest if !all_count => DeliveryOrder::Newest,
         OrderChoice::Arrival | OrderChoice::Newest => DeliveryOrder::Arrival,

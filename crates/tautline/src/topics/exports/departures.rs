@@ -12,14 +12,14 @@ use tautline_proto::{ChannelId, PeerId};
 /// Why a topic without publishers is not withdrawn yet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Departure {
-    /// Messages may be in the codec, until [`Change::Withdrawal`] with this number has passed it.
+    /// Messages may be in the codec, until the [`Change::Withdrawal`] with this number has passed it.
     Encoding(u64),
     /// Messages may be queued, or sent with unknown outcome.
     Sending,
 }
 
 impl Departure {
-    /// The messages before this departure have passed the codec.
+    /// Notes that all messages before the departure with this number have passed the codec.
     pub(super) fn on_encoded(&mut self, number: u64) {
         if *self == Self::Encoding(number) {
             *self = Self::Sending;
@@ -28,7 +28,7 @@ impl Departure {
 }
 
 impl Exports {
-    /// The last publisher of a topic has left.
+    /// Notes that the last publisher of a topic has left.
     pub(super) fn depart(&mut self, cx: &mut Context<'_>, topic: String) {
         let Some(local) = self.topics.get_mut(&topic) else { return };
         if self.departures.contains_key(&topic) {
@@ -37,7 +37,7 @@ impl Exports {
         self.last_departure += 1;
         let number = self.last_departure;
         let was_read = local.is_read();
-        // Those who return are asked for what they keep.
+        // If publishers return, they repeat what they keep.
         local.forget_latched();
         (local.own, local.others, local.unwanted_since) = (false, false, None);
         let departure = match local.uses_codec() {
@@ -54,7 +54,7 @@ impl Exports {
         self.end_departures(cx);
     }
 
-    /// Withdraws the topics whose last messages have arrived or are dropped.
+    /// Withdraws the departed topics whose last messages have arrived or were dropped.
     pub(crate) fn end_departures(&mut self, cx: &mut Context<'_>) {
         let is_sent = |name: &String| {
             let mut channels = self.topics.get(name).into_iter().flat_map(LocalTopic::keys);

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Frames that messages other than transforms name: `frame_id` and `child_frame_id` get the prefix
-//! of tf as well, so that peers find them among the transforms of this robot.
+//! Frames in messages other than transforms: `frame_id` and `child_frame_id` get the prefix of tf
+//! as well, so that peers find these frames among the transforms of this robot.
 //!
 //! The definition of a topic's type is examined once, when a message is about to be sent under a
-//! prefix. A topic that has had a large message uses the codec for all later ones, so that they stay
-//! in order.
+//! prefix. Once a topic has had a large message, all its later messages pass through the codec, so
+//! that they stay in order.
 
 use crate::topics::message::Outgoing;
 use crate::topics::told::LastReport;
@@ -21,8 +21,8 @@ pub(crate) struct Renaming {
 }
 
 impl Renaming {
-    /// Returns the message with the new names. If it cannot be read by its definition, it stays as
-    /// it is, and the second value says why; peers check it.
+    /// Returns the message with the new names. If its definition does not match it, returns the
+    /// message unchanged with the reason; peers check the message.
     pub(crate) fn apply(&self, message: Outgoing) -> (Outgoing, Option<String>) {
         match self.fields.renamed(&message.payload, &self.rules) {
             Ok(Some(payload)) => (Outgoing { payload: payload.into(), ..message }, None),
@@ -31,8 +31,8 @@ impl Renaming {
         }
     }
 
-    /// A message with other names of frames is another publication: a subscriber that has the former
-    /// one gets it as well.
+    /// Gives a kept message an identity of its own under the new names: a subscriber that has the
+    /// message with the former names gets it again.
     pub(super) fn mark(&self, kept: &mut Kept) {
         kept.identity = identity(&(kept.identity, &self.rules.prefix, &self.rules.shared));
     }
@@ -51,7 +51,7 @@ pub(super) struct Frames {
 pub(super) enum Found {
     #[default]
     NotExamined,
-    /// The type has none.
+    /// The type has no fields for frames.
     Nothing,
     In(Arc<FrameFields>),
     /// No usable definition of the type is known.
@@ -59,8 +59,8 @@ pub(super) enum Found {
 }
 
 impl Frames {
-    /// Returns the places of frames, if there are any. The error says for people, once, why they are
-    /// unknown.
+    /// Returns the fields for frames; `None` if the type has none. The error, which is returned
+    /// once, says for people why the fields are unknown.
     pub(super) fn of_topic(&mut self, topic: &Topic) -> Result<Option<&Arc<FrameFields>>, String> {
         let mut outcome = Ok(());
         if matches!(self.found, Found::NotExamined) {

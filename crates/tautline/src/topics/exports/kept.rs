@@ -7,7 +7,8 @@ use crate::topics::origin::Presence;
 use std::collections::VecDeque;
 use tautline_gateway::Source;
 
-/// Messages kept of one publisher, if its depth is less: the depth may turn out to be larger.
+/// Minimum number of messages kept of one publisher, even if its depth is less: the depth may turn
+/// out to be larger.
 const MIN_LATCHED: usize = 16;
 
 /// Maximum bytes kept of one publisher for late joiners; a single larger message is kept as well.
@@ -26,18 +27,18 @@ impl LocalTopic {
         }
     }
 
-    /// Whether messages are kept for late joiners, or wait to be.
+    /// Whether messages are kept for late joiners, or are held back until they can be kept.
     pub(super) fn keeps_messages(&self) -> bool {
         !self.latched.is_empty() || !self.held_back.is_empty()
     }
 
-    /// The number of messages that a publisher keeps.
+    /// Returns the number of messages that a publisher keeps.
     pub(super) fn depth(&self, source: Source) -> u32 {
         self.depths.get(&source).copied().unwrap_or(1)
     }
 
-    /// The number of messages that receivers keep of a publisher that keeps `depth`. Under a rate,
-    /// those before the last one that passed may be outdated at the publisher.
+    /// Returns the number of messages that receivers may keep of a publisher that keeps `depth`.
+    /// Under a rate limit this is one: some messages before the last one were left out.
     pub(super) fn allowed_depth(&self, depth: u32) -> u32 {
         if self.treatment.period().is_some() { 1 } else { depth }
     }
@@ -53,7 +54,7 @@ impl LocalTopic {
         self.depths.remove(&source);
     }
 
-    /// Keeps a message for late joiners, in [`MAX_LATCHED_BYTES`].
+    /// Keeps a message for late joiners, within [`MAX_LATCHED_BYTES`].
     pub(super) fn keep_latched(&mut self, mut message: Outgoing) {
         if let Some(kept) = &mut message.origin.kept {
             kept.is_for_later_ones = false;
@@ -68,7 +69,8 @@ impl LocalTopic {
         }
     }
 
-    /// Whether a message is a copy of one that is kept already: its publisher was connected again.
+    /// Whether a message is a copy of a kept message. Publishers send such copies when they are
+    /// connected again.
     pub(super) fn repeats_kept(&self, message: &Outgoing) -> bool {
         let is_same = |kept: &Outgoing, identity| {
             kept.origin.kept.is_some_and(|kept| kept.identity == identity)
@@ -81,12 +83,12 @@ impl LocalTopic {
         })
     }
 
-    /// Returns what a late joiner gets: of each publisher as many messages as it keeps.
+    /// Returns the messages for a late joiner: of each publisher, the number that the publisher keeps.
     pub(super) fn for_late_joiner(&self) -> Vec<Outgoing> {
         self.latched.keys().flat_map(|source| self.kept_by(*source)).collect()
     }
 
-    /// Returns what a late joiner gets of a publisher.
+    /// Returns the messages of one publisher for a late joiner.
     pub(super) fn kept_by(&self, source: Source) -> Vec<Outgoing> {
         let Some(kept) = self.latched.get(&source) else { return Vec::new() };
         let surplus = kept.len().saturating_sub(self.depth(source) as usize);
@@ -98,7 +100,7 @@ impl LocalTopic {
         messages
     }
 
-    /// Returns the publishers with kept messages.
+    /// Returns which publishers have kept messages, under the next revision.
     pub(super) fn presence(&mut self) -> Presence {
         self.revision += 1;
         let bits = self.latched.keys().map(|source| 1u64.checked_shl(source.number).unwrap_or(0));

@@ -42,14 +42,14 @@ use treatments::{RATES_HZ, Treatments};
 #[derive(Debug)]
 pub(crate) struct Exports {
     topics: BTreeMap<String, LocalTopic>,
-    /// Those without publishers, until peers have their last messages.
+    /// Topics without publishers. They stay until peers have their last messages.
     departures: BTreeMap<String, Departure>,
     last_departure: u64,
     treatments: Treatments,
-    /// Which frames are sent on tf topics, and under which names there and in other messages.
+    /// The frames that are sent on tf topics, and the names of frames there and in other messages.
     tf_rules: Arc<tf::Rules>,
-    /// Lower bound of the time when a message is due that its topic's rate holds back; `None` if
-    /// there is none.
+    /// Lower bound of the time at which a message is due that the rate of its topic holds back;
+    /// `None` if no message is held back.
     next_held_back: Option<Instant>,
 }
 
@@ -79,7 +79,7 @@ impl Exports {
         self.treatments.changes()
     }
 
-    /// Handles the advertisement of a topic by another node of this robot.
+    /// Handles the advertisement of a topic that other nodes on this robot publish.
     pub(super) fn offered_by_others(&mut self, cx: &mut Context<'_>, topic: Topic) {
         let name = topic.name.clone();
         self.on_offered(cx, topic);
@@ -88,8 +88,8 @@ impl Exports {
         }
     }
 
-    /// The other nodes of this robot stop publishing a topic. One that this node itself publishes
-    /// stays advertised.
+    /// Handles that other nodes on this robot stop publishing a topic. If this node itself also
+    /// publishes the topic, it stays advertised.
     pub(super) fn withdrawn_by_others(&mut self, cx: &mut Context<'_>, topic: String) {
         match self.topics.get_mut(&topic).filter(|local| local.own) {
             Some(local) => local.others = false,
@@ -97,8 +97,8 @@ impl Exports {
         }
     }
 
-    /// Advertises a topic that this node itself publishes. If others publish it with another type,
-    /// theirs stays.
+    /// Advertises a topic that this node itself publishes. If other nodes publish the topic with
+    /// another type, their type stays.
     pub(super) fn publish_own(&mut self, cx: &mut Context<'_>, topic: &Topic) {
         if !self.topics.contains_key(&topic.name) || self.departures.contains_key(&topic.name) {
             self.on_offered(cx, topic.clone());
@@ -108,7 +108,7 @@ impl Exports {
         }
     }
 
-    /// This node itself stops publishing a topic.
+    /// Handles that this node itself stops publishing a topic.
     pub(super) fn stop_own(&mut self, cx: &mut Context<'_>, name: &str) {
         match self.topics.get_mut(name).filter(|local| local.own) {
             Some(local) if local.others => local.own = false,
@@ -126,7 +126,7 @@ impl Exports {
         let name = topic.name.clone();
         let Some(treatment) = self.treatments.of_topic(cx, &name) else { return };
         if self.topics.get(&name).is_some_and(|l| !l.is_of_type(&topic)) {
-            // Queued messages have the old type and must not be read as the new one.
+            // Queued messages have the former type and must not be read as the new type.
             self.on_withdrawn(cx, name.clone());
         }
         if let Some(known) = self.topics.get_mut(&name) {
@@ -167,9 +167,9 @@ impl Exports {
             return;
         }
         let topic = local.topic.name.clone();
-        // Their ages count from their publication: what is past its lifespan is not sent.
+        // Ages count from the publication, so messages past their lifespan are not sent.
         let latched = local.for_late_joiner();
-        // After an outage, publishers may have left or have other numbers.
+        // During an outage, publishers may have left or got other numbers.
         if local.topic.qos.transient_local {
             let presence = local.presence();
             send_presence_to(cx, key, &topic, presence);
@@ -190,7 +190,7 @@ impl Exports {
     }
 
     pub(super) fn on_refused(&mut self, cx: &mut Context<'_>, key: ChannelKey, reason: &str) {
-        // A refusal may cross our withdrawal.
+        // The refusal may have been sent before our withdrawal arrived.
         if self.local_of(cx, key).is_some() {
             let text = format!("'{}' refuses {reason}", cx.peers.name(key.peer));
             cx.peer_notice(key.peer, &text);
@@ -237,7 +237,7 @@ impl Exports {
         {
             local.await_newest(now, period);
         }
-        // Messages that are held back have the next turn.
+        // Messages that are held back come first.
         let has_turn = |local: &mut LocalTopic, period| {
             local.held_back.is_empty() && local.take_turn(now, period)
         };
@@ -249,7 +249,8 @@ impl Exports {
         };
         let before = local.held_back.iter().position(|it| it.source == message.source);
         local.rate_limited += u64::from(before.is_some() || message.origin.kept.is_none());
-        // The last message of a publisher that keeps messages counts: it may be the only one of that publisher.
+        // The last message of each publisher that keeps messages must be sent: it may be the only
+        // message of that publisher.
         match before {
             Some(at) => local.held_back[at] = message,
             None if message.origin.kept.is_some() && local.is_read() => {
@@ -266,7 +267,7 @@ impl Exports {
     /// Handles a message of a tf topic.
     pub(super) fn local_transforms(&mut self, cx: &mut Context<'_>, message: Outgoing) {
         let topic = message.topic.clone();
-        // Messages that nobody reads any more must not be kept for the next reader.
+        // If nobody reads the topic any more, its messages must not be kept for the next reader.
         if let Some(local) = self.topics.get_mut(&topic).filter(|local| local.is_read()) {
             match local.reduce(&self.tf_rules, message) {
                 Ok(Some(message)) => return local.forward(cx, &self.tf_rules, message),
@@ -299,7 +300,7 @@ impl Exports {
         }
     }
 
-    /// Sends the messages that are due and that the rate of their topic held back.
+    /// Sends messages that the rate of their topic held back and that are due now.
     pub(super) fn send_due(&mut self, cx: &mut Context<'_>) {
         let now = cx.now;
         if self.next_held_back.is_none_or(|at| now < at) {
@@ -333,7 +334,7 @@ impl Exports {
         }
     }
 
-    /// A message returns from the codec.
+    /// Takes a message that returns from the codec.
     pub(super) fn on_encoded(
         &mut self,
         cx: &mut Context<'_>,
@@ -344,7 +345,8 @@ impl Exports {
         let Some(local) = self.topics.get_mut(&message.topic) else { return };
         let rules = |renaming: Option<Renaming>| renaming.map(|it| Arc::as_ptr(&it.rules));
         let is_outdated = rules(renaming) != rules(local.renaming(cx, &self.tf_rules));
-        // Of two messages of a publisher, the one with former names would be kept.
+        // The message is read again and then gets the new names. This copy with the former names
+        // must not replace it.
         if is_outdated && message.origin.kept.is_some() {
             return;
         }
@@ -358,17 +360,17 @@ impl Exports {
             return self.transforms_gone(cx, topic, *source);
         }
         local.held_back.retain(|it| it.source != *source);
-        // Its node may be connected again at once, and repeats what it keeps.
+        // The publisher's node may be connected again at once, and then repeats what it keeps.
         local.forget_source(cx, *source);
         self.after_codec(cx, change);
     }
 
-    /// A publisher keeps more messages than was known.
+    /// Handles that a publisher keeps more messages than was known.
     pub(super) fn depth_found(&mut self, cx: &mut Context<'_>, change: SourceChange) {
         let Some(local) = self.topics.get_mut(&change.topic) else { return };
         let Some((successor, depth)) = change.successor else { return };
         if let Some(transforms) = &mut local.transforms {
-            // The kept messages are merged ones, which belong to the robot.
+            // Kept messages of a tf topic are merged, and belong to the robot instead of a publisher.
             return transforms.rename(change.source, successor);
         }
         for message in local.held_back.iter_mut().filter(|it| it.source == change.source) {
@@ -378,7 +380,7 @@ impl Exports {
         self.after_codec(cx, change);
     }
 
-    /// Applies a change after the messages that pass through the codec.
+    /// Applies a change once the messages before it have passed the codec.
     fn after_codec(&mut self, cx: &mut Context<'_>, change: SourceChange) {
         match self.topics.get(&change.topic).map(LocalTopic::uses_codec) {
             Some(true) => cx.codec(Job::Change(Change::Source(change))),
@@ -387,7 +389,7 @@ impl Exports {
         }
     }
 
-    /// A change has passed the codec.
+    /// Applies a change that has passed the codec.
     pub(super) fn on_change(&mut self, cx: &mut Context<'_>, change: Change) {
         match change {
             Change::Source(SourceChange { topic, source, successor }) => {
@@ -414,7 +416,7 @@ impl Exports {
         let words = change.to_string();
         let outcome = self.change(cx, change);
         match &outcome {
-            // The pattern is recorded too: it also applies to topics that appear later.
+            // The pattern is recorded as well, because it also applies to topics that appear later.
             Ok(topics) => cx.recorder.record_change(by, Ok(&[&[words], &topics[..]].concat())),
             Err(reason) => cx.recorder.record_change(by, Err(&format!("{words}: {reason}"))),
         }
@@ -444,7 +446,7 @@ impl Exports {
         Ok(names)
     }
 
-    /// Returns the topics sent from here that match `pattern`, at least one.
+    /// Returns the exported topics that match `pattern`, at least one; otherwise an error for people.
     fn matching(&self, pattern: &Pattern) -> Result<Vec<String>, String> {
         let known = self.topics.keys();
         let names: Vec<_> = known.filter(|n| pattern.matches(n)).cloned().collect();
@@ -503,7 +505,7 @@ impl Exports {
         self.topics.insert(name.to_owned(), local);
     }
 
-    /// Returns the topics with kept messages in which frames get new names.
+    /// Returns the topics with kept messages whose frames get new names.
     pub(super) fn kept_with_new_names(&mut self, cx: &mut Context<'_>) -> BTreeSet<String> {
         let kept = self.topics.iter().filter(|(_, local)| local.keeps_messages());
         let mut names: BTreeSet<String> = kept.map(|(name, _)| name.clone()).collect();
@@ -514,7 +516,7 @@ impl Exports {
         names
     }
 
-    /// Reads topics again, since the frames in their kept messages have other names now.
+    /// Reads topics again, because the frames in their kept messages have other names now.
     pub(super) fn read_again(
         &mut self,
         cx: &mut Context<'_>,
@@ -530,7 +532,8 @@ impl Exports {
         }
     }
 
-    /// Resumes the session of a peer that was given up: its interests are unchanged.
+    /// Resumes sending to a peer that was given up. The session is the same, so the peer's
+    /// subscriptions are unchanged.
     pub(super) fn resume(&mut self, cx: &mut Context<'_>, peer: PeerId) {
         let channels = self.topics.values().filter_map(|it| it.channels.get(&peer).copied());
         for channel in channels.collect::<Vec<_>>() {
@@ -554,8 +557,8 @@ impl Exports {
         }
     }
 
-    /// Applies the new rules of tf. `renamed_before` are the topics with kept messages in which frames
-    /// had new names by the former rules.
+    /// Applies the new rules of tf. `renamed_before` are the topics with kept messages whose frames
+    /// had new names under the former rules.
     pub(super) fn follow_tf(
         &mut self,
         cx: &mut Context<'_>,
@@ -586,7 +589,7 @@ fn trouble(cx: &mut Context<'_>, topic: &str, trouble: &str) {
     cx.notice(Cause::Here, &text);
 }
 
-/// The earlier one of two times; `None` is never.
+/// Returns the earlier of two times; `None` means never.
 fn earlier_time(one: Option<Instant>, other: Option<Instant>) -> Option<Instant> {
     one.into_iter().chain(other).min()
 }

@@ -22,12 +22,12 @@ use tautline_gateway::tf::Rules;
 use tautline_gateway::{Kept, Source, Topic};
 use tautline_proto::{Message, PeerId, SendError};
 
-/// A limit: if a publisher turns out to keep more messages, and these have more bytes, only the newest one is
-/// sent again.
+/// Maximum bytes that are sent again when a publisher turns out to keep more messages. If its
+/// messages have more bytes, only the newest one is sent again.
 const MAX_REPEATED_BYTES: usize = 64 << 10;
 
 impl LocalTopic {
-    /// Advertises the topic to a peer, if the topic is for it.
+    /// Advertises the topic to a peer, if the rules send it to that peer.
     pub(super) fn offer(&mut self, cx: &mut Context<'_>, peer: PeerId) {
         if !cx.peers.is_topic_for(peer, &self.topic.name, &self.treatment) {
             return;
@@ -39,14 +39,15 @@ impl LocalTopic {
         }
     }
 
-    /// Sends a message that passed the rate limit; through the codec, if its topic uses that.
+    /// Sends a message that passed the rate limit. If the topic uses the codec, the message passes
+    /// through it.
     pub(super) fn forward(&mut self, cx: &mut Context<'_>, rules: &Arc<Rules>, message: Outgoing) {
         if !self.is_wanted() && message.origin.kept.is_none() {
             return;
         }
         let compression = self.treatment.compression;
         let renaming = self.renaming(cx, rules);
-        // Only frames that are renamed matter here.
+        // The size matters only if frames are renamed.
         let bytes = if renaming.is_some() { message.payload.len() } else { 0 };
         if self.is_for_codec(bytes) {
             return cx.codec(Job::Encode(Plain { message, renaming, compression }));
@@ -98,8 +99,8 @@ impl LocalTopic {
         send_payload(cx, key, &message.topic, sent);
     }
 
-    /// Sends a message that is known to be kept only now. If it was sent to the peer before, its
-    /// present subscribers have it.
+    /// Sends a message that was recognised as kept only now. If it was sent to the peer before, it
+    /// is only for subscribers that join later.
     pub(super) fn send_missed(&self, cx: &mut Context<'_>, key: ChannelKey, message: &Outgoing) {
         let was_sent = !self.left_out.contains(&message.source)
             && self.wanted_by.get(&key.peer).is_some_and(|since| *since <= message.published);
@@ -118,8 +119,8 @@ impl LocalTopic {
         }
     }
 
-    /// Peers did not keep the older messages of a publisher that keeps more: they get them again, as
-    /// those of another publisher, for subscribers that join later.
+    /// Handles that a publisher keeps more messages than was known. Peers did not keep its older messages, so
+    /// they get these again, under another publisher number, for subscribers that join later.
     pub(super) fn rename(
         &mut self,
         cx: &mut Context<'_>,
@@ -136,7 +137,7 @@ impl LocalTopic {
         let keys: Vec<ChannelKey> = self.wanting().collect();
         for mut message in messages {
             for key in &keys {
-                // Present subscribers get the first copy that arrives, if none has arrived.
+                // If no copy has arrived yet, present subscribers get the first one that arrives.
                 let is_pending = is_pending(cx, *key, source, message.origin.kept);
                 if let Some(kept) = &mut message.origin.kept {
                     kept.is_for_later_ones = !is_pending;
@@ -155,14 +156,14 @@ impl LocalTopic {
         }
     }
 
-    /// Returns how frames in messages of a topic get new names; `None` if they keep their names, or
-    /// have none.
+    /// Returns how frames in messages of a topic get new names; `None` if the frames keep their
+    /// names, or if there are none.
     pub(super) fn renaming(
         &mut self,
         cx: &mut Context<'_>,
         rules: &Arc<Rules>,
     ) -> Option<Renaming> {
-        // The services of an action keep the names of frames, so its topics do as well.
+        // Services of an action keep the names of frames, so topics of an action must as well.
         if rules.prefix.is_empty() || action_of(&self.topic.name).is_some() {
             return None;
         }
@@ -179,7 +180,7 @@ impl LocalTopic {
         }
     }
 
-    /// The definition of a topic's type may have changed.
+    /// Handles that the definition of a topic's type may have changed.
     pub(super) fn follow_definition(&mut self, cx: &mut Context<'_>, topic: &Topic) {
         if self.topic.definition != topic.definition {
             self.frames.found = Found::NotExamined;
@@ -188,7 +189,7 @@ impl LocalTopic {
         }
     }
 
-    /// Marks a message that is kept as one with new names.
+    /// If a message is kept, marks it as one with new names.
     pub(super) fn mark_renamed(
         &mut self,
         cx: &mut Context<'_>,
@@ -204,14 +205,14 @@ impl LocalTopic {
         }
     }
 
-    /// Whether the codec gets a message with this number of bytes in which frames are renamed, and
-    /// with it all later ones of its topic.
+    /// Whether a message with renamed frames and this number of bytes must pass through the codec.
+    /// After a large message, all later ones of the topic must.
     pub(super) fn is_for_codec(&mut self, bytes: usize) -> bool {
         self.frames.has_large_messages |= bytes > MAX_BYTES_HERE;
         self.uses_codec()
     }
 
-    /// Sends a message whose frames have their names.
+    /// Sends a message whose frames have their final names.
     pub(super) fn send_renamed(
         &mut self,
         cx: &mut Context<'_>,
@@ -231,7 +232,7 @@ impl LocalTopic {
 
 fn send_payload(cx: &mut Context<'_>, key: ChannelKey, topic: &str, message: Message) {
     match cx.endpoint.peer_mut(key.peer).send(cx.now, key.channel, message) {
-        // The peer has just unsubscribed; its event follows.
+        // The peer has just unsubscribed; the event follows.
         Ok(()) | Err(SendError::NotWanted) => {}
         Err(error) => {
             let (here, name) = (cx.endpoint.name(), cx.peers.name(key.peer));
@@ -253,8 +254,8 @@ pub(super) fn send_presence_to(
     send_payload(cx, key, topic, message);
 }
 
-/// Whether a message of a publisher repeats one that is still on its way to the peer: after an
-/// outage, both would be sent.
+/// Whether a message of a publisher repeats one that is still on its way to the peer. After an
+/// outage, both would otherwise be sent.
 pub(super) fn is_pending(
     cx: &Context<'_>,
     key: ChannelKey,

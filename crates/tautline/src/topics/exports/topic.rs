@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A topic that local nodes publish: who reads it, and what of it waits or is kept.
+//! A topic that local nodes publish: who reads it, and which messages wait or are kept.
 
 use super::frames::Frames;
 use super::transforms::Transforms;
@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use tautline_gateway::{Source, Topic};
 use tautline_proto::{ChannelId, Duration, Instant, PeerId};
 
-/// Time in which a publisher repeats all the messages that it keeps.
+/// Time within which a publisher repeats all messages that it keeps.
 const REPETITION: Duration = Duration::from_millis(100);
 
 /// A topic that local nodes publish.
@@ -23,7 +23,7 @@ pub(crate) struct LocalTopic {
     /// Whether other nodes on this robot publish on it.
     pub(super) others: bool,
     pub(crate) channels: BTreeMap<PeerId, ChannelId>,
-    /// The subscribed peers, and since when.
+    /// The subscribed peers, with the times of their subscriptions.
     pub(super) wanted_by: BTreeMap<PeerId, Instant>,
     /// Time at which the last peer unsubscribed, while the topic is still read.
     pub(super) unwanted_since: Option<Instant>,
@@ -31,14 +31,14 @@ pub(crate) struct LocalTopic {
     pub(crate) rate_limited: u64,
     /// The last messages of each publisher that keeps them for late joiners.
     pub(super) latched: BTreeMap<Source, VecDeque<Outgoing>>,
-    /// The newest of these of each publisher, if the rate does not allow it yet, in the order in
-    /// which it was the turn of the publishers.
+    /// For each publisher, the newest message to be kept that the rate does not allow yet. The
+    /// order is that of the publishers' turns.
     pub(super) held_back: VecDeque<Outgoing>,
-    /// The publishers whose last message, which was not known to be kept, was left out by the rate.
+    /// The publishers whose last message was left out by the rate, because it was not known to be kept.
     pub(super) left_out: BTreeSet<Source>,
-    /// The number of messages that each of these publishers keeps, where it is known to be above 1.
+    /// The number of messages that each publisher keeps, where it is known to be above 1.
     pub(super) depths: BTreeMap<Source, u32>,
-    /// Presence messages so far.
+    /// Number of presence messages sent so far.
     pub(super) revision: u32,
     /// The state of its transforms, if it is a tf topic.
     pub(crate) transforms: Option<Transforms>,
@@ -96,7 +96,7 @@ impl LocalTopic {
         self.is_wanted() || self.unwanted_since.is_some()
     }
 
-    /// A peer subscribes; `false` if it was subscribed already.
+    /// Notes that a peer subscribes. Returns `false` if it was subscribed already.
     pub(super) fn wanted_by(&mut self, now: Instant, peer: PeerId) -> bool {
         self.unwanted_since = None;
         let is_new = !self.wanted_by.contains_key(&peer);
@@ -112,19 +112,19 @@ impl LocalTopic {
         }
     }
 
-    /// A publisher repeats the messages that it keeps, the newest last: only this one has the next
-    /// turn at one per `period`. Peers may have had it before.
+    /// Delays the next turn while a publisher repeats its kept messages, the newest last: at one
+    /// message per `period`, only the newest is sent. Peers may have had it before.
     pub(super) fn await_newest(&mut self, now: Instant, period: Duration) {
         let turn_before = (now + REPETITION).before(period);
         self.last_taken = self.last_taken.max(Some(turn_before));
     }
 
-    /// Returns the time of the next message at one per `period`; `None` means now.
+    /// Returns the time at which the next message may be taken, at one per `period`; `None` means now.
     pub(super) fn next_within(&self, period: Duration) -> Option<Instant> {
         Some(self.last_taken? + period)
     }
 
-    /// Whether a message may be taken now at one per `period`; if so, it is counted.
+    /// Whether a message may be taken now, at one per `period`. If so, it takes the turn.
     pub(super) fn take_turn(&mut self, now: Instant, period: Duration) -> bool {
         let Some(last) = self.last_taken else {
             self.last_taken = Some(now);
@@ -141,7 +141,7 @@ impl LocalTopic {
         true
     }
 
-    /// Whether its messages pass through the codec.
+    /// Whether the topic's messages pass through the codec.
     pub(super) fn uses_codec(&self) -> bool {
         self.treatment.compression == Compression::Zstd || self.frames.has_large_messages
     }

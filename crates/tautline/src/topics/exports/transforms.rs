@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Messages of tf topics: only the configured frames are sent, names get the robot's prefix, and
 //! under a rate limit transforms are merged instead of dropped. Static transforms are always
-//! merged, so that one message has those of all publishers: a late joiner may get only the last
-//! one.
+//! merged: a late joiner may get only the last message, so each message must have the transforms of
+//! all publishers.
 
 use super::topic::LocalTopic;
 use crate::reasons::DroppedMessage;
@@ -14,8 +14,8 @@ use tautline_gateway::types::transcode::TranscodeError;
 use tautline_gateway::{Kept, Origin, Source, identity};
 use tautline_proto::{Duration, Instant};
 
-/// Shortest time between messages of static transforms: those of publishers that start together
-/// share a message.
+/// Minimum time between messages of static transforms. Publishers that start together thus share a
+/// message.
 pub(crate) const STATIC_PERIOD: Duration = Duration::from_millis(100);
 /// A merged message belongs to the robot, not to one publisher.
 const MERGED: Source = Source::local(0);
@@ -29,13 +29,13 @@ pub(crate) struct Transforms {
 }
 
 impl Transforms {
-    /// Returns `None` if the type is not a tf type.
+    /// Returns an empty state; `None` if the type is not a tf type.
     pub(super) fn of_type(type_name: &str) -> Option<Self> {
         let encoding = Encoding::of_type(type_name)?;
         Some(Self { encoding, merger: Merger::default(), dropped: BTreeMap::new() })
     }
 
-    /// Forgets queued transforms and those kept for late joiners.
+    /// Drops queued transforms and those kept for late joiners.
     pub(super) fn forget(&mut self) {
         self.merger.clear();
     }
@@ -54,7 +54,7 @@ impl Transforms {
         format!("a message of its publishers cannot be read: {error}")
     }
 
-    /// Returns one message of all known transforms; with `keep`, they are kept for late joiners.
+    /// Returns one message of all known transforms. With `keep`, the transforms are kept for late joiners.
     fn merged_message(&mut self, keep: bool) -> Result<Bytes, String> {
         let message = self.encoding.emit(&self.merger.latest());
         self.merger.mark_sent(keep);
@@ -67,14 +67,14 @@ impl LocalTopic {
     pub(super) fn merging_period(&self, is_kept: bool) -> Option<Duration> {
         match is_kept {
             true => Some(STATIC_PERIOD),
-            // Merged messages are kept, and those of volatile publishers must not be.
+            // Merged messages of such a topic would be kept, but messages of volatile publishers must not be.
             false if self.topic.qos.transient_local => None,
             false => self.treatment.period(),
         }
     }
 
-    /// Returns the part of a message that is sent immediately. The rest is queued to be merged, or
-    /// is not sent. The error is for people.
+    /// Returns the part of a message that is sent immediately. The other transforms are queued to
+    /// be merged, or are not sent. The error is for people.
     pub(super) fn reduce(
         &mut self,
         rules: &Rules,
@@ -100,7 +100,7 @@ impl LocalTopic {
         let source = if is_kept { message.source } else { MERGED };
         let waited = transforms.merger.has_news();
         let excess = transforms.merger.add(source, leaving);
-        // Its content is in the queued message already, or in the last one sent.
+        // Its transforms are in the queued message, or equal those sent last.
         self.rate_limited += u64::from(waited || !transforms.merger.has_news());
         if excess == 0 {
             return Ok(None);
@@ -115,7 +115,7 @@ impl LocalTopic {
         if !self.transforms.as_ref().is_some_and(|transforms| transforms.merger.has_news()) {
             return MergedMessage::Nothing;
         }
-        // The limit may have been lifted since.
+        // The rate limit may have been removed since.
         let keep = self.topic.qos.transient_local;
         let period = self.merging_period(keep).unwrap_or(Duration::ZERO);
         if !self.take_turn(now, period) {
@@ -126,7 +126,7 @@ impl LocalTopic {
                 let kept = keep.then(|| Kept {
                     identity: identity(&payload),
                     depth: 1,
-                    // The same transforms again are no news.
+                    // A subscriber that has these transforms need not get them again.
                     is_repeatable: true,
                     ..Kept::default()
                 });
@@ -145,7 +145,7 @@ impl LocalTopic {
 pub(super) enum MergedMessage {
     Nothing,
     Now(Outgoing),
-    /// The rate allows it at this time.
+    /// The rate allows the next message at this time.
     Later(Option<Instant>),
     /// The message cannot be written, for this reason.
     Trouble(String),

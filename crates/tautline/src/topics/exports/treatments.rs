@@ -8,18 +8,19 @@ use tautline_gateway::logs;
 use tautline_gateway::pattern::Pattern;
 use tautline_proto::{Duration, PeerId};
 
-/// Maximum changes kept on the running node. A change that a later one of the same pattern replaces
-/// does not count.
+/// Maximum number of changes kept on the running node. A change does not count once a later change
+/// of the same pattern has replaced it.
 pub(crate) const MAX_CHANGES: usize = 1024;
-/// Logs queued for a peer, and the age past which they are worthless (that of ROS 2).
+/// Maximum number of logs queued for a peer.
 const KEPT_LOGS: u16 = 100;
+/// Age past which a log is worthless, as in ROS 2.
 const LOG_LIFESPAN: Duration = Duration::from_secs(10);
-/// Logs leave after all else.
+/// Priority of logs: they leave after all other messages.
 const PRIORITY_OF_LOGS: u8 = 0;
 /// Rates that a change may set, in hertz; the file has the same limits.
 pub(super) const RATES_HZ: std::ops::RangeInclusive<f64> = 0.001..=100_000.0;
 
-/// The rules, and the changes since.
+/// The rules of the file, and the changes made since.
 #[derive(Debug)]
 pub(super) struct Treatments {
     rules: Vec<TopicRule>,
@@ -37,7 +38,7 @@ impl Treatments {
         self.rules = rules.to_vec();
     }
 
-    /// Returns the treatment of a topic: the file's rule with the changes since.
+    /// Returns the treatment of a topic: the file's rule with the changes made since.
     pub(super) fn of_topic(&self, cx: &Context<'_>, name: &str) -> Option<Treatment> {
         let ruled = treatment(&self.rules, name).cloned();
         let mut found = ruled.or_else(|| treatment_of_logs(cx, name))?;
@@ -75,7 +76,7 @@ impl Treatments {
     }
 }
 
-/// The treatment of the logs of this robot, which need no rule.
+/// Returns the treatment of this robot's logs, which need no rule.
 fn treatment_of_logs(cx: &Context<'_>, topic: &str) -> Option<Treatment> {
     let shows = |peer: &PeerId| topic == logs::TOPIC && cx.peers.rights(*peer).show.logs;
     let peers = cx.endpoint.peers().filter(shows);

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Fields that change in peers' messages when they arrive:
+//! Fields of peers' messages that are changed on arrival:
 //! - Time stamps are moved onto this robot's clock by the measured offset of the two clocks, if the
-//!   file says so. Local nodes then find transforms for them.
-//! - Frames with this robot's own prefix of tf lose it. Local nodes know them without.
+//!   file says so. Local nodes then find transforms for the stamps.
+//! - Frames with this robot's own prefix of tf lose the prefix, because local nodes know these
+//!   frames without it.
 
 use crate::topics::limits::MAX_BYTES_HERE;
 use bytes::Bytes;
@@ -15,13 +16,13 @@ use tautline_proto::ClockView;
 #[derive(Debug, Clone)]
 pub(crate) struct ArrivalChange {
     pub(super) frames: Option<(Arc<FrameFields>, Arc<Rules>)>,
-    /// With the nanoseconds that are added to each stamp.
+    /// The fields of stamps, and the nanoseconds that are added to each stamp.
     pub(super) stamps: Option<(Arc<StampFields>, i64)>,
 }
 
 impl ArrivalChange {
-    /// Returns the changed message. One that cannot be read stays as it is: it has been checked, or
-    /// will be.
+    /// Returns the changed message. A message that cannot be read stays unchanged, because it is
+    /// checked elsewhere.
     pub(crate) fn apply(&self, payload: Bytes) -> Bytes {
         let frames = self.frames.as_ref();
         let restored =
@@ -33,14 +34,14 @@ impl ArrivalChange {
         moved.map_or(payload, Bytes::from)
     }
 
-    /// Whether the codec changes messages of this size.
+    /// Whether messages of this size are changed by the codec.
     pub(super) fn is_for_codec(bytes: usize) -> bool {
         bytes > MAX_BYTES_HERE
     }
 }
 
-/// Returns the nanoseconds from a stamp of the peer to one of this robot; 0 if the offset is not
-/// known, or if it may be an error of its measurement.
+/// Returns the nanoseconds to add to a stamp of the peer to get a stamp of this robot. Returns 0 if
+/// the offset is not known, or does not exceed its own error.
 pub(super) fn distance_ns(clock: Option<ClockView>) -> i64 {
     let offset_us = clock.and_then(|clock| {
         let bound_us = u64::try_from(clock.bound.as_micros()).unwrap_or(u64::MAX);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The topics that peers advertise, by number, by local name and by name at the peer. A peer may
-//! have thousands, and each advertisement and each withdrawal looks up those of one name.
+//! The topics that peers advertise, indexed by number, by local name and by name at the peer. A peer may have
+//! thousands of topics, and each advertisement and withdrawal looks up the topics of one name.
 
 use super::checked::Checked;
 use super::held::HeldBytes;
@@ -20,7 +20,7 @@ use tautline_proto::{ChannelId, OfferedTopic, PeerId};
 
 const LEAST_KEY: ChannelKey = ChannelKey { peer: PeerId(0), channel: ChannelId(0) };
 
-/// All topics of peers. The names of a topic do not change while it is here.
+/// All topics of peers. The names of a topic must not change while it is in the catalog.
 #[derive(Debug, Default)]
 pub(crate) struct Catalog {
     topics: BTreeMap<ChannelKey, RemoteTopic>,
@@ -31,7 +31,7 @@ pub(crate) struct Catalog {
 }
 
 impl Catalog {
-    /// Inserts a topic in place of the one with its number.
+    /// Inserts a topic, in place of the topic that had its number.
     pub(super) fn insert(&mut self, key: ChannelKey, topic: RemoteTopic) {
         self.remove(key);
         self.by_name.insert((topic.topic.name.clone(), key));
@@ -39,7 +39,7 @@ impl Catalog {
         self.topics.insert(key, topic);
     }
 
-    /// Forgets the bytes that are held of a peer.
+    /// Forgets how many bytes of a peer are held.
     pub(super) fn forget_held(&mut self, peer: PeerId) {
         self.held.remove(&peer);
     }
@@ -79,8 +79,8 @@ impl Catalog {
         all.map(|(_, topic)| topic)
     }
 
-    /// A peer withdraws its topic. Returns whether its messages pass through the codec: then
-    /// [`Change::PeersWithdrawal`] follows them.
+    /// Notes that a peer withdraws its topic. If the topic's messages pass through the codec,
+    /// orders a [`Change::PeersWithdrawal`] behind them and returns `true`.
     pub(crate) fn withdraw_after_codec(&mut self, cx: &mut Context<'_>, key: ChannelKey) -> bool {
         let Some(remote) = self.topics.get_mut(&key) else { return false };
         remote.is_withdrawn = true;
@@ -91,7 +91,7 @@ impl Catalog {
         uses_codec
     }
 
-    /// Returns the topics of this local name, of all peers.
+    /// Returns the topics of all peers that have this local name.
     pub(super) fn topics_named(
         &self,
         name: &str,
@@ -102,20 +102,20 @@ impl Catalog {
         keys.filter_map(|key| Some((key, self.topics.get(&key)?)))
     }
 
-    /// Returns the bytes of definitions kept of the peer's other topics.
+    /// Returns the number of bytes of definitions that are kept of the peer's other topics.
     pub(super) fn definition_bytes(&self, key: ChannelKey) -> usize {
         let others = self.of_peer(key.peer).filter(|(other, _)| *other != key);
         others.map(|(_, remote)| remote.topic.definition.len()).sum()
     }
 
-    /// Returns the check of a topic that is advertised again under its number.
+    /// Returns the check of the earlier topic, if the same topic is advertised again under its number.
     pub(super) fn checked_before(&self, key: ChannelKey, offered: &OfferedTopic) -> Checked {
         let known = self.get(key).filter(|it| it.offered_name == offered.name);
         known.map(|it| it.checked.clone()).unwrap_or_default()
     }
 
     /// Returns the counters of a topic that is advertised again, under this number or another. Its
-    /// publication continues, and ROS here still keeps and holds its messages.
+    /// publication continues, so this robot's ROS still keeps and holds its messages.
     pub(super) fn counters_of_earlier(
         &mut self,
         key: ChannelKey,
@@ -131,7 +131,7 @@ impl Catalog {
         }
     }
 
-    /// Whether one of these topics of peers has a publisher that is alive, as far as known.
+    /// Whether one of these topics has a publisher that is alive, as far as is known.
     pub(super) fn is_any_alive(&self, cx: &Context<'_>, from: &BTreeSet<ChannelKey>) -> bool {
         from.iter().any(|key| {
             let remote = self.get(*key);
@@ -139,8 +139,8 @@ impl Catalog {
         })
     }
 
-    /// Counts a message that its publisher keeps; `false` if it is kept here already, or does not
-    /// fit into the bytes kept for its peer, for which a notice is added.
+    /// Counts a message that its publisher keeps. Returns `false` if it is already kept here, or if
+    /// it exceeds the bytes that may be kept of its peer; the second case adds a notice.
     pub(super) fn keep(
         &mut self,
         cx: &mut Context<'_>,
@@ -159,7 +159,7 @@ impl Catalog {
         }
         let depth = kept.depth;
         let others = others - remote.kept.bytes();
-        // A copy under another number, which its sender will end.
+        // The message may also be kept under another number, which the sender is about to end.
         let twice = if remote.kept.has_elsewhere(number, kept.identity) { bytes } else { 0 };
         if others + remote.kept.bytes_with(number, bytes, depth) - twice <= LATCHED_BYTES {
             remote.kept.add(number, (kept.identity, bytes), depth, revision);
@@ -174,8 +174,8 @@ impl Catalog {
         false
     }
 
-    /// A peer has a new session, and repeats what its publishers keep now. What they kept before may
-    /// be outdated.
+    /// Forgets the kept messages of a peer that has a new session. The peer repeats what its
+    /// publishers keep now; earlier messages may be outdated.
     pub(super) fn forget_kept(&mut self, cx: &mut Context<'_>, peer: PeerId) {
         for key in self.of_peer(peer).map(|(key, _)| key).collect::<Vec<_>>() {
             let kept = self.get_mut(key).map(|it| std::mem::take(&mut it.kept));
@@ -183,7 +183,7 @@ impl Catalog {
         }
     }
 
-    /// The publishers that the peer no longer has are forgotten.
+    /// Forgets the publishers that the peer no longer has.
     pub(super) fn on_presence(
         &mut self,
         cx: &mut Context<'_>,
@@ -194,7 +194,7 @@ impl Catalog {
         self.forget_publishers(cx, key, &gone.unwrap_or_default());
     }
 
-    /// ROS on this robot no longer keeps the messages of these publishers.
+    /// Orders this robot's ROS to drop the kept messages of these publishers.
     fn forget_publishers(&mut self, cx: &mut Context<'_>, key: ChannelKey, numbers: &[u32]) {
         let Some(topic) = self.get(key).map(|it| it.topic.name.clone()) else { return };
         for number in numbers {
@@ -203,8 +203,8 @@ impl Catalog {
         }
     }
 
-    /// Returns the topics that a peer advertises under this name; more than one only while numbers
-    /// change.
+    /// Returns the topics that a peer advertises under this name. There is more than one only while
+    /// the peer changes numbers.
     pub(super) fn offered_as(&self, peer: PeerId, name: &str) -> impl Iterator<Item = ChannelKey> {
         let from = Bound::Included((peer, name.to_owned(), ChannelId(0)));
         let keys = self.by_offered_name.range((from, Bound::Unbounded));

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The check of peers' messages before they are published. A message that cannot be of its topic's
-//! type would end the topic's rospy subscribers, also for the messages of other peers.
+//! The check of peers' messages before they are published. Without it, a message that does not match its
+//! topic's type would end the topic's rospy subscribers, which then lose the messages of other peers as well.
 //!
-//! Most messages are checked on the data plane. The time of a check is charged to the peer and is
-//! far below the time of receiving the message. Compressed messages are checked by the codec, and
-//! translation checks the messages that it reads.
+//! Most messages are checked on the data plane. The time of a check is charged to the peer, and is
+//! far less than the time to receive the message. Compressed messages are checked by the codec.
+//! Translation checks the messages that it reads.
 
 use crate::topics::told::LastReport;
 use crate::topics::unchecked::missing_definition;
@@ -16,12 +16,12 @@ use tautline_gateway::types::check::{Check, Checker};
 #[derive(Debug, Clone, Default)]
 pub(super) struct Checked {
     pub(super) checker: Option<Arc<Checker>>,
-    /// Which definition is missing for a check that a lying peer cannot evade.
+    /// Which definition is missing: without it, a lying peer can evade the check.
     pub(super) doubt: Option<&'static str>,
     /// Messages dropped because they are not of their type.
     pub(super) malformed: u64,
     pub(super) told: LastReport,
-    /// The fields that may change in its messages.
+    /// The fields in its messages that may change on arrival.
     pub(super) fields: ArrivalFields,
     pub(super) stamps_told: LastReport,
 }

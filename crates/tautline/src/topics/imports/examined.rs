@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Examination of a peer's topic before it is published: whether its definition may be used, and
-//! its type in this robot's ROS.
+//! Examination of a peer's topic before it is published. It decides whether the definition may be
+//! used, and finds the type in this robot's ROS.
 
 use super::catalog::Catalog;
 use crate::codec::job::Job;
@@ -9,15 +9,15 @@ use crate::topics::key::ChannelKey;
 use std::collections::BTreeMap;
 use tautline_proto::PeerId;
 
-/// The topic of each peer that is being examined. A peer with many topics, or with slow
-/// definitions, delays only its own.
+/// For each peer, the topic that is being examined. A peer with many topics, or with slow
+/// definitions, delays only its own topics.
 #[derive(Debug, Default)]
 pub(super) struct ExaminedTopics {
     topics: BTreeMap<PeerId, ChannelKey>,
 }
 
 impl ExaminedTopics {
-    /// Requests the examination of the peer's next topic, unless one is under way.
+    /// Requests the examination of the peer's next topic, unless one of its topics is being examined.
     pub(super) fn request_next(&mut self, cx: &mut Context<'_>, catalog: &Catalog, peer: PeerId) {
         if self.topics.contains_key(&peer) {
             return;
@@ -29,12 +29,12 @@ impl ExaminedTopics {
         cx.codec(Job::Localize { key, topic });
     }
 
-    /// The examination of the peer's topic has ended.
+    /// Notes that the examination of the peer's topic has ended.
     pub(super) fn remove(&mut self, peer: PeerId) {
         self.topics.remove(&peer);
     }
 
-    /// Requests all examinations again: a request may have been lost.
+    /// Requests all pending examinations again, because a request may have been lost.
     pub(super) fn request_again(&mut self, cx: &mut Context<'_>, catalog: &Catalog) {
         for peer in std::mem::take(&mut self.topics).into_keys() {
             self.request_next(cx, catalog, peer);

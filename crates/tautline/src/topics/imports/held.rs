@@ -15,13 +15,14 @@ pub(crate) struct HeldBytes {
 }
 
 impl HeldBytes {
-    /// Returns the counters of another topic of the same peer.
+    /// Returns counters for another topic of the same peer.
     pub(super) fn sibling(&self) -> Self {
         Self { topic: Arc::default(), peer: self.peer.clone() }
     }
 
-    /// Returns the message to be published, unless too many bytes are held already. A topic
-    /// whose subscribers keep up continues alongside others: it may hold one message and the next.
+    /// Returns the message to be published, counted as held; `None` if too many bytes are held
+    /// already. Each topic may always hold one message and the next, so that a topic whose
+    /// subscribers keep up continues while others are slow.
     pub(super) fn hold(&self, payload: Bytes) -> Option<Bytes> {
         let bytes = payload.len();
         let fits = |held: &AtomicUsize, most| held.load(Ordering::Relaxed) + bytes <= most;
@@ -39,7 +40,7 @@ impl HeldBytes {
     }
 }
 
-/// A message that counts while it exists.
+/// A message that counts as held while it exists.
 struct Counted {
     payload: Bytes,
     of: HeldBytes,

@@ -1,27 +1,27 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The messages of a peer's topic that this robot's ROS keeps for late joiners: of each publisher as
-//! many as it keeps itself.
+//! The messages of a peer's topic that this robot's ROS keeps for late joiners. For each publisher,
+//! it keeps as many as the publisher itself keeps.
 
 use crate::topics::origin::Presence;
 use std::collections::{BTreeMap, VecDeque};
 use tautline_gateway::{Kept, MAX_SOURCES};
 
-/// Publishers have the numbers of the peer's current session.
+/// The kept messages of one topic, by publisher. Publishers have the numbers of the peer's current session.
 #[derive(Debug, Default)]
 pub(super) struct KeptMessages {
     publishers: BTreeMap<u32, Publisher>,
     /// The revision of the last presence message.
     revision: u32,
-    /// The last revision that did not list a publisher, by number.
+    /// For each publisher number, the last revision that did not list it.
     absent: BTreeMap<u32, u32>,
     bytes: usize,
 }
 
 #[derive(Debug, Default)]
 struct Publisher {
-    /// Identities and lengths of its messages, oldest first.
+    /// Identities and lengths of the publisher's messages, oldest first.
     messages: VecDeque<(u64, usize)>,
-    /// The revision of its last message.
+    /// The revision of the publisher's last message.
     revision: u32,
 }
 
@@ -30,18 +30,18 @@ impl KeptMessages {
         self.bytes
     }
 
-    /// The publishers with messages.
+    /// Returns the numbers of the publishers with messages.
     pub(super) fn publishers(&self) -> Vec<u32> {
         self.publishers.keys().copied().collect()
     }
 
-    /// Whether a message repeats one that is kept.
+    /// Whether a message repeats a kept message of the same publisher.
     pub(super) fn has(&self, number: u32, kept: &Kept) -> bool {
         let mut messages = self.publishers.get(&number).into_iter().flat_map(|it| &it.messages);
         kept.is_repeatable && messages.any(|(identity, _)| *identity == kept.identity)
     }
 
-    /// Whether a message is kept as that of another publisher.
+    /// Whether a message is kept under the number of another publisher.
     pub(super) fn has_elsewhere(&self, number: u32, identity: u64) -> bool {
         let others = self.publishers.iter().filter(|(other, _)| **other != number);
         others.flat_map(|(_, it)| &it.messages).any(|(other, _)| *other == identity)
@@ -60,7 +60,7 @@ impl KeptMessages {
         self.absent.get(&number).is_some_and(|absent| revision < *absent)
     }
 
-    /// Counts another published message, sent with a revision.
+    /// Counts another published message, which was sent under `revision`.
     pub(super) fn add(
         &mut self,
         number: u32,
@@ -78,7 +78,7 @@ impl KeptMessages {
         }
     }
 
-    /// Forgets the publishers that the peer does not have any more; returns their numbers.
+    /// Forgets the publishers that the peer no longer has, and returns their numbers.
     pub(super) fn on_presence(&mut self, presence: Presence) -> Vec<u32> {
         if presence.revision <= self.revision {
             return Vec::new();
@@ -134,7 +134,7 @@ mod tests {
         assert_eq!(known.on_presence(presence(2, 0)), [0; 0], "an older one");
         assert!(known.has_left(0, 2), "sent before");
         assert!(!known.has_left(0, 3) && !known.has_left(5, 0));
-        // A new publisher has the number, and its message overtakes the report.
+        // A new publisher takes the number, and its message overtakes the presence message.
         known.add(0, (0, 100), 1, 4);
         assert_eq!(known.on_presence(presence(4, 0b10_0000)), [0; 0]);
         assert_eq!(known.on_presence(presence(5, 0b10_0000)), [0]);

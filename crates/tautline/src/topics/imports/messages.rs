@@ -12,11 +12,11 @@ use tautline_gateway::logs;
 use tautline_gateway::{Command, MAX_SOURCES, Origin, Source};
 use tautline_proto::Received;
 
-/// The number of publishers that left before their message arrived; no publisher has it.
+/// Stands for all publishers that left before their message arrived. No publisher has this number.
 const LEFT: u32 = 127;
 const _: () = assert!(MAX_SOURCES <= LEFT);
 
-/// No gateway keeps more messages of a publisher than are counted of its peer.
+/// Limits the depth, so that no gateway keeps more messages of a publisher than are counted for its peer.
 fn within_limits(mut origin: Origin) -> Origin {
     if let Some(kept) = &mut origin.kept {
         kept.depth = kept.depth.min(HISTORY_DEPTH);
@@ -131,7 +131,7 @@ impl Imports {
         };
         self.watchdogs.rearm(cx, &topic);
         let origin = Origin { age: origin.age + now.since(arrived), ..origin };
-        // The number of a publisher that has left may be that of another one.
+        // Another publisher may have the number of one that has left.
         let source = if has_left { Source { number: LEFT, ..source } } else { source };
         let forget =
             has_left.then(|| Command::Forget { topic: topic.clone(), source: Some(source) });
@@ -141,7 +141,7 @@ impl Imports {
         }
     }
 
-    /// A message of a peer cannot be read, or is not of its type.
+    /// Handles a message of a peer that cannot be read, or is not of its type.
     pub(crate) fn unreadable(
         &mut self,
         cx: &mut Context<'_>,

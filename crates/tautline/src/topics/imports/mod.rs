@@ -39,11 +39,12 @@ use tautline_proto::{ChannelId, Instant, OfferedTopic, PeerId};
 use topic::RemoteTopic;
 use watchdogs::Watchdogs;
 
-/// Set in the numbers of topics of a past session whose own number has another topic now. No channel
-/// of the protocol has such a number.
+/// Set in the number of a topic of a past session if its own number has another topic now. No
+/// channel of the protocol has such a number.
 const ASIDE: u64 = 1 << 63;
 
-/// Maximum topics of past sessions given up per sweep: all of a peer's in four seconds.
+/// Maximum number of topics of past sessions given up per sweep. All topics of a peer are given up
+/// in four seconds.
 const WITHDRAWN_PER_SWEEP: usize = 1024;
 
 /// The topics of peers.
@@ -55,7 +56,7 @@ pub(super) struct Imports {
     examined: ExaminedTopics,
     /// Topics of returned peers that are still to be published.
     returning: BTreeMap<PeerId, VecDeque<ChannelKey>>,
-    /// The names of frames in messages of peers.
+    /// The rules for names of frames in messages of peers.
     tf_rules: Arc<tf::Rules>,
     max_message: usize,
 }
@@ -117,7 +118,7 @@ impl Imports {
         }
     }
 
-    /// Takes a safe message that was requested.
+    /// Takes a composed safe message that was requested.
     pub(super) fn on_composed(
         &mut self,
         cx: &mut Context<'_>,
@@ -127,13 +128,13 @@ impl Imports {
         self.watchdogs.on_composed(cx, &self.publications, topic, made);
     }
 
-    /// Returns the bytes of definitions kept of the peer's other topics.
+    /// Returns the number of bytes of definitions that are kept of the peer's other topics.
     pub(super) fn definition_bytes(&self, key: ChannelKey) -> usize {
         self.catalog.definition_bytes(key)
     }
 
-    /// Handles the advertisement of a topic. The definitions of the peer's services have
-    /// `definition_bytes`.
+    /// Handles the advertisement of a topic. `definition_bytes` is the number of bytes of
+    /// definitions that are kept of the peer's services.
     pub(super) fn on_offered(
         &mut self,
         cx: &mut Context<'_>,
@@ -159,7 +160,7 @@ impl Imports {
         let bytes = self.catalog.definition_bytes(key) + definition_bytes;
         let definition = definitions::within_budget(cx, key, &offered.name, definition, bytes);
         let liveliness = liveliness_of(cx, key.peer, &offered);
-        // A new advertisement of the same type with another QoS does not interrupt messages.
+        // A new advertisement of the same type with other QoS does not interrupt messages.
         let same = self.catalog.get_mut(key).filter(|known| {
             known.translation.is_known()
                 && known.offered_type == offered.type_name
@@ -204,9 +205,9 @@ impl Imports {
         self.examined.request_next(cx, &self.catalog, key.peer);
     }
 
-    /// Removes the earlier topics that an advertised one replaces. A new session may give this number
-    /// to another topic, which is set aside until it is advertised again, or this topic another
-    /// number.
+    /// Removes the earlier topics that an advertised topic replaces. In a new session, its number
+    /// may have belonged to another topic: that topic is set aside until it is advertised again. Or
+    /// the topic itself may have had another number.
     fn replace_earlier(
         &mut self,
         cx: &mut Context<'_>,
@@ -223,12 +224,12 @@ impl Imports {
                 }
                 continue;
             }
-            // Messages of one that was withdrawn are in the codec.
+            // Messages of a withdrawn topic are still in the codec.
             let is_due = |it: &RemoteTopic| it.is_withdrawn && it.offered_type == offered.type_name;
             if old == key || self.catalog.get(old).is_some_and(is_due) {
                 continue;
             }
-            // The publication continues, fed from the new number.
+            // The publication continues, and gets its messages under the new number.
             self.catalog.remove(old);
             if let Some(name) = name {
                 self.publications.detach(&name, old);
@@ -236,8 +237,8 @@ impl Imports {
         }
     }
 
-    /// Gives a topic of the last session a number that no session has, so that its publication and
-    /// local subscribers stay. Returns whether it is one.
+    /// Gives a topic of the last session a number that no session uses, so that its publication and
+    /// local subscribers stay. Returns `false` if the topic is not of the last session.
     fn set_aside(&mut self, cx: &mut Context<'_>, key: ChannelKey) -> bool {
         let is_stale = |it: &RemoteTopic| it.stale_since.is_some() && it.translation.is_known();
         if !self.catalog.get(key).is_some_and(is_stale) {
@@ -267,7 +268,7 @@ impl Imports {
         }
     }
 
-    /// A peer has a new session, in which it advertises its topics again.
+    /// Handles that a peer has a new session, in which it advertises its topics again.
     pub(super) fn new_session(&mut self, cx: &mut Context<'_>, peer: PeerId) {
         let now = cx.now;
         self.catalog.forget_kept(cx, peer);
@@ -278,8 +279,8 @@ impl Imports {
         self.returning.remove(&peer);
     }
 
-    /// Takes the local form of a peer's topic, requested as `foreign`. The definitions of the peer's
-    /// services have `definition_bytes`.
+    /// Takes the local form of a peer's topic, which was requested as `foreign`. `definition_bytes`
+    /// is the number of bytes of definitions that are kept of the peer's services.
     pub(super) fn on_localized(
         &mut self,
         cx: &mut Context<'_>,
@@ -290,7 +291,7 @@ impl Imports {
     ) {
         let is_it =
             |remote: &&mut RemoteTopic| remote.awaits_local_form && remote.topic == *foreign;
-        // Otherwise another topic has the number now, and is examined later.
+        // Otherwise the number has another topic by now, which is examined later.
         if let Some(remote) = self.catalog.get_mut(key).filter(is_it) {
             remote.awaits_local_form = false;
             self.use_local_form(cx, key, foreign, found, definition_bytes);
@@ -370,7 +371,7 @@ impl Imports {
         translators.flat_map(Translator::one_sided)
     }
 
-    /// Publishes a topic of this node itself; to be repeated, since others may take or free the name.
+    /// Publishes a topic of this node itself. Called repeatedly, because others may take or free the name.
     pub(super) fn publish_own(&mut self, cx: &mut Context<'_>, topic: &Topic) {
         self.publications.publish_own(cx, topic);
     }
@@ -380,7 +381,7 @@ impl Imports {
         self.publications.own_is_wanted(name)
     }
 
-    /// This node itself stops publishing a topic.
+    /// Handles that this node itself stops publishing a topic.
     pub(super) fn stop_own(&mut self, cx: &mut Context<'_>, name: &str) {
         if let Some(publication) = self.publications.get_mut(name) {
             publication.own = false;
@@ -388,7 +389,7 @@ impl Imports {
         }
     }
 
-    /// Gives up everything that a peer has here.
+    /// Removes everything that a peer has published or requested here.
     pub(super) fn remove_peer(&mut self, cx: &mut Context<'_>, peer: PeerId) {
         for key in self.catalog.of_peer(peer).map(|(key, _)| key).collect::<Vec<_>>() {
             self.on_withdrawn(cx, key);
@@ -399,7 +400,7 @@ impl Imports {
         self.catalog.forget_held(peer);
     }
 
-    /// Gives up topics that peers had in their last session and do not advertise any more.
+    /// Gives up topics that peers had in their last session and have not advertised again.
     pub(super) fn sweep_stale(&mut self, cx: &mut Context<'_>) {
         let now = cx.now;
         let over = |since: Option<Instant>| since.is_some_and(|at| now.since(at) > REOFFER_GRACE);
@@ -410,10 +411,10 @@ impl Imports {
         }
     }
 
-    /// Requests again what may have been lost, and stops publishing topics that are published only for
-    /// watchdogs.
+    /// Repeats requests that may have been lost. Stops publishing topics that were published only
+    /// for watchdogs and need not stay.
     pub(super) fn sweep(&mut self, cx: &mut Context<'_>) {
-        // The thread that examines them may have been too busy to take the requests.
+        // The thread that examines topics may have been too busy to take the requests.
         self.examined.request_again(cx, &self.catalog);
         for name in self.watchdogs.sweep(cx) {
             self.unpublish_if_unused(cx, &name);

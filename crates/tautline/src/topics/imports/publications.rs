@@ -31,11 +31,11 @@ impl Publication {
     }
 }
 
-/// All of them, by local name.
+/// All publications, by local name.
 #[derive(Debug, Default)]
 pub(crate) struct Publications {
     by_name: BTreeMap<String, Publication>,
-    /// Names under which topics of each peer were published.
+    /// For each peer, the names under which its topics were published.
     names: BTreeMap<PeerId, BTreeSet<String>>,
 }
 
@@ -60,7 +60,7 @@ impl Publications {
         self.by_name.remove(name);
     }
 
-    /// A channel of a peer no longer feeds a topic.
+    /// Notes that a channel of a peer no longer feeds a topic. Returns whether it did before.
     pub(super) fn detach(&mut self, name: &str, key: ChannelKey) -> bool {
         self.by_name.get_mut(name).is_some_and(|it| it.from.remove(&key))
     }
@@ -74,7 +74,8 @@ impl Publications {
         self.names.remove(&peer);
     }
 
-    /// Publishes `topic` only here, whatever the file states for its name; to be repeated as well.
+    /// Publishes `topic` only here, whatever the file states for its name. Called repeatedly,
+    /// because others may take or free the name.
     pub(super) fn publish_own(&mut self, cx: &mut Context<'_>, topic: &Topic) {
         let Some(publication) = self.by_name.get_mut(&topic.name) else {
             let topic = topic.clone();
@@ -105,8 +106,8 @@ impl Publications {
         self.by_name.get(name).is_some_and(|it| it.own && it.wanted)
     }
 
-    /// Whether a topic of this name is published here, or may be. Names are limited, because a ROS
-    /// master keeps each name and its type as long as it runs.
+    /// Whether a peer may publish a topic under this name. The number of names is limited, because
+    /// a ROS master remembers each name and its type for as long as it runs.
     pub(super) fn may_have_name(&mut self, peer: PeerId, name: &str) -> bool {
         let names = self.names.entry(peer).or_default();
         if names.len() < PUBLISHED_NAMES {
@@ -115,12 +116,12 @@ impl Publications {
         names.contains(name)
     }
 
-    /// Whether a topic of a peer is published.
+    /// Whether the peer's channel feeds a topic that is published here.
     pub(super) fn is_fed_by(&self, catalog: &Catalog, key: ChannelKey) -> bool {
         catalog.get(key).is_some_and(|it| it.stale_since.is_none()) && self.was_fed_by(catalog, key)
     }
 
-    /// The same, perhaps in the last session of the peer, which may have closed.
+    /// As [`Self::is_fed_by`], but also true if the channel is of the peer's last session.
     pub(super) fn was_fed_by(&self, catalog: &Catalog, key: ChannelKey) -> bool {
         let remote = catalog.get(key).filter(|it| it.translation.is_known());
         let publication = remote.and_then(|r| self.get(&r.topic.name));
@@ -134,7 +135,7 @@ impl Publications {
         from.filter(|key| self.is_fed_by(catalog, *key)).collect()
     }
 
-    /// Reports to the gateway whether a publication is alive, if that has changed.
+    /// Reports to the gateway whether a publication is alive, if this has changed.
     pub(super) fn update_liveliness(
         &mut self,
         cx: &mut Context<'_>,
@@ -150,7 +151,7 @@ impl Publications {
             cx.gateway(Command::Advertise { topic });
         }
     }
-    /// Refuses a topic of a peer whose name has another type here.
+    /// Refuses a topic of a peer because its name has another type here.
     pub(super) fn refuse_type(
         &mut self,
         cx: &mut Context<'_>,
@@ -175,7 +176,7 @@ impl Publications {
         cx.report_refusal(key, text);
     }
 
-    /// Adds a notice about a topic of peers; its cause is the first peer that feeds the topic.
+    /// Adds a notice about a topic of peers. Its cause is the first peer whose channel feeds the topic.
     pub(super) fn notice(&self, cx: &mut Context<'_>, topic: &str, text: &str) {
         let now = cx.now;
         let from = self.by_name.get(topic).and_then(|it| it.from.first());

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Which topics of peers are published here, and read from the peers.
 //!
-//! The session of a peer that is down for long may continue later, so its topics stay published while
-//! somebody here reads them. Its other topics do not.
+//! A peer that is down for long may continue its session later, so its topics stay published while
+//! somebody here reads them. Topics that nobody reads are no longer published.
 
 use super::Imports;
 use super::publications::{Publication, is_same_type};
@@ -15,16 +15,16 @@ use std::collections::{BTreeSet, VecDeque};
 use tautline_gateway::Command;
 use tautline_proto::{Duration, Instant, PeerId};
 
-/// Topics of a returned peer that are published again immediately, and then each second: nobody
-/// read them when it disconnected, and each one is a call to the ROS master.
+/// Maximum number of topics of a returned peer that are published again at once, and then each
+/// second. Nobody read them when the peer was given up, and each takes a call to the ROS master.
 const RESUMED_PER_SWEEP: usize = 256;
 
-/// Time for which a topic is still read after its last local subscriber has left, if messages are
-/// kept: those at hand then serve the next subscriber, and are not sent again.
+/// Time for which a topic with kept messages is still read after its last local subscriber has left. The next
+/// subscriber then gets the messages that are here, and the peer need not send them again.
 const UNWANTED_LINGER: Duration = Duration::from_secs(10);
 
 impl Imports {
-    /// Local nodes subscribe to a topic, or do not any more.
+    /// Handles that local nodes subscribe to a topic, or no longer do.
     pub(crate) fn local_wanted(&mut self, cx: &mut Context<'_>, topic: &str, wanted: bool) {
         let now = cx.now;
         let Some(publication) = self.publications.get_mut(topic) else { return };
@@ -39,7 +39,7 @@ impl Imports {
         }
     }
 
-    /// The local ROS refuses a topic.
+    /// Handles that the local ROS refuses a topic.
     pub(crate) fn local_refused(&mut self, cx: &mut Context<'_>, topic: &str, reason: &str) {
         let text = format!("{topic} at '{}': {reason}", cx.endpoint.name());
         for key in self.publications.feeding_channels(&self.catalog, topic) {
@@ -48,7 +48,7 @@ impl Imports {
         self.publications.notice(cx, topic, &text);
     }
 
-    /// Publishes a peer's topic here, or refuses it if its name is published with another type.
+    /// Publishes a peer's topic here, or refuses it if its name is already published with another type.
     pub(super) fn publish_for(&mut self, cx: &mut Context<'_>, key: ChannelKey) {
         let Some(found) = self.catalog.get(key) else { return };
         let mut topic = found.topic.clone();
@@ -60,7 +60,7 @@ impl Imports {
             return cx.refuse(key, &topic.name, &reason);
         }
         let known = self.publications.get(&topic.name);
-        // A guarded topic keeps its type, so that its readers get the watchdog's safe message.
+        // A topic with a watchdog keeps its type, so that its readers get the safe message.
         let guarded = self.watchdogs.must_stay_published(&topic.name);
         let shared =
             |p: &&Publication| guarded || p.own || p.from.iter().any(|other| *other != key);
@@ -68,9 +68,9 @@ impl Imports {
             if !is_same_type(&known.topic, &topic) {
                 return self.publications.refuse_type(cx, key, found);
             }
-            // One latched publisher suffices to serve late joiners.
+            // If one publisher is latched, the topic must serve late joiners.
             topic.qos = topic.qos.united(known.topic.qos);
-            // A known hash or definition stays, whatever another peer advertises.
+            // A hash or definition that is known stays, whatever another peer advertises.
             if !known.topic.type_hash.is_empty() {
                 topic.type_hash = known.topic.type_hash.clone();
                 if !known.topic.definition.is_empty() {
@@ -96,7 +96,7 @@ impl Imports {
         cx.endpoint.peer_mut(key.peer).want(cx.now, key.channel, is_read);
     }
 
-    /// Gives up a topic that this robot publishes only with a line in its file.
+    /// Gives up a topic that needs a line in this robot's file, and lists it as waiting for the line.
     fn withdraw_without_right(&mut self, cx: &mut Context<'_>, key: ChannelKey) {
         let Some(found) = self.catalog.get(key) else { return };
         let name = found.offered_name.clone();
@@ -113,7 +113,7 @@ impl Imports {
         }
         self.publications.remove(name);
         cx.gateway(Command::Unadvertise { topic: name.to_owned() });
-        // Topics refused because of its type may take the name now.
+        // Topics that were refused because of this topic's type may take the name now.
         let refused = self.catalog.topics_named(name).filter(|(_, r)| r.stale_since.is_none());
         let refused: Vec<_> = refused
             .filter(|(key, r)| r.is_usable() && !cx.peers.is_given_up(key.peer))
@@ -124,7 +124,7 @@ impl Imports {
         }
     }
 
-    /// Follows a change of a peer that feeds publications.
+    /// Updates the liveliness of the publications of a peer that came up or went down.
     pub(crate) fn update_liveliness_of(&mut self, cx: &mut Context<'_>, peer: PeerId) {
         let leased =
             self.catalog.of_peer(peer).filter(|(_, it)| it.topic.qos.liveliness.lease.is_some());
@@ -133,7 +133,7 @@ impl Imports {
     }
 
     /// Ends the subscriptions to topics with kept messages that have had no local subscriber for
-    /// [`UNWANTED_LINGER`]. The messages may become outdated from now on, and are forgotten.
+    /// [`UNWANTED_LINGER`]. From then on their messages may become outdated, so they are forgotten.
     pub(crate) fn forget_unwanted(&mut self, cx: &mut Context<'_>) {
         let now = cx.now;
         let mut topics = Vec::new();
@@ -182,7 +182,7 @@ impl Imports {
         }
     }
 
-    /// Resumes the session of a peer that was given up: its topics are unchanged.
+    /// Resumes publishing for a peer that was given up. The session is the same, so its topics are unchanged.
     pub(crate) fn resume(&mut self, cx: &mut Context<'_>, peer: PeerId) {
         let known = self.catalog.of_peer(peer).filter(|(_, it)| it.is_usable());
         let keys = known
@@ -193,7 +193,7 @@ impl Imports {
         self.publish_returning(cx, peer);
     }
 
-    /// Publishes again the topics of peers that were given up, a few of each peer at a time.
+    /// Publishes the topics of returned peers again, a few of each peer at a time.
     pub(crate) fn publish_all_returning(&mut self, cx: &mut Context<'_>) {
         for peer in self.returning.keys().copied().collect::<Vec<_>>() {
             self.publish_returning(cx, peer);

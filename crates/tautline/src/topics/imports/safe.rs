@@ -7,16 +7,17 @@ use tautline_gateway::types::compose::{Fields, compose};
 use tautline_gateway::types::installed::Installed;
 use tautline_gateway::types::trust::certain_schema;
 
-/// A safe message, composed on the thread 'types': definitions come from peers and may be large.
+/// A safe message. It is composed on the thread 'types', because definitions come from peers and
+/// may be large.
 #[derive(Debug)]
 pub(crate) struct SafeMessage {
     pub(super) message: Bytes,
-    /// The mismatch between the file and the type; then all fields are zero.
+    /// How the message in the file mismatches the type. All fields are then zero.
     pub(super) problem: Option<String>,
 }
 
-/// Composes the safe message, of at most `limit` bytes, for a topic as it is published here. The
-/// error is for people.
+/// Composes the safe message of a topic as it is published here. The message has at most `limit`
+/// bytes. The error is for people.
 pub(crate) fn safe_message(
     topic: &Topic,
     fields: &Fields,

@@ -21,22 +21,22 @@ use tautline_proto::{Instant, PeerId, Received};
 pub(crate) struct RemoteTopic {
     pub(crate) offered_name: String,
     pub(crate) offered_type: String,
-    /// The hash of that type at the peer.
+    /// The hash of the offered type at the peer.
     pub(crate) offered_hash: String,
     /// The topic as published here; in the peer's form until the local form is known.
     pub(crate) topic: Topic,
     pub(crate) translation: Translation<Translator>,
-    /// Whether its local form is still unknown. Messages continue as before, if there were any.
+    /// Whether its local form is still unknown. If messages were published before, they continue.
     pub(crate) awaits_local_form: bool,
     pub(super) checked: Checked,
-    /// Whether a message came compressed: then all pass through the codec, to stay in order.
+    /// Whether a message came compressed. Then all messages pass through the codec, to stay in order.
     pub(crate) encoded: bool,
     /// Whether the peer has withdrawn it. Messages may still be in the codec.
     pub(crate) is_withdrawn: bool,
     /// Messages dropped above the rate, in this session of the peer.
     pub(crate) over_rate: OverRate,
-    /// Time since which the peer has a new session without advertising the topic again. Its number
-    /// may now belong to another topic.
+    /// Time at which the peer began a new session, in which it has not advertised the topic again.
+    /// The topic's number may now belong to another topic.
     pub(crate) stale_since: Option<Instant>,
     /// Messages that this robot's ROS keeps for late joiners.
     pub(super) kept: KeptMessages,
@@ -52,20 +52,20 @@ impl RemoteTopic {
         self.translation.is_known() && !self.awaits_local_form
     }
 
-    /// Whether its messages pass through the codec.
+    /// Whether the topic's messages pass through the codec.
     pub(super) fn uses_codec(&self) -> bool {
         self.encoded || self.translation.translator().is_some()
     }
 
-    /// Whether the topic may be published here. Its local type is certain only after translation.
+    /// Whether the topic may be published here. The answer is certain only after the local type is known.
     pub(super) fn may_be_published(&self, rights: &Rights) -> bool {
         let Topic { type_name: name, type_hash: hash, .. } = &self.topic;
         let found = TypeOf { offered: &self.offered_type, name, hash, is_foreign: false };
         rights.publish(&self.offered_name, found) == Right::Given
     }
 
-    /// Whether a message can be of its topic's type; if not, it is counted and reported. The codec
-    /// checks the messages that it is given.
+    /// Whether a message matches its topic's type. If not, the message is counted and reported.
+    /// Messages that the codec gets are checked there.
     pub(super) fn is_of_its_type(
         &mut self,
         cx: &mut Context<'_>,
@@ -82,7 +82,7 @@ impl RemoteTopic {
         false
     }
 
-    /// Counts a message that is not of its type, and reports some.
+    /// Counts a message that is not of its type, and reports it unless another one was reported recently.
     pub(super) fn drop_malformed(&mut self, cx: &mut Context<'_>, peer: PeerId, reason: &str) {
         let now = cx.now;
         self.checked.malformed += 1;
@@ -93,7 +93,7 @@ impl RemoteTopic {
         }
     }
 
-    /// Returns the change of fields in its messages; `None`: there is none.
+    /// Returns the change of fields in the topic's messages; `None` if there is none.
     pub(super) fn arrival_change(
         &mut self,
         cx: &mut Context<'_>,
@@ -112,7 +112,7 @@ impl RemoteTopic {
             return None;
         }
         match &self.checked.fields.frames {
-            // The services of an action keep the names of frames, so its topics do as well.
+            // Services of an action keep the names of frames, so topics of an action must as well.
             Places::In(fields) if action_of(&self.topic.name).is_none() => {
                 Some((fields.clone(), rules.clone()))
             }

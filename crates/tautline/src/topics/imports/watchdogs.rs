@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Watchdogs: a safe message where a topic from peers goes silent, for any reason: its publisher,
-//! the peer or the radio fails, or all messages are too old.
+//! Watchdogs: a safe message is published when a topic from peers goes silent, for any reason: its
+//! publisher, the peer or the radio fails, or all messages are too old.
 //!
-//! A message from a peer arms the watchdog. It fires when no message is published for its time.
-//! Then it sleeps, or repeats the safe message, until the next message.
+//! A message from a peer arms the watchdog. The watchdog fires when no message is published for its
+//! time. Then it sleeps, or repeats the safe message, until the next message.
 
 use super::publications::Publications;
 use super::safe::SafeMessage;
@@ -22,19 +22,19 @@ use tautline_proto::{Duration, Instant};
 
 /// The source of safe messages.
 const SOURCE: Source = Source::local(MAX_SOURCES + 1);
-/// Time for which a topic that no peer advertises stays published after its safe message, which is
-/// still in transit to subscribers.
+/// Time for which a topic that no peer advertises any more stays published after its safe message,
+/// because the message is still in transit to subscribers.
 const LINGER: Duration = Duration::from_secs(5);
 
 /// The safe message of a watchdog.
 #[derive(Debug)]
 enum Composition {
-    /// No peer's topic of its name has been published yet.
+    /// No topic of a peer has been published under the watchdog's name yet.
     Unknown,
-    /// Being composed for this topic.
+    /// The safe message is being composed for this topic.
     Requested(Topic),
     Ready(Topic, Bytes),
-    /// Cannot be composed.
+    /// The safe message cannot be composed for this topic.
     Impossible(Topic),
 }
 
@@ -50,11 +50,11 @@ impl Composition {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
     Asleep,
-    /// Messages arrive; without another one the watchdog fires at this time.
+    /// Messages arrive. Without another message, the watchdog fires at this time.
     Armed(Instant),
     /// The topic is silent, and the safe message is still being composed.
     Late,
-    /// The topic is silent: the time of the last safe message, and of the next one.
+    /// The topic is silent: the time of the last safe message, and the time of the next one if it repeats.
     Silent(Instant, Option<Instant>),
 }
 
@@ -81,7 +81,7 @@ impl Watchdog {
         }
     }
 
-    /// Applies a changed configuration; the watchdog stays armed or silent.
+    /// Applies a changed configuration. The watchdog stays armed or silent.
     fn follow(&mut self, now: Instant, config: &WatchdogConfig) {
         if let State::Armed(due) = &mut self.state
             && self.after != config.after
@@ -140,8 +140,8 @@ impl Watchdogs {
         })
     }
 
-    /// Replaces the watchdogs; those of topics that already had one continue. Returns topics that may
-    /// have been published only for watchdogs that are removed.
+    /// Replaces the watchdogs. A topic that already had a watchdog keeps its state. Returns the
+    /// topics of removed watchdogs, which may have been published only for them.
     pub(super) fn reconfigure(
         &mut self,
         cx: &mut Context<'_>,
@@ -163,7 +163,7 @@ impl Watchdogs {
         before.into_keys().collect()
     }
 
-    /// Requests the safe message of a topic from peers that is published now, in the topic's type.
+    /// Requests the safe message for a topic from peers that is now published, if the topic has a watchdog.
     pub(crate) fn watch(&mut self, cx: &mut Context<'_>, topic: &Topic) {
         let Some(watchdog) = self.0.get_mut(&topic.name) else { return };
         let is_known = watchdog.composition.topic().is_some_and(|known| {
@@ -178,7 +178,7 @@ impl Watchdogs {
         cx.codec(Job::Compose { topic, fields });
     }
 
-    /// Takes a safe message that was requested.
+    /// Takes a composed safe message that was requested.
     pub(super) fn on_composed(
         &mut self,
         cx: &mut Context<'_>,
@@ -190,7 +190,7 @@ impl Watchdogs {
         let Some(watchdog) = self.0.get_mut(&name) else { return };
         if !matches!(&watchdog.composition, Composition::Requested(requested) if requested == topic)
         {
-            // The type has changed since, or the message was requested twice.
+            // The type has changed since the request, or the message was requested twice.
             return;
         }
         let is_late = watchdog.state == State::Late;
@@ -218,7 +218,7 @@ impl Watchdogs {
         }
     }
 
-    /// Rearms the watchdog: a message from a peer was handed to the gateway.
+    /// Rearms the watchdog, because a message from a peer was passed to the gateway.
     pub(super) fn rearm(&mut self, cx: &mut Context<'_>, topic: &str) {
         let now = cx.now;
         let Some(watchdog) = self.0.get_mut(topic) else { return };
@@ -244,7 +244,7 @@ impl Watchdogs {
         let wanted = publications.is_wanted(name);
         let Some(watchdog) = self.0.get_mut(name) else { return };
         if !wanted {
-            // Without a subscriber, peers send nothing: there is nothing to make safe.
+            // Without a subscriber, peers send nothing, so nothing has to be made safe.
             watchdog.state = State::Asleep;
             return;
         }
@@ -279,8 +279,8 @@ impl Watchdogs {
         }
     }
 
-    /// Requests safe messages again, since a request may be lost. Returns topics that need not stay
-    /// published for a watchdog.
+    /// Repeats requests for safe messages that may have been lost. Returns the topics that no
+    /// longer need to stay published for a watchdog.
     pub(super) fn sweep(&mut self, cx: &mut Context<'_>) -> Vec<String> {
         let now = cx.now;
         let mut over = Vec::new();

@@ -52,7 +52,7 @@ impl RemoteServices {
         self.send_calls(cx, key);
     }
 
-    /// Returns why a call to a peer's service cannot be made, or the service's key.
+    /// Returns the channel of a peer's service that can be called, or the reason why it cannot.
     fn callable(&self, cx: &Context<'_>, service: &str) -> Result<ChannelKey, String> {
         let Some(key) = self.served.get(service).copied() else {
             return Err(format!("no peer serves {service}"));
@@ -69,8 +69,8 @@ impl RemoteServices {
         self.services[&key].refused.clone().map_or(Ok(key), Err)
     }
 
-    /// Handles a call that a local client made before a restart of this node. Its goal, if it starts
-    /// one, is refused after the time in which the peer may start it.
+    /// Handles a call that a local client made before a restart of this node. If it would start a
+    /// goal, the goal is refused once the peer can no longer start it.
     pub(crate) fn on_interrupted(
         &mut self,
         cx: &mut Context<'_>,
@@ -97,7 +97,7 @@ impl RemoteServices {
         }
     }
 
-    /// Sends the queued calls of a service; without the peer's interest they stay queued.
+    /// Sends the queued calls of a service. If the peer does not take calls, they stay queued.
     pub(super) fn send_calls(&mut self, cx: &mut Context<'_>, key: ChannelKey) {
         let now = cx.now;
         let Some(channel) = self.services.get(&key).and_then(|it| it.calls) else { return };
@@ -117,7 +117,7 @@ impl RemoteServices {
         }
     }
 
-    /// Takes a call translated for the peer, or a response translated for the caller.
+    /// Takes a translated call to a peer, or a translated response for its caller.
     pub(crate) fn call_translated(
         &mut self,
         cx: &mut Context<'_>,
@@ -172,7 +172,7 @@ impl RemoteServices {
         }
     }
 
-    /// Returns the outcome of a call to the local client that made it.
+    /// Passes the outcome of a call to the local client that made it.
     fn answer_caller(
         &mut self,
         cx: &mut Context<'_>,
@@ -185,7 +185,7 @@ impl RemoteServices {
         }
     }
 
-    /// Ends calls to peers with an error.
+    /// Ends the selected calls to peers with an error.
     pub(super) fn fail(
         &mut self,
         cx: &mut Context<'_>,
@@ -219,13 +219,13 @@ impl RemoteServices {
         }
     }
 
-    /// Cancels a goal that its client believes to be refused: its server may have accepted it.
+    /// Cancels a goal that its client believes to be refused, because its server may have accepted it.
     pub(super) fn give_up_goal(&mut self, cx: &mut Context<'_>, call: &Pending) {
         let now = cx.now;
         let (Some(About::NewGoal(goal)), true) = (&call.about, call.sent) else { return };
         let Some(action) = action_of(&call.service) else { return };
         let service = cancel_service(action);
-        // Also one that the peer has not advertised again yet in its new session.
+        // This includes a service that the peer has not advertised again in its new session.
         let mut remote = self.services.iter();
         let found =
             remote.find(|(key, it)| key.peer == call.key.peer && it.service.name == service);
@@ -235,7 +235,7 @@ impl RemoteServices {
             return cx.peer_notice(key.peer, &text);
         }
         let number = self.calls.next_own();
-        // No time: that one goal, whenever it was accepted (action_msgs/srv/CancelGoal).
+        // A zero time means: only that goal, whenever it was accepted (action_msgs/srv/CancelGoal).
         let request = Bytes::from([&goal[..], &[0; 8]].concat());
         let about = about(&service, &request);
         let unsent = Some(call_message(number, &request));
@@ -245,7 +245,7 @@ impl RemoteServices {
         self.send_calls(cx, key);
     }
 
-    /// Sends the kept calls of services that peers serve.
+    /// Sends the parked calls of those services that peers serve now.
     pub(super) fn retry_parked(&mut self, cx: &mut Context<'_>) {
         let parked = &self.calls.parked;
         let names: BTreeSet<&String> = parked.values().map(|it| &it.service).collect();
@@ -262,8 +262,8 @@ impl RemoteServices {
         self.calls.next_due()
     }
 
-    /// With the interest of the peer that takes calls on a channel, queued calls are sent. Returns
-    /// whether the channel is one of calls.
+    /// Handles that a peer takes calls on a channel, or no longer does. If it does, queued calls
+    /// are sent. Returns whether the channel carries calls.
     pub(super) fn on_wanted(
         &mut self,
         cx: &mut Context<'_>,
@@ -278,8 +278,8 @@ impl RemoteServices {
         true
     }
 
-    /// If the peer takes no calls on a channel, callers get the reason immediately. Returns whether
-    /// the channel is one of calls.
+    /// Handles that a peer refuses a channel. If it takes no calls, callers get the reason
+    /// immediately. Returns whether the channel carries calls.
     pub(super) fn on_refused(
         &mut self,
         cx: &mut Context<'_>,
@@ -289,7 +289,7 @@ impl RemoteServices {
         let now = cx.now;
         let Some((key, remote)) = self.called_on(channel) else { return false };
         let state = cx.endpoint.peer(channel.peer).channel_out(channel.channel);
-        // It still takes calls, except one that was too large.
+        // The peer still takes calls, except the one that was too large.
         if state.is_some_and(|(_, wanted, _)| wanted) {
             remote.too_large = Some((now, reason.to_owned()));
         } else {
@@ -299,7 +299,7 @@ impl RemoteServices {
         true
     }
 
-    /// A response of a peer was too large for this node.
+    /// Notes that a response of a peer was too large for this node.
     pub(crate) fn response_too_large(
         &mut self,
         now: Instant,

@@ -6,10 +6,10 @@ use tautline_proto::{
     ChannelConfig, DeliveryOrder, Duration, LinkPolicy, LinkUse, OfferedQos, OfferedTopic, Role,
 };
 
-/// No call or response replaces another.
+/// No call or response replaces another in the queue.
 const KEEP_ALL: u32 = 65_535;
 
-/// Returns a channel of calls to a service, or of its responses.
+/// Returns the configuration of a channel that carries the calls of a service, or its responses.
 pub(super) fn service_channel(
     service: &Service,
     role: Role,

@@ -19,11 +19,11 @@ use tautline_gateway::types::check::ServiceChecker;
 use tautline_gateway::{CallId, Command, Outcome, Service};
 use tautline_proto::{ChannelId, Instant, PeerId, Role, SendError};
 
-/// Calls of services for parameters, which need no rule, leave after all else.
+/// Priority of calls of services for parameters, which need no rule: they leave after all other messages.
 const PRIORITY_OF_PARAMETERS: u8 = 0;
-/// Messages queued for a peer beyond which its excess calls get no response.
+/// Number of messages queued for a peer from which its refused calls get no response.
 const MAX_REFUSALS: usize = 256;
-/// Why calls of peers to a service of this robot are not checked.
+/// The reason why calls of peers to a service of this robot are not checked.
 const NOT_INSTALLED: &str = "passed as they are: not installed here";
 
 #[derive(Debug)]
@@ -31,7 +31,7 @@ struct LocalService {
     service: Service,
     treatment: ServiceTreatment,
     answers: BTreeMap<PeerId, ChannelId>,
-    /// For requests of peers.
+    /// The check of requests from peers.
     checker: Option<ServiceChecker>,
     told: LastReport,
 }
@@ -40,7 +40,7 @@ struct LocalService {
 struct Serving {
     service: String,
     peer: PeerId,
-    /// The peer's number of the call.
+    /// The peer's number for the call.
     theirs: u64,
     due: Instant,
 }
@@ -48,9 +48,9 @@ struct Serving {
 #[derive(Debug)]
 pub(crate) struct LocalServices {
     rules: Arc<[ServiceRule]>,
-    /// By local name.
+    /// The services, by local name.
     services: BTreeMap<String, LocalService>,
-    /// Services that are no longer served, until their callers have the last responses.
+    /// Services that are no longer served. They stay until their callers have the last responses.
     departures: BTreeSet<String>,
     /// The services, by the channel on which a peer calls them.
     callers: BTreeMap<ChannelKey, String>,
@@ -78,7 +78,7 @@ impl LocalServices {
         self.callers.get(&key)
     }
 
-    /// Ends a channel of calls; returns whether it was one.
+    /// Ends a channel of calls. Returns whether the channel carried calls.
     pub(super) fn caller_gone(&mut self, key: ChannelKey) -> bool {
         self.callers.remove(&key).is_some()
     }
@@ -96,7 +96,7 @@ impl LocalServices {
         }
     }
 
-    /// Forgets calls whose callers do not wait any more.
+    /// Forgets calls whose callers no longer wait.
     pub(super) fn sweep(&mut self, now: Instant) {
         self.serving.retain(|_, serving| serving.due > now);
     }
@@ -113,8 +113,8 @@ impl LocalServices {
         })
     }
 
-    /// The treatment of a local service: that of its rule, or that of a service for parameters of a
-    /// node, which need no rule.
+    /// Returns the treatment of a local service, from its rule. Services for parameters of a node
+    /// need no rule.
     pub(super) fn treatment_of(
         &self,
         cx: &Context<'_>,
@@ -186,7 +186,7 @@ impl LocalServices {
         }
     }
 
-    /// A service is no longer served; it is withdrawn once its callers have the last responses.
+    /// Handles that a service is no longer served. It is withdrawn once its callers have the last responses.
     pub(crate) fn on_withdrawn(&mut self, cx: &mut Context<'_>, name: &str) {
         if self.services.contains_key(name) {
             self.departures.insert(name.to_owned());
@@ -211,7 +211,7 @@ impl LocalServices {
         }
     }
 
-    /// Returns a service that is served.
+    /// Returns the service if it is served now.
     fn served(&self, name: &str) -> Option<&LocalService> {
         self.services.get(name).filter(|_| !self.departures.contains(name))
     }
@@ -238,7 +238,7 @@ impl LocalServices {
             if is_served {
                 cx.record_refusal(key, "the service is not advertised to this peer");
             }
-            // The peer's calls stay queued: the service may return soon.
+            // The peer's calls stay queued at the peer, because the service may return soon.
             cx.endpoint.peer_mut(key.peer).want(cx.now, key.channel, false);
         }
     }
@@ -266,7 +266,7 @@ impl LocalServices {
         };
         if let Some(reason) = refusal {
             if cx.endpoint.peer(peer).queued_messages >= MAX_REFUSALS {
-                // A peer that does not take its queued responses gets no more.
+                // A peer that does not take its queued responses gets no further ones.
                 self.serving.remove(&call);
                 return;
             }
@@ -275,7 +275,7 @@ impl LocalServices {
         cx.gateway(Command::Call { service, call, request, patience, peer: peer.0 });
     }
 
-    /// Returns the outcome of a call from the local server to the peer.
+    /// Sends the outcome of a call from the local server to the peer.
     pub(crate) fn on_answer(&mut self, cx: &mut Context<'_>, call: CallId, outcome: &Outcome) {
         let now = cx.now;
         let Some(Serving { service, peer, theirs, .. }) = self.serving.remove(&call) else {
@@ -297,7 +297,7 @@ impl LocalServices {
         }
     }
 
-    /// Returns why a peer's call is not passed to the local server, if it is malformed.
+    /// Returns the reason if a peer's call is malformed and must not be passed to the local server.
     pub(super) fn malformed_call(
         &mut self,
         cx: &mut Context<'_>,
@@ -318,8 +318,8 @@ impl LocalServices {
         Some(reason)
     }
 
-    /// Whether a peer has as many calls under way as it may. Cancellations count separately, so that
-    /// other calls cannot keep them out.
+    /// Whether a peer has the maximum number of calls under way. Cancellations are counted
+    /// separately, so that other calls cannot exclude them.
     fn is_full(&self, peer: PeerId, service: &str) -> bool {
         let of_peer = self.serving.values().filter(|it| it.peer == peer);
         match is_cancel(service) {

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Services across the radio: which peer serves which service, and the calls under way.
 //!
-//! A service has a channel of responses from the robot with its server, and a channel of calls to
-//! it from each robot that may call. Each call is a message, passed to the server once even if its
-//! packets are repeated. Its caller stops waiting at the service's timeout. Calls of an action have
-//! their own rules (`pending.rs`).
+//! A service has one channel of responses, from the robot with its server, and one channel of calls
+//! from each robot that may call it. Each call is a message. It is passed to the server once, even
+//! if its packets are repeated. Its caller stops waiting at the timeout of the service. Calls of an
+//! action have rules of their own (`pending.rs`).
 
 mod calls;
 mod channel;
@@ -28,7 +28,7 @@ use tautline_proto::{OfferedTopic, PeerId, Role};
 pub(super) struct Services {
     pub(super) local: LocalServices,
     pub(super) remote: RemoteServices,
-    /// Calls and responses of peers that were dropped above their rate.
+    /// Number of calls and responses of peers that were dropped above their rate.
     pub(super) over_rate: u64,
 }
 
@@ -46,8 +46,8 @@ impl Services {
         self.local.follow_rules(cx, rules);
     }
 
-    /// Handles a peer's advertisement of a service, or of calls to ours. The definitions of its
-    /// topics have `definition_bytes`.
+    /// Handles a peer's advertisement of a service, or of calls to our services. `definition_bytes`
+    /// is the number of bytes of definitions that are kept of the peer's topics.
     pub(super) fn on_offered(
         &mut self,
         cx: &mut Context<'_>,
@@ -62,12 +62,13 @@ impl Services {
         }
     }
 
-    /// Removes a channel of a service; returns whether it belonged to one.
+    /// Removes a channel of a service. Returns whether the channel belonged to a service.
     pub(super) fn on_withdrawn(&mut self, cx: &mut Context<'_>, key: ChannelKey) -> bool {
         self.local.caller_gone(key) || self.remote.remove(cx, key)
     }
 
-    /// Whether the channel belongs to a service. With the peer's interest, queued calls are sent.
+    /// Handles that a peer takes messages on a channel, or no longer does. If it takes calls,
+    /// queued calls are sent. Returns whether the channel belongs to a service.
     pub(super) fn on_wanted(
         &mut self,
         cx: &mut Context<'_>,
@@ -77,8 +78,8 @@ impl Services {
         self.remote.on_wanted(cx, key, wanted) || self.local.is_answered_on(key)
     }
 
-    /// Whether a refused channel belongs to a service, of calls or responses. If the peer takes no
-    /// calls, callers get the reason immediately.
+    /// Handles that a peer refuses a channel. If it takes no calls, callers get the reason
+    /// immediately. Returns whether the channel belongs to a service.
     pub(super) fn on_refused(
         &mut self,
         cx: &mut Context<'_>,
@@ -94,7 +95,8 @@ impl Services {
         is_of_service
     }
 
-    /// Whether the message belongs to a service: a call for a local server, or a response.
+    /// Handles a message if it belongs to a service: a call for a local server, or a response.
+    /// Returns whether it does.
     pub(super) fn message(
         &mut self,
         cx: &mut Context<'_>,
@@ -128,7 +130,7 @@ impl Services {
         self.remote.new_session(cx, peer);
     }
 
-    /// Gives up the services that a peer serves and its calls.
+    /// Removes the services that a peer serves, and the peer's calls.
     pub(super) fn remove_peer(&mut self, cx: &mut Context<'_>, peer: PeerId) {
         self.remote.remove_peer(cx, peer);
         self.local.remove_peer(peer);
@@ -139,7 +141,8 @@ impl Services {
         self.remote.sweep(cx);
     }
 
-    /// Calls and responses of peers that were dropped because they are not of their type.
+    /// Returns the number of calls and responses of peers that were dropped because they are not of
+    /// their type.
     pub(super) fn malformed(&self) -> u64 {
         self.local.malformed + self.remote.malformed
     }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Calls to peers that are under way.
 //!
-//! Those about the goals of a ROS 2 action have their own rules:
+//! Calls about the goals of a ROS 2 action have rules of their own:
 //!
 //! - A request for a result and the cancellation of one goal change nothing if the server receives
 //!   them twice. They survive a restart of the peer or of its server: they are sent again.
@@ -10,7 +10,7 @@
 //! - A gateway keeps these calls over a restart of this node. Whether they were sent is unknown: the
 //!   first kind is sent (again), and a goal is refused once the peer no longer starts it.
 //!
-//! Only between robots with ROS 2, whose requests begin with the id of the goal.
+//! This holds only between robots with ROS 2, whose requests begin with the id of the goal.
 
 use super::wire::{call_message, is_cancel};
 use crate::limits::MAX_PENDING_PER_PEER;
@@ -22,10 +22,11 @@ use tautline_gateway::action_names::{ActionCall, action_call};
 use tautline_gateway::goals::About;
 use tautline_proto::{Instant, PeerId};
 
-/// Number from which calls are numbered that no client made; gateways count theirs from 0.
+/// First number of the calls that this node makes itself, without a client. Gateways count their
+/// calls from 0.
 const OWN_CALLS: CallId = 1 << 63;
 
-/// Whether no client made this call.
+/// Whether this node made this call itself, without a client.
 pub(super) fn is_own(call: CallId) -> bool {
     call >= OWN_CALLS
 }
@@ -36,11 +37,11 @@ pub(super) struct Pending {
     pub(super) key: ChannelKey,
     pub(super) made: Instant,
     pub(super) due: Instant,
-    /// The call, until it is sent; the peer is about to subscribe to it.
+    /// The call as a message, until it is sent. It waits for the peer to subscribe to calls.
     pub(super) unsent: Option<Bytes>,
     /// Whether it has been sent.
     pub(super) sent: bool,
-    /// The goals of an action that it concerns.
+    /// The goals of an action that the call concerns.
     pub(super) about: Option<About>,
 }
 
@@ -54,14 +55,15 @@ impl Pending {
 #[derive(Debug, Default)]
 pub(super) struct Calls {
     pub(super) pending: BTreeMap<CallId, Pending>,
-    /// Calls about goals whose service is away; they are sent again when it returns.
+    /// Calls about goals that wait because their service is gone. They are sent again when the
+    /// service returns.
     pub(super) parked: BTreeMap<CallId, Pending>,
-    /// Calls so far that no client made.
+    /// Number of calls that this node has made itself.
     own_calls: u64,
 }
 
 impl Calls {
-    /// Returns the number of a call that no client makes.
+    /// Returns a number for a call that this node makes itself.
     pub(super) fn next_own(&mut self) -> CallId {
         self.own_calls += 1;
         OWN_CALLS + self.own_calls
@@ -88,7 +90,7 @@ impl Calls {
         self.pending.values().filter(|it| it.key == service).count()
     }
 
-    /// Makes calls that may be repeated ready to be sent again.
+    /// Prepares the selected calls to be sent again, if they may be repeated.
     pub(super) fn prepare_again(&mut self, which: impl Fn(&Pending) -> bool) {
         for (call, pending) in self.pending.iter_mut().filter(|(_, it)| which(it)) {
             if let Some(About::Goal(request)) = &pending.about {
@@ -97,7 +99,7 @@ impl Calls {
         }
     }
 
-    /// Keeps the repeatable calls of a service that has gone.
+    /// Parks the repeatable calls of a service that has gone.
     pub(super) fn park(&mut self, key: ChannelKey) {
         self.prepare_again(|pending| pending.key == key);
         let mut room = self.room_to_park(key.peer);
@@ -114,8 +116,8 @@ impl Calls {
         MAX_PENDING_PER_PEER.saturating_sub(kept)
     }
 
-    /// Keeps a request for a result that failed, to send it again: it cannot be refused.
-    /// Returns another call.
+    /// Parks a failed request for a result, to send it again, because such a request cannot be
+    /// refused. Returns `failed` if it is another call, or if too many are parked.
     pub(super) fn park_failed(&mut self, call: CallId, mut failed: Pending) -> Option<Pending> {
         let is_result = action_call(&failed.service) == Some(ActionCall::GetResult);
         match &failed.about {
@@ -128,7 +130,7 @@ impl Calls {
         }
     }
 
-    /// The peer serves a service again: its kept calls wait for the channel `key`.
+    /// Takes the parked calls of a service that the peer serves again. They wait for its channel `key`.
     pub(super) fn unpark(&mut self, name: &str, key: ChannelKey) {
         let returning = |_: &CallId, it: &mut Pending| {
             let returns = it.key.peer == key.peer && it.service == name;

@@ -26,9 +26,9 @@ use tautline_proto::{ChannelId, Duration, Instant, OfferedTopic, PeerId, Role};
 #[derive(Debug)]
 pub(super) struct RemoteService {
     pub(super) offered_name: String,
-    /// The service in the peer's form, but under its local name.
+    /// The service in the form of the peer's ROS, but under its local name.
     pub(super) foreign: Service,
-    /// The service as served here; the same where both robots use the same ROS.
+    /// The service as it is served here. It is the same if both robots use the same ROS.
     pub(super) service: Service,
     pub(super) translation: Translation<ServiceTranslator>,
     /// How responses are checked.
@@ -40,9 +40,9 @@ pub(super) struct RemoteService {
     pub(super) calls: Option<ChannelId>,
     /// The reason why the peer takes no calls.
     pub(super) refused: Option<String>,
-    /// The last call or response that was too large for a node: when, and which sizes.
+    /// When a call or response was last too large for a node, and the sizes in words.
     pub(super) too_large: Option<(Instant, String)>,
-    /// Time since which the peer has a new session without advertising the service again.
+    /// Time at which the peer began a new session, in which it has not advertised the service again.
     pub(super) stale_since: Option<Instant>,
 }
 
@@ -91,8 +91,8 @@ impl RemoteServices {
         self.rules = rules;
     }
 
-    /// Handles a peer's advertisement of a service. The definitions of its topics have
-    /// `definition_bytes`.
+    /// Handles a peer's advertisement of a service. `definition_bytes` is the number of bytes of
+    /// definitions that are kept of the peer's topics.
     pub(super) fn on_offered(
         &mut self,
         cx: &mut Context<'_>,
@@ -133,8 +133,8 @@ impl RemoteServices {
         }
     }
 
-    /// Returns the timeout of calls to a peer's service: at most that of the peer, and at most that
-    /// of this file's rule for the local name.
+    /// Returns the timeout of calls to a peer's service. It exceeds neither the peer's timeout nor
+    /// that of this file's rule for the local name.
     fn patience(&self, name: &str, theirs: Duration) -> Duration {
         if matches!(action_call(name), Some(ActionCall::GetResult | ActionCall::CancelGoal)) {
             return theirs.min(RESULT_TIMEOUT);
@@ -143,14 +143,14 @@ impl RemoteServices {
         theirs.min(MAX_CALL_TIMEOUT).min(own.unwrap_or(MAX_CALL_TIMEOUT))
     }
 
-    /// Advertises calls to a peer's service, on the existing channel if there is one.
+    /// Advertises calls to a peer's service, on the existing channel if there already is one.
     fn offer_calls(&mut self, cx: &mut Context<'_>, peer: PeerId, remote: &mut RemoteService) {
         let theirs = Service { name: remote.offered_name.clone(), ..remote.foreign.clone() };
         let config = service_channel(&theirs, Role::Calls, remote.priority, remote.timeout);
         remote.calls = cx.offer_channel(peer, remote.calls, config);
     }
 
-    /// Takes the local form of a peer's service, requested as `foreign`.
+    /// Takes the local form of a peer's service, which was requested as `foreign`.
     pub(crate) fn on_localized(
         &mut self,
         cx: &mut Context<'_>,
@@ -174,8 +174,8 @@ impl RemoteServices {
         }
     }
 
-    /// Serves a service if the peer has the right. Its local type is certain only after
-    /// translation.
+    /// Serves a service if the peer has the right to serve it. Called only after translation,
+    /// because only then the local type is certain.
     fn serve_if_allowed(&mut self, cx: &mut Context<'_>, key: ChannelKey) {
         let Some(remote) = self.services.get(&key) else { return };
         let (offered, here) = (&remote.foreign.type_name, &remote.service);
@@ -190,9 +190,9 @@ impl RemoteServices {
         cx.wait_for_line(key, waiting);
     }
 
-    /// Removes the earlier services in place of an advertised one. A new session may give this
-    /// number to another service, or this service another number. Returns the state of `service` if
-    /// it is known; its clients continue.
+    /// Removes the earlier services that an advertised service replaces. In a new session, this
+    /// number may have belonged to another service, or this service may have had another number. If
+    /// `service` was known, returns its state; its clients continue.
     fn replace(
         &mut self,
         cx: &mut Context<'_>,
@@ -220,8 +220,8 @@ impl RemoteServices {
         known
     }
 
-    /// Serves a service that a peer advertises under a local name, or stops serving if no peer
-    /// does.
+    /// Serves a service of this local name that a peer advertises. If there is none, stops serving
+    /// the name.
     fn serve(&mut self, cx: &mut Context<'_>, name: &str) {
         let offers = self.services.iter();
         let mut offers = offers.filter(|(_, it)| it.service.name == name && it.can_be_served());
@@ -234,7 +234,7 @@ impl RemoteServices {
                 let service = self.services[&key].service.clone();
                 self.served.insert(name.to_owned(), key);
                 cx.gateway(Command::Serve { service });
-                // The peer may have subscribed to them already.
+                // The peer may already have subscribed to the calls.
                 self.calls.unpark(name, key);
                 self.send_calls(cx, key);
             }
@@ -262,7 +262,7 @@ impl RemoteServices {
         true
     }
 
-    /// Returns the bytes of definitions kept of the peer's other services.
+    /// Returns the number of bytes of definitions that are kept of the peer's other services.
     pub(crate) fn definition_bytes(&self, key: ChannelKey) -> usize {
         let others = self.services.iter();
         let others = others.filter(|(other, _)| other.peer == key.peer && **other != key);
@@ -276,7 +276,7 @@ impl RemoteServices {
         translators.flat_map(ServiceTranslator::one_sided)
     }
 
-    /// Returns the outcome of a call to a peer; a response that is malformed is an error.
+    /// Returns the outcome of a call to a peer. A malformed response becomes an error.
     pub(super) fn checked_outcome(
         &mut self,
         cx: &mut Context<'_>,
@@ -298,14 +298,14 @@ impl RemoteServices {
         Err(reason)
     }
 
-    /// Returns the peer's service that this robot calls on a channel, and its key.
+    /// Returns the peer's service whose calls leave on a channel, and the key of the service.
     pub(super) fn called_on(&mut self, on: ChannelKey) -> Option<(ChannelKey, &mut RemoteService)> {
         let mut remote = self.services.iter_mut().map(|(key, service)| (*key, service));
         remote.find(|(key, it)| key.peer == on.peer && it.calls == Some(on.channel))
     }
 
-    /// Ends the calls to a peer that has started a new session: they are lost. Calls about goals are
-    /// sent again.
+    /// Ends the calls to a peer that has started a new session, because they are lost. Calls about
+    /// goals are sent again.
     pub(super) fn new_session(&mut self, cx: &mut Context<'_>, peer: PeerId) {
         let now = cx.now;
         for (_, remote) in self.services.iter_mut().filter(|(key, _)| key.peer == peer) {
@@ -323,7 +323,7 @@ impl RemoteServices {
         }
     }
 
-    /// Gives up services that a peer has not advertised in its new session.
+    /// Gives up services that a peer has not advertised again in its new session.
     pub(super) fn sweep(&mut self, cx: &mut Context<'_>) {
         let now = cx.now;
         let over = |since: Option<Instant>| since.is_some_and(|at| now.since(at) > REOFFER_GRACE);
@@ -334,7 +334,7 @@ impl RemoteServices {
             self.remove(cx, key);
         }
         self.retry_parked(cx);
-        // The thread that examines them may have been too busy to take the request.
+        // The thread that examines services may have been too busy to take the request.
         let services = self.services.iter();
         let asked = services.filter(|(_, it)| matches!(it.translation, Translation::Requested));
         let again = asked.map(|(key, it)| (*key, it.foreign.clone()));

@@ -10,7 +10,7 @@ use tautline_proto::{Instant, Message};
 
 const DONE: u8 = 0;
 const FAILED: u8 = 1;
-/// Maximum bytes of a response that are read for the reason of a failed call.
+/// Maximum bytes of a failed call's reason that are read from a response.
 const MAX_REASON: usize = 1000;
 
 /// A call or a response.

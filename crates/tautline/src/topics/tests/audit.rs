@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Audit log records of the exchange.
+//! Tests of the records that the exchange writes to the audit log.
 
 use super::*;
 use crate::audit::{Actor, Lines, Recorder};
@@ -7,14 +7,14 @@ use crate::status::TopicChange;
 use serde_json::Value;
 use std::sync::Arc;
 
-/// Starts to record.
+/// Makes a node record its events; returns the recorded lines.
 fn record(world: &mut World, side: usize) -> Arc<Lines> {
     let lines = Arc::new(Lines::default());
     world.sides[side].shared.recorder = Recorder::new(lines.audit());
     lines
 }
 
-/// Returns the records.
+/// Ends the world, and returns the records as JSON values.
 fn records(world: World, recorded: Arc<Lines>) -> Vec<Value> {
     drop(world);
     let text = recorded.json_lines();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Messages of peers that are not of their topic's type.
+//! Tests of messages of peers that are not of their topic's type.
 
 use super::*;
 
@@ -24,7 +24,7 @@ fn malformed(world: &World, side: usize) -> u64 {
     peers.filter_map(|key| topics.incoming(key)).map(|it| it.malformed).sum()
 }
 
-/// A robot that publishes a text, which the base reads.
+/// Returns a robot that publishes a text, and a base that reads it.
 fn reading(robot: &str, base: &str, offered: Topic) -> World {
     let mut world = World::pair(robot, base);
     world.says(0, Event::Offered(offered));
@@ -59,7 +59,7 @@ fn malformed_messages_of_one_peer_do_not_affect_another() {
     };
     let base = "name: base\npeers: { liar: 10.0.0.1, robot: 10.0.0.2 }\n";
     let mut world = World::new(&[&peer("liar"), &peer("robot"), base]);
-    // The liar is first, with a text of another layout.
+    // The lying peer is first. Its text has another layout.
     let lie = Topic { definition: "uint8 data\n".into(), ..text_topic() };
     world.says(0, Event::Offered(lie));
     world.says(1, Event::Offered(text_topic()));
@@ -73,7 +73,7 @@ fn malformed_messages_of_one_peer_do_not_affect_another() {
     assert_eq!(of_robot, [&format!("publish /text 1:0 {GOOD}")], "{told:?}");
     let unchecked = world.sides[2].topics.unchecked().map(|it| it.peer).collect::<Vec<_>>();
     assert_eq!(unchecked, [Some(PeerId(0))], "its definition has another hash");
-    // With the type installed, the liar's messages are dropped as well.
+    // If the type is installed, the lying peer's messages are dropped as well.
     let place = tempfile::tempdir().unwrap();
     let folder = place.path().join("share/std_msgs/msg");
     std::fs::create_dir_all(&folder).unwrap();

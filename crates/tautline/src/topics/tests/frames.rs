@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Frames in messages other than transforms: which get the prefix of tf, and on which thread.
+//! Tests of frames in messages other than transforms: which frames get the prefix of tf, and on which thread.
 
 use super::*;
 
@@ -43,7 +43,7 @@ fn frame_and_size(frame: &str, bytes: usize) -> (String, usize) {
     (frame.into(), bytes)
 }
 
-/// A robot that advertises topics, to which a base subscribes.
+/// Returns a robot that advertises topics, and a base that subscribes to them.
 fn world_with_topics(offered: &[Topic], lines: &str) -> World {
     let robot = format!("peers: {{ base: 10.0.0.2 }}\n{lines}");
     let mut world = World::pair(&robot, BASE);
@@ -55,7 +55,7 @@ fn world_with_topics(offered: &[Topic], lines: &str) -> World {
     world
 }
 
-/// Publishes a message, and returns those that the base publishes.
+/// Publishes a message at the robot, and returns the messages that the base publishes.
 fn publish_and_receive(world: &mut World, topic: &str, payload: &[u8]) -> Vec<(String, usize)> {
     let message = world.message(0, topic, 0, payload);
     world.sides[0].on_local(world.now, message);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Goals of actions through outages and restarts: cancelled, refused and answered.
+//! Tests of goals of actions in outages and restarts: they are cancelled, refused or answered.
 
 use super::services::dealings;
 use super::*;
@@ -14,7 +14,7 @@ const GOAL: &str = "/go/_action/send_goal";
 const CANCEL: &str = "/go/_action/cancel_goal";
 const RESULT: &str = "/go/_action/get_result";
 
-/// A request of ROS 2 about a goal with this id of 16 bytes.
+/// A ROS 2 request about the goal with this id of 16 bytes.
 fn request(goal: &[u8; 16], rest: &[u8]) -> Bytes {
     [&[0, 1, 0, 0], &goal[..], rest].concat().into()
 }
@@ -65,7 +65,8 @@ fn cut_link(world: &mut World, is_cut: bool) {
     world.sides.iter_mut().for_each(|side| side.deaf = is_cut);
 }
 
-/// The services that a node's gateway was told to call, with the first line of each request.
+/// Returns the calls that a node's gateway was ordered to make: each service with the first line of
+/// the request.
 fn calls(world: &mut World, side: usize) -> Vec<String> {
     let lines = dealings(world, side).into_iter().filter(|line| line.starts_with("call "));
     lines.map(|line| line.split('\0').collect::<Vec<_>>().join("").replace('\u{1}', "")).collect()
@@ -96,7 +97,7 @@ fn a_goal_that_is_refused_after_an_outage_never_starts() {
     assert_eq!(failed, [format!("fail {GOAL} 7 no response of {GOAL} from 'robot' within 5 s")]);
     cut_link(&mut world, false);
     world.run(3 * SECOND);
-    // Its server may have it, for all that the client's robot knows.
+    // As far as the client's robot knows, the server may have accepted the goal.
     assert_eq!(calls(&mut world, 0), [format!("call {CANCEL} 1 goal-number-one! 86400s")]);
     answers(&mut world, CANCEL, 1, "unknown");
     world.run(SECOND);
@@ -127,7 +128,7 @@ fn after_a_restart_of_the_robot_pending_goal_calls_are_repeated() {
     world.run(SECOND);
     let ended = dealings(&mut world, 1);
     let restarted = |service, call| format!("fail {service} {call} 'robot' has restarted");
-    // To cancel all goals again would end later ones as well.
+    // Cancelling all goals again would also end later goals.
     assert_eq!(ended, [restarted(CANCEL, 3), restarted(GOAL, 4)]);
     offers(&mut world);
     world.run(SECOND);
@@ -181,11 +182,11 @@ fn after_a_restart_of_the_client_s_robot_its_calls_about_goals_are_answered() {
     let answered = [format!("answer {RESULT} 1 there"), format!("answer {CANCEL} 2 cancelling")];
     assert_eq!(dealings(&mut world, 1), answered);
 
-    // Several goals: this may have been done.
+    // A cancellation of several goals may already have been executed.
     interrupt_call(&mut world, CANCEL, 3, request(&[0; 16], &[0; 8]));
     assert_eq!(dealings(&mut world, 1), [format!("fail {CANCEL} 3 'base' has restarted")]);
 
-    // A goal is refused and cancelled when the server's robot no longer has its call.
+    // The goal is refused and cancelled once the server's robot no longer has its call.
     interrupt_call(&mut world, GOAL, 4, request(ONE, b""));
     world.run(4 * SECOND);
     assert!(dealings(&mut world, 1).is_empty() && calls(&mut world, 0).is_empty());

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Topics that a node takes: their names, their types, and for how long.
+//! Tests of topics that a node accepts: their names, their types, and how long they stay.
 
 use super::super::peers::REOFFER_GRACE;
 use super::*;
@@ -8,7 +8,7 @@ use tautline_proto::{ChannelId, DeliveryOrder, OfferedQos, OfferedTopic, Role};
 
 const ROBOT: &str = "peers: { base: 10.0.0.2 }\ntopics: { \"/**\": {} }";
 
-/// Two robots (0, 1) that advertise everything to a base (2), which has more lines in its file.
+/// Two robots (0, 1) that advertise everything to a base (2). `base` adds lines to the base's file.
 fn team(base: &str) -> World {
     let robot =
         |name| format!("name: {name}\npeers: {{ base: 10.0.0.3 }}\ntopics: {{ \"/**\": {{}} }}\n");
@@ -57,7 +57,7 @@ fn no_topic_is_published_under_the_prefix_of_another_peer() {
     assert!(world.has_notice(0, &words), "{:?}", world.notices(0));
     world.says(1, Event::Offered(topic("/x", STRING)));
     assert_eq!(world.take_commands(2), [format!("advertise /a/b/x {STRING}")]);
-    // The other peer gets another prefix, and the first one again.
+    // The second peer gets another prefix, so the first peer may use the name.
     world.says(1, Event::Withdrawn { topic: "/x".into() });
     world.take_commands(2);
     world.reload(2, &base(", remap: { /other: /b/y }", "/c"));
@@ -221,7 +221,7 @@ fn a_conflicting_type_is_refused_at_both_ends_with_both_names() {
     assert!(world.take_commands(1).is_empty(), "not read");
     world.publishes(0, "/tf", 0, "one");
     assert_eq!(world.take_commands(2), ["publish /tf 0 one"]);
-    // The name is free once the first gives it up.
+    // The name is free once the first peer gives it up.
     world.says(0, Event::Withdrawn { topic: "/tf".into() });
     assert_eq!(world.take_commands(2), ["unadvertise /tf", "advertise /tf std_msgs/Header"]);
     world.wants(2, "/tf", true);
@@ -306,7 +306,7 @@ fn a_peer_that_restarts_continues_under_other_numbers_without_a_gap_in_the_adver
     world.says(0, Event::Offered(topic("/odom", STRING)));
     world.run(REOFFER_GRACE + 2 * SECOND);
     assert!(world.take_commands(1).is_empty(), "neither has left");
-    // A topic that is not advertised again leaves, although its number is in use.
+    // A topic that is not advertised again is given up, although another topic uses its number.
     world.restart(0);
     world.run(2 * SECOND);
     world.says(0, Event::Offered(topic("/odom", STRING)));
@@ -428,7 +428,7 @@ fn topics_are_examined_one_per_peer_at_a_time() {
     first.sort_by_key(|(peer, _)| *peer);
     assert_eq!(first.each_ref().map(|(_, topic)| &*topic.name), ["/of0/1", "/of1/1"]);
     assert!(examined_topic(side).is_none());
-    // The next topic follows when one is done; all are requested again if a request was lost.
+    // The next topic follows when one is examined. All are requested again, because a request may be lost.
     let [(_, done), _] = first;
     let found = localize(&done, None, &Installed::default());
     let key = ChannelKey { peer: PeerId(0), channel: ChannelId(1) };
@@ -514,7 +514,7 @@ fn queues_for_slow_subscribers_are_bounded_and_other_topics_of_the_peer_continue
         world.wants(1, name, true);
     }
     world.take_commands(1);
-    // The recorded commands hold the messages until the test takes the commands.
+    // The recorded commands hold their messages until the test takes the commands.
     for _ in 0..20 {
         world.publishes(0, "/image", 0, &"x".repeat(5_000_000));
         world.run(10 * SECOND);

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Messages that publishers keep for late joiners: each subscriber gets each once, none that its
-//! publisher no longer keeps, and none past its lifespan.
+//! Tests of messages that publishers keep for late joiners. Each subscriber gets each message once,
+//! but none that its publisher no longer keeps, and none past its lifespan.
 
 use super::*;
 
 const LINGERED: Duration = Duration::from_secs(11);
 const OUTAGE: Duration = Duration::from_secs(20);
 
-/// A robot whose `/map` the base reads.
+/// Returns a robot with a topic `/map` under this rule, and a base that reads it.
 fn reading(rule: &str) -> World {
     let robot = format!("peers: {{ base: 10.0.0.2 }}\ntopics: {{ /map: {{ {rule} }} }}");
     let mut world = World::pair(&robot, "peers: { robot: 10.0.0.1 }");
@@ -18,13 +18,13 @@ fn reading(rule: &str) -> World {
     world
 }
 
-/// What a publisher repeats when it is connected.
+/// A message that a publisher repeats when it is connected.
 fn repeated(source: u32, text: &str, age: Duration) -> Event {
     let mut origin = kept_origin(1, source, text.as_bytes());
     origin.age = age;
     if let Some(kept) = &mut origin.kept {
         kept.is_history = true;
-        // The same publisher, whatever its number is now.
+        // The identity is the same, whatever number the publisher has now.
         kept.identity = tautline_gateway::identity(text);
         kept.is_repeatable = true;
     }
@@ -36,7 +36,7 @@ fn published_commands(world: &mut World) -> Vec<String> {
     told.filter_map(|it| it.strip_prefix("publish /map ").map(str::to_owned)).collect()
 }
 
-/// The only subscriber leaves, and another joins when nothing is kept for it at the base.
+/// The only subscriber leaves. Another one joins once nothing is kept for it at the base.
 fn rejoin(world: &mut World) {
     world.wants(1, "/map", false);
     world.run(LINGERED);
@@ -53,7 +53,7 @@ fn only_a_new_session_repeats_kept_messages() {
     world.sides.iter_mut().for_each(|side| side.deaf = false);
     world.run(OUTAGE);
     assert_eq!(world.take_commands(1), [] as [&str; 0]);
-    // Crashed: what it kept may be outdated, and its publishers have other numbers when it is back.
+    // After a crash, kept messages may be outdated, and the publishers have other numbers.
     world.restart(0);
     world.run(2 * SECOND);
     assert_eq!(world.take_commands(1), ["forget /map 3"]);
@@ -70,7 +70,7 @@ fn only_a_new_session_repeats_kept_messages() {
     assert!(repeated.is_repeatable && repeated.is_history);
 }
 
-/// Messages that were accepted for the base on the topic of [`reading`].
+/// Number of messages that were accepted for the base on the topic of [`reading`].
 fn accepted_count(world: &World) -> u64 {
     let channel = world.sides[0].topics.exported_topics()["/map"].channels[&ONLY_PEER];
     let endpoint = &world.sides[0].endpoint;
@@ -79,7 +79,7 @@ fn accepted_count(world: &World) -> u64 {
 
 #[test]
 fn a_message_that_an_outage_interrupts_is_not_queued_again_after_it() {
-    // After the longer outage, the gateway has read nothing for a while, and reads the topic again.
+    // In the longer outage, the gateway stops reading, and reads the topic again afterwards.
     for outage in [15 * SECOND, 40 * SECOND] {
         let mut world = reading("");
         world.sides.iter_mut().for_each(|side| side.deaf = true);
@@ -123,7 +123,7 @@ fn the_next_subscriber_gets_messages_from_here_or_from_the_peer_but_not_from_bot
     assert_eq!(published_commands(&mut world), ["0 one"]);
 }
 
-/// A message of a publisher that keeps `depth` messages, as far as is known.
+/// A message of a publisher that is known to keep `depth` messages.
 fn kept_message(source: u32, text: &str, depth: u32) -> Event {
     let mut origin = kept_origin(depth, 0, text.as_bytes());
     if let Some(kept) = &mut origin.kept {
@@ -137,7 +137,7 @@ fn depth(source: u32, successor: u32, depth: u32) -> Event {
     Event::Depth { topic: "/map".into(), source, successor, depth }
 }
 
-/// The publishers and texts of the published messages that are for later subscribers alone.
+/// Publishers and texts of the published messages that are only for later subscribers.
 fn for_later_ones(world: &World) -> Vec<(u32, Bytes)> {
     let sent = world.sides[1].commands.iter().filter_map(|command| match command {
         Command::Publish { source, payload, origin, .. } => {
@@ -166,7 +166,7 @@ fn when_a_publisher_turns_out_to_keep_more_later_subscribers_get_more() {
     world.says(0, kept_message(1, "four", 2));
     assert!(for_later_ones(&world).is_empty());
     assert_eq!(published_commands(&mut world), ["1 four"]);
-    // Large messages are not worth it.
+    // Large messages are not repeated.
     let large = "large".repeat(20_000);
     world.says(0, kept_message(1, &large, 2));
     published_commands(&mut world);
@@ -210,7 +210,7 @@ fn a_message_in_compression_is_not_kept_when_its_publisher_leaves() {
         assert_eq!(world.take_commands(1), ["publish /map 0 one", "forget /map 0"]);
         rejoin(&mut world);
         assert_eq!(published_commands(&mut world), [""; 0]);
-        // It is connected again.
+        // The publisher is connected again.
         at_once(&mut world, [kept_message(0, "two", 1), gone(), kept_message(0, "two", 1)]);
         published_commands(&mut world);
         rejoin(&mut world);
@@ -302,8 +302,8 @@ fn the_lifespan_of_a_publisher_applies_without_one_of_its_topic() {
 
 #[test]
 fn the_lifespan_of_a_publisher_applies_only_to_its_messages() {
-    // Of volatile publishers and of those that keep theirs; with a rule that ends no message earlier,
-    // and one that ends all.
+    // The publishers are volatile, or keep their messages. One rule ends no message earlier; the
+    // other ends all.
     let mut left = Vec::new();
     for rule in ["keep_last: 50", "lifespan: 10min", "lifespan: 2s", "compression: zstd"] {
         let mut world = reading(rule);
@@ -335,7 +335,7 @@ fn a_message_past_its_lifespan_reaches_nobody() {
     world.says(0, repeated(1, "old", 3 * SECOND));
     world.run(SECOND);
     assert!(published_commands(&mut world).is_empty());
-    // A late joiner within and after the lifespan.
+    // A late joiner comes within the lifespan, then one after it.
     world.says(0, repeated(0, "next", Duration::ZERO));
     assert_eq!(published_commands(&mut world), ["0 next"]);
     rejoin(&mut world);

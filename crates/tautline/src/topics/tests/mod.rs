@@ -43,14 +43,14 @@ const SECOND: Duration = Duration::from_secs(1);
 const LINGERED: Duration = Duration::from_secs(12);
 const STRING: &str = "std_msgs/String";
 
-/// One node: commands to its gateway are recorded, events from it are given by the test.
+/// One node. Commands to its gateway are recorded; the test gives it the gateway's events.
 struct Side {
     endpoint: Endpoint,
     topics: Topics,
     shared: Shared,
     config: config::Config,
     commands: Vec<Command>,
-    /// Whether packets to this node are lost.
+    /// Whether packets to this node are lost on the way.
     deaf: bool,
 }
 
@@ -95,7 +95,7 @@ struct World {
     seed: u64,
     /// The message types installed at all nodes.
     installed: Installed,
-    /// A change to each configuration after it is parsed.
+    /// A change that is applied to each configuration after parsing.
     change: fn(&mut config::Config),
 }
 
@@ -124,7 +124,7 @@ fn latched(name: &str) -> Topic {
     Topic { qos: Qos { transient_local: true, ..Qos::default() }, ..topic(name, STRING) }
 }
 
-/// A command in short form, for comparisons.
+/// Describes a command briefly, for comparisons.
 fn short(command: &Command) -> String {
     match command {
         Command::Subscribe { topic } => format!("subscribe {topic}"),
@@ -147,7 +147,8 @@ fn short(command: &Command) -> String {
     }
 }
 
-/// Accepts everything that peers advertise, and lets them call every service.
+/// Changes a configuration so that it accepts everything that peers advertise, and lets them call
+/// every service.
 fn trusting(config: &mut config::Config) {
     let all = || Pattern::new("/**").unwrap();
     for peer in &mut config.peers {
@@ -161,13 +162,13 @@ fn trusting(config: &mut config::Config) {
 }
 
 impl World {
-    /// Creates nodes from their files. Each knows all others that its file names, and trusts those
-    /// for which the file states no rights.
+    /// Creates nodes from their files. Each node has all other nodes that its file names as peers,
+    /// and trusts those for which the file states no rights.
     fn new(files: &[&str]) -> Self {
         Self::made_of(files, trusting)
     }
 
-    /// Creates a pair whose peers have only the rights that the files state.
+    /// Creates a pair of nodes that have only the rights that the files state.
     fn as_written(robot: &str, base: &str) -> Self {
         let robot = format!("name: robot\n{robot}\n");
         let base = format!("name: base\n{base}\n");
@@ -196,7 +197,7 @@ impl World {
         world
     }
 
-    /// Creates `robot` (0) and `base` (1), with more lines in the file of each.
+    /// Creates the nodes `robot` (0) and `base` (1). The arguments add lines to their files.
     fn pair(robot: &str, base: &str) -> Self {
         let robot = format!("name: robot\n{robot}\n");
         let base = format!("name: base\n{base}\n");
@@ -332,7 +333,7 @@ impl World {
         self.now = end;
     }
 
-    /// Gives a node an event of its gateway.
+    /// Passes an event of a node's gateway to the node.
     fn says(&mut self, side: usize, event: Event) {
         let side = &mut self.sides[side];
         side.on_local(self.now, event);
@@ -348,7 +349,7 @@ impl World {
         self.says(side, message);
     }
 
-    /// A message of a publisher with exactly the QoS of its topic.
+    /// A message of a publisher whose QoS is exactly that of its topic.
     fn message(&self, side: usize, topic: &str, source: u32, payload: &[u8]) -> Event {
         let local = self.sides[side].topics.exported_topics().get(topic);
         let qos = local.map(|local| local.topic.qos).filter(|qos| qos.transient_local);
@@ -371,7 +372,7 @@ impl World {
         self.sides[side].sweep(now);
     }
 
-    /// Whether a notice of a node has all of `words` in it.
+    /// Whether one notice of a node contains all of `words`.
     fn has_notice(&self, side: usize, words: &[&str]) -> bool {
         self.notices(side).iter().any(|n| words.iter().all(|word| n.contains(word)))
     }
@@ -398,5 +399,5 @@ fn message_of(topic: &str, source: u32, payload: &[u8], origin: Origin) -> Event
     }
 }
 
-/// The only peer of a side, in a pair.
+/// In a pair, the only peer of each side.
 const ONLY_PEER: PeerId = PeerId(0);

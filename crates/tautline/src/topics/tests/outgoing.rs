@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Topics that a node sends: which ones, to which peers, and how many messages.
+//! Tests of topics that a node sends: which topics, to which peers, and how many messages.
 
 use super::super::exports::MAX_CHANGES;
 use super::*;
@@ -100,7 +100,7 @@ fn count_arrivals(rule: &str, period: Duration, jitter: Duration, span: Duration
     let start = world.now;
     let count = span.as_micros() / period.as_micros();
     for n in 0..count as u32 {
-        // Late and on time in alternation.
+        // Messages are alternately late and on time.
         let shift = if n % 2 == 0 { jitter } else { Duration::ZERO };
         let at = start + period * n + shift;
         world.run(at.since(world.now));
@@ -117,7 +117,7 @@ fn count_arrivals(rule: &str, period: Duration, jitter: Duration, span: Duration
 #[test]
 fn the_rate_limit_holds_on_average_whatever_the_publisher_does() {
     let ms = Duration::from_millis;
-    // 10 Hz allowed, for 20 s: 200 messages.
+    // 10 Hz for 20 s allow 200 messages.
     for (period, jitter) in [(1, 0), (3, 0), (7, 3), (15, 0), (66, 0), (95, 0)] {
         let carried = count_arrivals("{ rate: 10Hz }", ms(period), ms(jitter), ms(20_000));
         assert!((180..=201).contains(&carried), "{carried} at a period of {period} ms");
@@ -160,7 +160,7 @@ fn the_last_message_of_each_latched_publisher_reaches_a_peer_that_comes_late() {
     world.publishes(0, "/map", 2, "two");
     world.publishes(0, "/map", 3, "three");
     world.says(0, Event::SourceGone { topic: "/map".into(), source: Source::local(2) });
-    // Another publisher, which is not latched: the topic is advertised again.
+    // A publisher that is not latched joins, so the topic is advertised again.
     world.says(0, Event::Offered(latched("/map")));
     world.take_commands(2);
     world.wants(2, "/map", true);
@@ -229,7 +229,7 @@ fn the_configured_order_is_offered_where_applicable() {
     );
     assert_eq!(order(&mut world, topic("/newest", STRING)), tautline_proto::DeliveryOrder::Newest);
     assert_eq!(order(&mut world, topic("/other", STRING)), tautline_proto::DeliveryOrder::Arrival);
-    // The last message is kept, so it has to be the one that was sent last.
+    // The last message is kept, so it must be the one that was sent last.
     let wait = std::time::Duration::from_secs(1);
     for name in ["/newest", "/other"] {
         let latched = order(&mut world, latched(name));
@@ -255,7 +255,7 @@ fn latched_messages_are_dropped_when_nobody_reads_the_topic() {
     assert!(world.take_commands(2).is_empty(), "its publisher says it again, if it still lives");
     world.publishes(0, "/map", 1, "two");
     assert_eq!(world.take_commands(2), ["publish /map 1 two"]);
-    // The same when the peers restart.
+    // The same happens when the peers restart.
     world.restart(1);
     world.restart(2);
     world.run(LINGERED);
@@ -340,7 +340,7 @@ fn change(
     changed
 }
 
-/// Priority of a topic at the sender and at the receiver, and its rate.
+/// Returns the priority of a topic at the sender and at the receiver, and its rate.
 fn treatment(world: &World, name: &str) -> (u8, u8, Option<f64>) {
     let local = &world.sides[0].topics.exported_topics()[name];
     let channel = local.channels[&ONLY_PEER];
@@ -403,7 +403,7 @@ fn replaced_changes_are_removed_and_others_bounded() {
     assert_eq!(world.sides[0].topics.changes().len(), MAX_CHANGES);
 }
 
-/// The `n`-th of 32768 patterns that match `/scan`: none to seven stars after each character.
+/// Returns the `n`-th of 32768 patterns that match `/scan`: zero to seven stars follow each character.
 fn pattern_of_scan(n: usize) -> String {
     let stars = |place| "*".repeat(n >> (3 * place) & 7);
     "/scan".chars().enumerate().map(|(place, c)| format!("{c}{}", stars(place))).collect()

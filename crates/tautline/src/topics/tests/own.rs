@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A topic that the node itself publishes, alongside local publishers and peers of its name.
+//! Tests of a topic that the node itself publishes, while local publishers and peers use the same name.
 
 use super::*;
 
@@ -16,7 +16,7 @@ fn advertise_command() -> [String; 1] {
 }
 
 impl World {
-    /// Publishes once, as a node does each second; returns whether there are subscribers.
+    /// Publishes once, as a node does each second. Returns whether there are subscribers.
     fn tells(&mut self, side: usize, text: &str) -> bool {
         let side = &mut self.sides[side];
         side.with(self.now, |topics, cx| topics.publish_own(cx, &own_topic()));
@@ -90,7 +90,7 @@ fn a_base_station_reports_itself_and_its_robots() {
     assert!(world.tells(0, "robot 2") && world.tells(1, "base 2"));
     let both = [format!("publish {NAME} 64 robot 2"), format!("publish {NAME} here:64 base 2")];
     assert_eq!(world.take_commands(1), both);
-    // The robot restarts without the topic.
+    // The robot restarts with a file that does not send the topic.
     world.sides[0].config.topics.clear();
     world.restart(0);
     world.run(10 * SECOND);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Recently dropped messages as reported, from the counters of real endpoints.
+//! Tests of the report of recently dropped messages, from the counters of real endpoints.
 
 use super::*;
 use crate::recent::{Recent, Stream};

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Reload of the file of a running node: unchanged parts continue undisturbed.
+//! Tests of a reload of a running node's file: unchanged parts continue undisturbed.
 
 use super::*;
 use tautline_gateway::Service;
@@ -8,7 +8,7 @@ const ROBOT: &str = "peers: { base: 10.0.0.2 }\ntopics: { /scan: { priority: 200
 const BASE: &str = "peers: { robot: 10.0.0.1 }\ntopics: { \"/**\": {} }";
 const TWIST: &str = "geometry_msgs/Twist";
 
-/// A robot whose `/scan` and `/odom` the base reads.
+/// Returns a robot with topics `/scan` and `/odom`, and a base that reads them.
 fn read_by_base() -> World {
     let mut world = World::pair(ROBOT, BASE);
     for name in ["/scan", "/odom"] {
@@ -187,7 +187,7 @@ fn a_reload_adds_changes_and_removes_watchdogs() {
     world.reload(0, &robot("/x: 10s"));
     world.publishes(1, "/x", 0, go);
     world.take_commands(0);
-    // The shorter time applies to a message that has already arrived.
+    // The shorter time also applies to a message that has already arrived.
     world.reload(0, &robot("/x: { after: 1s, message: { b: 7 } }"));
     world.run(2 * SECOND);
     let safe = "publish /x here:65 \0\0\0\0\u{7}";

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Rights of a peer here, and the reports of refusals at both ends.
+//! Tests of a peer's rights, and of the reports of refusals at both ends.
 
 use super::*;
 
@@ -21,18 +21,18 @@ fn scan(name: &str) -> Topic {
     with_hash(name, SCAN, SCAN_MD5)
 }
 
-/// A robot whose file has these keys for the base.
+/// Returns a robot whose file has these keys under the base.
 fn robot(keys: &str) -> World {
     let robot = format!("peers: {{ base: {{ address: 10.0.0.2{keys} }} }}");
     World::as_written(&robot, BASE)
 }
 
-/// Lines that a node reports as missing.
+/// Returns the lines that a node reports as missing.
 fn lines(world: &World, side: usize) -> Vec<String> {
     world.sides[side].shared.waiting().map(|(_, waiting)| waiting.line.clone()).collect()
 }
 
-/// Asserts that nothing of a topic is taken, and that both ends report the line to add.
+/// Asserts that no part of a topic is accepted, and that both ends report the line to add.
 fn assert_waits(world: &mut World, name: &str, line: &str) {
     assert!(world.take_commands(0).is_empty(), "{name}");
     world.wants(0, name, true);
@@ -52,7 +52,7 @@ fn assert_waits(world: &mut World, name: &str, line: &str) {
 
 #[test]
 fn commands_are_not_accepted_without_a_line() {
-    // All topics that a review found accepted, and those that it expected to be accepted.
+    // All topics that a review found wrongly accepted, and those for which it expected the same.
     let acting = [
         ("/move_base/goal", "move_base_msgs/MoveBaseActionGoal"),
         ("/move_base_simple/goal", "geometry_msgs/PoseStamped"),
@@ -267,7 +267,7 @@ fn a_peer_is_offered_only_the_configured_lists() {
     );
 }
 
-/// A robot that takes 8 kbps from the base, and reads two topics of it.
+/// Returns a robot that accepts 8 kbps from the base, and reads two topics of the base.
 fn limited() -> World {
     let robot = "peers: { base: { address: 10.0.0.2, max_rate: 8kbps } }";
     let base = "peers: { robot: 10.0.0.1 }\n\
@@ -295,7 +295,7 @@ fn messages_above_the_rate_are_dropped_counted_by_topic_and_reported_once() {
     let mut world = limited();
     let text = "x".repeat(500);
     for _ in 0..4 {
-        // A tenth of a second passes, which refills 100 bytes.
+        // In a tenth of a second, the bucket gains 100 bytes.
         world.publishes(1, "/image", 0, &text);
     }
     assert_eq!(world.take_commands(0).len(), 2);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Calls from one robot to another: once, answered or given up, whichever robot restarts.
+//! Tests of calls from one robot to another: each is made once, and answered or given up, whichever
+//! robot restarts.
 
 use super::*;
 use tautline_gateway::Service;
@@ -239,8 +240,8 @@ fn a_service_of_ros_2_is_called_from_ros_1() {
     assert!(dealings(&mut world, 0).is_empty());
 }
 
-/// A client of a robot that has started a new session after serving `services`; the commands until
-/// then are discarded.
+/// Returns a world in which the robot has served `services`, and has then started a new session.
+/// The commands until then are discarded.
 fn restarted(services: &[&str]) -> World {
     let mut world = World::pair("peers: { base: 10.0.0.2 }\nservices: { \"/**\": {} }", CLIENT);
     for name in services {
@@ -390,7 +391,8 @@ fn a_topic_may_reuse_the_number_of_a_service() {
     assert_eq!(world.take_commands(1), ["publish /scan 0 hello"]);
 }
 
-/// A robot whose file has the keys `server` for the base, which has `client` for the robot.
+/// Returns a robot and a base. The robot's file has the keys `server` under the base; the base's
+/// file has the keys `client` under the robot.
 fn with_rights(server: &str, client: &str) -> World {
     let server = format!(
         "peers: {{ base: {{ address: 10.0.0.2{server} }} }}\n\
@@ -438,7 +440,7 @@ fn rights_for_an_action_use_its_name() {
         assert!(told[0].starts_with(&format!("advertise {under}/go/_action/feedback")), "{told:?}");
         assert!(lines(&world, 0).is_empty() && lines(&world, 1).is_empty());
     }
-    // Without a line, one line is reported for all three.
+    // Without rights, one missing line is reported for all three.
     let mut world = with_rights("", ", accept: /go");
     for name in &parts {
         world.says(0, Event::ServiceOffered(service(name)));
@@ -472,7 +474,7 @@ fn a_service_of_a_peer_needs_a_line() {
     }
 }
 
-/// Two bases of one robot; the first makes more calls than it may.
+/// Returns two bases of one robot. The first base makes more calls than it may.
 fn one_base_floods() -> World {
     let robot = "name: robot\npeers: { a: 10.0.0.2, b: 10.0.0.3 }\nservices: { /switch: {} }\n";
     let base = |name: &str| format!("name: {name}\n{CLIENT}\n");
@@ -488,7 +490,7 @@ fn calls_of_one_peer_do_not_exclude_those_of_another() {
     use crate::limits::MAX_SERVING_PER_PEER as MOST;
     let mut world = one_base_floods();
     for call in 0..MOST as u64 + 10 {
-        // The call bypasses the caller's own limits: another implementation may have none.
+        // The call bypasses the caller's own limits, because another implementation may have none.
         let now = world.now;
         let payload = [&call.to_le_bytes()[..1], b"x"].concat();
         let flood = tautline_proto::Message {
@@ -589,7 +591,7 @@ fn calls_count_for_a_peers_rate() {
     );
     world.says(0, Event::ServiceOffered(service("/switch")));
     for call in 0..4 {
-        // A tenth of a second passes, which refills 100 bytes.
+        // In a tenth of a second, the bucket gains 100 bytes.
         world.says(1, call_event(call, "x".repeat(450).leak()));
     }
     assert_eq!(dealings(&mut world, 0).len(), 2);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Nodes and parameters that robots show each other.
+//! Tests of nodes and parameters that robots show each other.
 
 use super::super::peers::{PATIENCE, REOFFER_GRACE};
 use super::*;
@@ -23,7 +23,7 @@ fn parameters(all: &[(&str, Value)]) -> Parameters {
     all.iter().map(|(name, value)| ((*name).to_owned(), value.clone())).collect()
 }
 
-/// The last nodes and parameters that a node's gateway got.
+/// Returns the last nodes and the last parameters that a node's gateway was ordered to show.
 fn shown_at(world: &World, side: usize) -> (Option<Nodes>, Option<Parameters>) {
     let all = &world.sides[side].commands;
     let nodes = all.iter().rev().find_map(|it| match it {
@@ -37,7 +37,7 @@ fn shown_at(world: &World, side: usize) -> (Option<Nodes>, Option<Parameters>) {
     (nodes, mirrored.flatten())
 }
 
-/// Whether a node's gateway reports nodes and parameters.
+/// Whether a node's gateway reports nodes, and whether it reports parameters.
 fn reports_lists(world: &World, side: usize) -> (bool, bool) {
     let all = world.sides[side].commands.iter().rev();
     let last = all.filter_map(|it| match it {
@@ -83,7 +83,7 @@ fn lists_are_read_only_with_right_prefix_and_ros() {
         let world = World::as_written(&robot(rights), base);
         assert_eq!(reports_lists(&world, 0), (false, false), "{rights} {base}");
     }
-    // Parameters of ROS 1 are of no use at a robot with ROS 2; nodes are.
+    // A robot with ROS 2 cannot use parameters of ROS 1, but can use nodes.
     let base = "ros1: false\nros2: {}\npeers: { robot: { address: 10.0.0.1, prefix: /r } }";
     let world = World::as_written(&robot(", show: [nodes, parameters]"), base);
     assert_eq!(reports_lists(&world, 0), (true, false));
@@ -150,7 +150,7 @@ fn malformed_lists_are_refused_and_the_last_valid_one_kept() {
     let mut world = World::as_written(&robot(", show: [parameters]"), BASE);
     let good = parameters(&[("/a", json!(1))]);
     world.says(0, Event::Parameters(good));
-    // The robot does not keep to its own limits.
+    // This robot exceeds its own limits.
     let many: BTreeSet<String> = (0..=MAX_PARAMETERS).map(|it| format!("\"/p{it}\":1")).collect();
     let list = format!("{{{}}}", many.into_iter().collect::<Vec<_>>().join(","));
     let now = world.now;
@@ -165,7 +165,8 @@ fn malformed_lists_are_refused_and_the_last_valid_one_kept() {
     assert_eq!(shown_at(&world, 1).1, Some(parameters(&[("/robot1/a", json!(1))])));
 }
 
-/// The commands that describe this robot, and those that show nodes of peers, in this time.
+/// Returns the number of commands to describe this robot, and of commands to show nodes of peers,
+/// during `run`.
 fn counts(world: &mut World, side: usize, run: impl FnOnce(&mut World)) -> (usize, usize) {
     world.sides[side].commands.clear();
     run(world);
@@ -199,7 +200,7 @@ fn toggling_the_interest_in_a_list_causes_no_description() {
     });
     assert_eq!(described_again, 0);
     assert!(received > 0, "the list that is known is sent at once");
-    // The slowest pattern that causes work: once in the time that the description lasts.
+    // Only a slower pattern causes work: once in the time that a description lasts.
     let (described_again, _) = counts(&mut world, 0, |world| {
         for wanted in [false, true, false, true] {
             let now = world.now;
@@ -263,7 +264,7 @@ fn lists_are_shown_again_after_a_restart() {
     world.run(2 * SECOND);
     assert_eq!(shown_at(&world, 1).0, Some(nodes(&[("/robot1/arm", "/robot1/image")])));
 
-    // The number of the list's channel is that of a topic after the restart.
+    // After the restart, a topic has the number of the list's channel.
     let file = "name: robot\nsecurity: none\ntopics: [/image]\npeers: { base: 10.0.0.2 }";
     world.sides[0].config = config::parse(file, &Surroundings::default()).unwrap().config;
     world.restart(0);

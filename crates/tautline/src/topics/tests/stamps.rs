@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Time stamps in peers' messages, which this robot's file may move onto its clock.
+//! Tests of time stamps in peers' messages, which the file may move onto this robot's clock.
 
 use super::*;
 
 const SCAN: &str = "a/Scan";
-/// The robot's clock is ahead by this, in microseconds.
+/// How far the robot's clock is ahead, in microseconds.
 const AHEAD_US: i64 = 10_000_000;
 
 fn scans(compression: &str) -> (Topic, String) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Topics of tf: which frames are sent, under which names, in how many messages.
+//! Tests of topics of tf: which frames are sent, under which names, and in how many messages.
 
 use super::super::exports::STATIC_PERIOD;
 use super::*;
@@ -9,7 +9,7 @@ use crate::status::TopicChange;
 const TF: &str = "tf2_msgs/TFMessage";
 const BASE: &str = "peers: { robot: 10.0.0.1 }";
 
-/// Encodes `parent>child@x` transforms as a ROS 1 message; all have the same stamp.
+/// Encodes transforms, each written as `parent>child@x`, as a ROS 1 message. All have the same stamp.
 fn tf(transforms: &str) -> Vec<u8> {
     let transforms: Vec<&str> = transforms.split_whitespace().collect();
     let mut bytes = (transforms.len() as u32).to_le_bytes().to_vec();
@@ -27,7 +27,7 @@ fn tf(transforms: &str) -> Vec<u8> {
     bytes
 }
 
-/// Decodes the result of [`tf`].
+/// Decodes the result of [`tf`] to its text.
 fn read(mut bytes: &[u8]) -> String {
     let number = |bytes: &mut &[u8]| {
         let (number, rest) = bytes.split_at(4);
@@ -52,7 +52,7 @@ fn read(mut bytes: &[u8]) -> String {
     words.join(" ")
 }
 
-/// Returns the messages published at a side on `topic` since the last call, with their sources.
+/// Returns the messages published at a side on `topic` since the last call, each with its source number.
 fn arrived_messages(world: &mut World, side: usize, topic: &str) -> Vec<(u32, String)> {
     world.settle();
     let published = |command: Command| match command {
@@ -70,9 +70,9 @@ fn publish(world: &mut World, topic: &str, source: u32, payload: &[u8]) {
     world.sides[0].on_local(world.now, message);
 }
 
-/// A robot that advertises a tf topic, to which a base subscribes.
+/// Returns a robot that advertises a tf topic, and a base that subscribes to it.
 fn world_with_tf(offered: Topic, lines: &str) -> World {
-    // Both use the ROS of the type.
+    // Both nodes use the ROS of the type.
     let ros2 = if offered.type_name.contains("/msg/") { "ros2: true\n" } else { "" };
     let robot = format!("{ros2}peers: {{ base: 10.0.0.2 }}\n{lines}");
     let mut world = World::pair(&robot, &format!("{ros2}{BASE}"));
@@ -156,7 +156,7 @@ fn unchanged_transforms_are_not_resent() {
 fn a_busy_tf_is_sent_at_its_rate_on_average_with_every_frame() {
     let mut world = world_with_tf(topic("/tf", TF), "topics: { /tf: { rate: 10Hz } }");
     let start = world.now;
-    // Two publishers alternate; a decimation to 10 Hz would miss one of them completely.
+    // Two publishers alternate. Dropping messages down to 10 Hz would drop all messages of one of them.
     for n in 0..2000u32 {
         let at = start + Duration::from_millis(5) * n;
         world.run(at.since(world.now));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Robots of ROS 1 and of ROS 2 in one team.
+//! Tests of a team with robots of ROS 1 and of ROS 2.
 
 use super::*;
 use tautline_gateway::Service;

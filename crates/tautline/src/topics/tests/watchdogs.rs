@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The safe message of a topic from peers that goes silent.
+//! Tests of the safe message of a topic from peers that goes silent.
 
 use super::*;
 use crate::status::WatchdogReport;
@@ -9,12 +9,13 @@ const BASE: &str = "peers: { robot: 10.0.0.1 }\ntopics: { \"/**\": {} }";
 const HELLO: &str = "\u{5}\0\0\0hello\u{1}";
 const SHORT: Duration = Duration::from_millis(50);
 
-/// A type of a text and a whole number.
+/// A topic whose type has a text and a whole number.
 fn numbers(name: &str) -> Topic {
     defined(name, "x/Numbers", "string a\nuint8 b\n")
 }
 
-/// A robot with this watchdog of `/x`, which it reads from the base; no message has arrived yet.
+/// Returns a robot with this watchdog for `/x`, and a base from which it reads `/x`. No message has
+/// arrived yet.
 fn world_with_watchdog(watchdog: &str) -> World {
     let robot = format!("peers: {{ base: 10.0.0.2 }}\nwatchdogs: {{ /x: {watchdog} }}");
     let mut world = World::pair(&robot, BASE);
@@ -75,7 +76,7 @@ fn a_safe_message_is_repeated_if_configured_until_messages_return() {
     world.run(SECOND + Duration::from_millis(800));
     let expected = safe("\u{2}\0\0\0hi\u{7}");
     let mut told = vec![hello()];
-    // After a silence of 1, 1.25, 1.5 and 1.75 s, of which 0.1 s had passed.
+    // Safe messages at 1, 1.25, 1.5 and 1.75 s of silence, of which 0.1 s had already passed.
     told.resize(5, expected.clone());
     assert_eq!(world.take_commands(0), told);
     world.publishes(1, "/x", 0, HELLO);
@@ -195,8 +196,8 @@ fn an_unknown_type_is_reported_when_offered_and_during_silence() {
     assert_eq!(report(&world), ("silent".into(), 0));
 }
 
-/// A text with the md5 of geometry_msgs/Twist in which both parts are arrays; an empty message of
-/// it has 8 bytes.
+/// A topic with the md5 of geometry_msgs/Twist and a false definition in which both parts are
+/// arrays. An empty message of this type has 8 bytes.
 fn false_twist() -> Topic {
     let bar = "=".repeat(80);
     let text = format!(

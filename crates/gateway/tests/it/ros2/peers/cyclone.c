@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A program on Debian's Cyclone DDS under orders, as ../agent.py: one JSON order per line in,
-// one JSON report per line out. Like ROS 2 before Iron it tells no type hashes.
+// A program on Debian's Cyclone DDS that follows orders, as ../agent.py: one JSON order per line in,
+// one JSON report per line out. Like ROS 2 before Iron it announces no type hashes.
 //
 // It ends when its input does, so that none outlives the test that started it.
 
@@ -29,7 +29,7 @@ static struct endpoint {
 
 static dds_entity_t participant, graph_reader;
 
-// What follows finds values in an order by their keys; the tests write no others.
+// The next functions find values in an order by their keys. They read only what the tests write.
 
 static const char *value(const char *order, const char *key) {
   char quoted[MAX_NAME];
@@ -73,7 +73,7 @@ static dds_qos_t *profile(const char *order) {
       DDS_SECS(10));
   if (flag(order, "latch")) {
     dds_qset_durability(qos, DDS_DURABILITY_TRANSIENT_LOCAL);
-    // What late joiners get is kept by this, in Cyclone DDS.
+    // In Cyclone DDS, this policy keeps the messages for late joiners.
     dds_qset_durability_service(qos, 0, DDS_HISTORY_KEEP_LAST, depth, -1, -1, -1);
   }
   return qos;
@@ -172,7 +172,7 @@ static void many(const char *prefix, long count) {
   dds_delete_qos(qos);
 }
 
-// A writer of a type that has a key, or that goes by another name.
+// Creates a writer of a type that has a key or another name.
 static void odd(const char *topic, const char *kind) {
   const dds_topic_descriptor_t *text = &std_msgs_msg_dds__String__desc;
   const bool unsound = strcmp(kind, "unsound") == 0;
@@ -180,7 +180,7 @@ static void odd(const char *topic, const char *kind) {
       .m_size = text->m_size,
       .m_align = text->m_align,
       .m_flagset = text->m_flagset & ~DDS_TOPIC_XTYPES_METADATA,
-      // Unsound UTF-8.
+      // Invalid UTF-8.
       .m_typename = unsound ? "std_msgs::msg::dds_::S\xff\xfe_" : "foreign_msgs::msg::dds_::New_",
       .m_nops = text->m_nops,
       .m_ops = text->m_ops,

@@ -53,7 +53,7 @@ def profile(best_effort=False, latch=False, depth=10):
     if latch:
         policies += [
             Policy.Durability.TransientLocal,
-            # What late joiners get is kept by this, in Cyclone DDS.
+            # In Cyclone DDS, this policy keeps the messages for late joiners.
             Policy.DurabilityService(0, Policy.History.KeepLast(depth), -1, -1, -1),
         ]
     return Qos(*policies)
@@ -95,7 +95,7 @@ def take():
         with entities:
             taken = [(topic, reader.take(16)) for topic, reader in subscribed.items()]
         for topic, messages in taken:
-            # Else it tells that a writer has gone.
+            # Other samples tell that a writer has gone.
             for message in (it for it in messages if isinstance(it, String_)):
                 size = len(message.data)
                 report(got=topic, size=size, sound=message.data == text(size))
@@ -115,5 +115,5 @@ report(did="start", pid=os.getpid())
 for line in sys.stdin:
     order = json.loads(line)
     globals()[order.pop("do")](**order)
-# Without a goodbye, as a crash would; orders say when to leave in peace.
+# Ends without a goodbye, as in a crash. The order "leave" ends it with one.
 os._exit(0)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Endpoints of ours that go, as rclpy's nodes see it: one by one, and all when the gateway stops.
+//! How rclpy's nodes see that our endpoints end: one by one, and all when the gateway stops.
 
 use super::{Peer, Reach, STRING, join};
 use serde_json::{Value, json};
@@ -12,7 +12,7 @@ use tautline_testkit::ros::{Agent, wait_for};
 const TOPIC: &str = "/topic";
 const SERVICE: &str = "/switch";
 const TYPE: &str = "std_srvs/srv/SetBool";
-/// Time after which a participant is given up that said nothing (its lease).
+/// The lease of a participant: after this time of silence, it counts as gone.
 const LEASE: Duration = Duration::from_secs(10);
 
 fn service() -> Service {

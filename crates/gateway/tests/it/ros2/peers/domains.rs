@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Several domains, several gateways, several machines: everyone minds his own.
+//! Several domains, gateways and machines: each gateway carries only what belongs to it.
 
 use super::role::{Orders, other_gateway, played_role};
 use super::{
@@ -13,9 +13,9 @@ use tautline_gateway::{Event, Qos};
 use tautline_testkit::ros::ros2::{runs_in_own_network, string_topic};
 use tautline_testkit::ros::{Agent, Watched, wait_for};
 
-/// How many messages go each way before it is asked who got none of them.
+/// Messages sent each way before the test checks that nobody else got one.
 const ROUNDS: usize = 100;
-/// Added to the sizes of what another one sends, to tell it from the first one's.
+/// Added to the sizes of a further sender's messages, to tell them from those of the first.
 const OTHER: usize = 10_000;
 
 fn offers(gateway: &Watched, name: &str) -> usize {
@@ -105,7 +105,7 @@ fn two_gateways_in_a_domain_do_not_carry_topics_of_each_other() {
         for topic in ["/of_other", "/shared"] {
             other.gateway_publish(topic, 2 * OTHER + round);
         }
-        // None is pushed out of its writer's history by the next.
+        // Wait for each, so that the next message does not push it out of its writer's history.
         for size in [round, OTHER + round, 2 * OTHER + round] {
             wait_for("message at the node", || {
                 node.sizes_got("/shared").contains(&size).then_some(())
@@ -130,7 +130,7 @@ struct Machine(Child);
 impl Machine {
     fn start() -> Self {
         let mut program = Process::new("unshare");
-        // Ends with its input, that is, when we do.
+        // It ends with its input, that is, when this process ends.
         program.args(["--net", "--", "sh", "-c", "echo there; exec cat"]);
         let mut child = program.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
         child.stdout.as_mut().unwrap().read_exact(&mut [0; 6]).unwrap();
@@ -142,7 +142,7 @@ impl Machine {
             "ip address add 10.77.0.2/24 dev v1",
             "ip link set v1 up",
             "ip route add default via 10.77.0.1",
-            // All but its own multicasts, which the kernel gives back to it.
+            // Counts all datagrams but its own multicasts, which the kernel gives back to it.
             "iptables -t raw -A PREROUTING -i v1 -p udp ! -s 10.77.0.2",
         ] {
             let mut words = command.split(' ');
@@ -153,7 +153,7 @@ impl Machine {
         machine
     }
 
-    /// The same program, there.
+    /// The same program, to run on this machine.
     fn on(&self, program: &Process) -> Process {
         let mut there = Process::new("nsenter");
         there.arg(format!("--net=/proc/{}/ns/net", self.0.id())).arg("--");

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A program on Debian's Fast DDS under orders, as ../agent.py: one JSON order per line in, one
-// JSON report per line out. It configures Fast DDS as rmw_fastrtps of Humble does, and like
-// that it tells no type hashes.
+// A program on Debian's Fast DDS that follows orders, as ../agent.py: one JSON order per line in, one
+// JSON report per line out. It configures Fast DDS as rmw_fastrtps of Humble does, and also
+// announces no type hashes.
 //
 // It ends when its input does, so that none outlives the test that started it.
 
@@ -78,7 +78,7 @@ Subscriber *subscriber;
 std::map<std::string, DataWriter *> writers;
 std::map<std::string, DataReader *> readers;
 
-// What follows an order's key; the tests write no others.
+// Returns what follows a key in an order. It reads only what the tests write.
 std::string value(const std::string &order, const std::string &key) {
   const auto quoted = "\"" + key + "\":";
   const auto at = order.find(quoted);
@@ -131,7 +131,7 @@ Topic *topic_of(const std::string &name) {
 
 void advertise(const std::string &topic, const std::string &order) {
   auto qos = profile(DATAWRITER_QOS_DEFAULT, order);
-  // Otherwise it sends nothing larger than a datagram.
+  // Without this, the writer sends nothing larger than a datagram.
   qos.publish_mode().kind = ASYNCHRONOUS_PUBLISH_MODE;
   writers[topic] = sound(publisher->create_datawriter(topic_of(topic), qos), topic);
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What no node of ROS 2 does, on purpose or in a rage: the gateway outlives it, says so, and
-//! serves the others.
+//! What no node of ROS 2 does, neither on purpose nor by a fault: the gateway survives it, reports
+//! it, and serves the others.
 
 use super::role::{Orders, played_role, raw_writer};
 use super::{
@@ -23,7 +23,7 @@ fn offers(gateway: &Watched, prefix: &str) -> usize {
     gateway.events().iter().filter(fits).count()
 }
 
-/// Of this process: memory in MB, and processor time in seconds.
+/// The memory in MB and the processor time in seconds that this process uses.
 fn usage() -> (u64, f64) {
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
     let line = status.lines().find(|line| line.starts_with("VmRSS")).unwrap();
@@ -102,8 +102,8 @@ fn invalid_and_truncated_samples_are_counted_and_dropped() {
     let gateway = join(0, Range::Machine, "odd");
     gateway.subscribe("/raw");
     let (mut raw, mut mutes) = (begin(raw_writer()), Vec::new());
-    // Cyclone DDS takes nothing more of a writer of what it does not know at all: nothing, XML,
-    // and a number that nobody has.
+    // After a sample of an unknown kind, Cyclone DDS takes nothing more of its writer: an empty
+    // sample, XML, and a kind that is not assigned.
     for sample in [&[][..], &[0, 4, 0, 0], &[0x12, 0x34, 0, 0]] {
         let mut mute = begin(raw_writer());
         mute.raw_write("rt/raw", DDS_STRING, sample);

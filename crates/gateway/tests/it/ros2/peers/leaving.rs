@@ -23,7 +23,7 @@ fn offers_and_subscriptions_of_a_killed_participant_end_with_its_lease() {
     if !runs_in_own_network() {
         return;
     }
-    // It meets peers of either reach.
+    // This range finds peers of either reach.
     let gateway = join(0, Range::Machine, "lease");
     let mut agents = Vec::new();
     for peer in Peer::ALL {

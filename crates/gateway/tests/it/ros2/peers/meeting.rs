@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Both ways with each peer, in each reach that it has.
+//! Messages both ways between the gateway and each peer, in each reach that the peer has.
 
 use super::{Peer, Reach, STRING, SizedTexts, join, message, sizes_read, until_got, until_read};
 use serde_json::json;
@@ -8,9 +8,9 @@ use tautline_gateway::ros2::Range;
 use tautline_testkit::ros::ros2::{STRING_HASH, runs_in_own_network, string_topic};
 use tautline_testkit::ros::{Agent, Watched, wait_for};
 
-/// Sent until both ends have matched; no other message has this size.
+/// Size of the message that is sent until both ends have matched; no other message has it.
 const FIRST: usize = 77;
-/// All remainders by four, one of several datagrams, and one that fills many.
+/// Sizes with every remainder modulo four, one of several datagrams, and one of many.
 const SIZES: [usize; 10] = [0, 1, 2, 3, 4, 5, 1_000, 100_001, 4_000_000, 6];
 const LATCHED: Qos = Qos { transient_local: true, depth: 3, reliable: true, ..QOS };
 const QOS: Qos = Qos {
@@ -50,7 +50,7 @@ fn check_offers_of_peer(gateway: &Watched, agent: &mut Agent) {
     for (topic, qos) in [("/reliable", json!({})), ("/quick", best_effort), ("/latched", latched)] {
         agent.publisher(topic, STRING, qos);
     }
-    // DDS does not tell depth.
+    // DDS does not announce the depth.
     let latched = Qos { depth: 1, ..LATCHED };
     for (topic, qos) in [("/reliable", QOS), ("/quick", BEST_EFFORT), ("/latched", latched)] {
         let offered = gateway.offered(topic);

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The gateway together with every program that it has to work with.
 //!
-//! No packages of Humble are to be had here. `ROS_LOCALHOST_ONLY`, which it has in place of
-//! discovery ranges, and Debian's Cyclone DDS and Fast DDS of its time, without type hashes and
-//! with long GUIDs, stand in for it.
+//! No packages of Humble are available here. Debian's Cyclone DDS and Fast DDS of its time stand in
+//! for it, without type hashes and with long GUIDs, and with `ROS_LOCALHOST_ONLY`, which Humble has
+//! in place of discovery ranges.
 
 mod departing;
 mod domains;
@@ -63,7 +63,7 @@ impl Peer {
     const ALL: [Self; 5] =
         [Self::Kilted, Self::Jazzy, Self::Cyclone11, Self::Cyclone10, Self::FastDds2];
 
-    /// Starts one in domain 0.
+    /// Starts a program of this kind in domain 0.
     fn start(self, reach: Reach, name: &str) -> Agent {
         begin(self.program(reach, 0, name))
     }
@@ -121,7 +121,7 @@ fn compiled(name: &str, command: &str) -> PathBuf {
     let output = Process::new("sh").args(["-c", &script]).current_dir(&folder).output().unwrap();
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{name}: make ros2 installs what it needs: {said}");
-    // Another test may run the one there is.
+    // Another test may be running the existing program.
     std::fs::rename(folder.path().join("agent"), &program).unwrap();
     program
 }
@@ -153,7 +153,7 @@ fn message(size: usize) -> Vec<u8> {
 /// The size of a [`message`] that was read.
 fn size_of(topic: &str, payload: &[u8]) -> usize {
     let size = u32::from_le_bytes(payload[4..8].try_into().unwrap()) as usize - 1;
-    // The header's last two bytes may say how much padding there is.
+    // The last two bytes of the encapsulation may state the padding.
     let sound =
         payload[..2] == [0, 1] && super::equal_without_padding(&payload[4..], &message(size)[4..]);
     assert!(sound, "{topic}: {size} bytes came otherwise");
@@ -169,7 +169,7 @@ fn sizes_read(gateway: &Watched, topic: &str) -> Vec<usize> {
 trait SizedTexts {
     fn send_text(&mut self, topic: &str, size: usize);
 
-    /// A subscriber that says of each message which size it has, and whether it is sound.
+    /// Starts a subscriber that reports of each message its size, and whether it is intact.
     fn listener(&mut self, topic: &str, qos: Value);
 
     /// Sizes of the texts received, in their order.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A second gateway, or a writer of what no ROS 2 writes, in a process of its own: this test
-//! program once more, under orders as the agents are.
+//! A second gateway, or a writer of samples that no ROS 2 writes, in a process of its own. The
+//! process is another run of this test program, which follows orders like the agents.
 
 use super::{message, options, size_of};
 use serde_json::{Value, json};
@@ -14,12 +14,12 @@ use tautline_gateway::{Command, Event, Events, Gateway, Qos, Source};
 use tautline_testkit::again::this_test_alone;
 use tautline_testkit::ros::{Agent, bytes_of};
 
-/// Set in the process that plays one.
+/// The variable that names the role of a process; set only in processes that play one.
 const ROLE: &str = "TAUTLINE_TEST_ROLE";
 const GATEWAY: &str = "gateway";
 const RAW: &str = "raw";
 
-/// `true` in a process that was started to play a role, when it has ended.
+/// Plays the role for which this process was started, then returns `true`; `false` without a role.
 pub fn played_role() -> bool {
     match std::env::var(ROLE).as_deref() {
         Ok(GATEWAY) => gateway(),
@@ -29,7 +29,7 @@ pub fn played_role() -> bool {
     true
 }
 
-/// A gateway of node `/tautline_other` in domain 0, for the calling test, which calls [`played`].
+/// A gateway of node `/tautline_other` in domain 0, for the calling test, which calls [`played_role`].
 pub fn other_gateway() -> Process {
     program(GATEWAY)
 }
@@ -45,7 +45,7 @@ fn program(role: &str) -> Process {
     program
 }
 
-/// In one piece, on a line of its own.
+/// Prints a report in one piece, on a line of its own.
 fn report(what: &Value) {
     let line = format!("\n{what}\n");
     std::io::stdout().lock().write_all(line.as_bytes()).unwrap();
