@@ -9,13 +9,13 @@ use std::fmt::Write;
 /// Column of the comments, as in the tutorial.
 const COMMENT: usize = 28;
 
-/// What one end writes.
+/// What one side of a pairing needs to write its file.
 pub struct End<'a> {
-    /// Which end.
+    /// Which side.
     pub role: Role,
-    /// The own facts.
+    /// This side's facts.
     pub own: &'a Facts,
-    /// The facts of the other end.
+    /// The other side's facts.
     pub other: &'a Facts,
     /// Address of the other end, with its port if that is not the default; `None`: the other end
     /// initiates the handshake.

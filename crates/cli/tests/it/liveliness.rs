@@ -86,8 +86,8 @@ fn a_subscriber_sees_the_liveliness_of_a_remote_publisher() {
     base.wait_for_state("robot", "up");
     let mut publisher = ros2::start_in(0, "kilted", "LOCALHOST", "publisher");
     let mut subscriber = ros2::start_in(1, "jazzy", "LOCALHOST", "subscriber");
-    // In this order: a publisher that is found while a subscriber of rclpy is created may be alive
-    // before the subscriber listens for that, also without Tautline.
+    // Subscribers come first: if rclpy discovers a publisher while it creates a subscriber, the publisher
+    // may come alive before the subscriber listens for liveliness. This happens without Tautline, too.
     TOPICS.iter().for_each(|topic| subscriber.subscriber(topic, STRING, profile(topic)));
     publish(&mut publisher);
 

@@ -359,7 +359,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reader_that_returns_does_not_match_the_writer_for_readers_that_were_present() {
+    fn a_returning_reader_does_not_match_its_former_writer() {
         let mut world = World::new(1, true, &[A, B]);
         world.write(1, &[A, B]);
         world.write(2, &[]);

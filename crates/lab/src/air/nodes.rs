@@ -75,8 +75,8 @@ impl Nodes {
         self.each_maker(|node| node.go(seconds))
     }
 
-    /// Waits for the end of the load, after the time `remaining`, and ends the nodes. Returns
-    /// samples by the number of the flow, in the emulator's time.
+    /// Waits until the load ends, little longer than `remaining`, and then ends the nodes. Returns the
+    /// samples of each flow, in the emulator's time.
     pub fn finish(
         mut self,
         scenario: &Scenario,

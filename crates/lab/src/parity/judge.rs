@@ -103,7 +103,7 @@ impl Pair<'_> {
         self.keeps() && known.is_none_or(|known| self.step_of_joining() <= *known)
     }
 
-    /// Whether no message between both may be lost.
+    /// Whether every message of the publisher must reach the subscriber.
     fn is_reliable(&self) -> bool {
         self.publisher.reliable && self.subscriber.reliable
     }

@@ -54,7 +54,8 @@ pub struct Scenario {
     /// Stations in the file's order; other fields refer to a station by its index here (also the
     /// medium's [`StationId`](tautline_medium::StationId)).
     pub stations: Vec<Station>,
-    /// Chains of stations that forward, in both directions. No two chains disagree.
+    /// Chains of stations that forward, in both directions. No two chains give a station
+    /// different next hops to one destination.
     pub routes: Vec<Vec<usize>>,
     /// Flows, patterns expanded; names are unique.
     pub flows: Vec<Flow>,

@@ -39,8 +39,8 @@ const LEAST_PART: f64 = 0.94;
 /// Interleaving rests where a larger fraction of packets is lost. There an urgent message waits for
 /// repairs rather than for a packet, and a message of more packets loses more of them.
 const MAX_LOSS: f64 = 0.03;
-/// First time without interleaving after a comparison that showed a cost. It doubles each time in a
-/// row.
+/// Time without interleaving after losses, and after the first comparison that showed a cost. It
+/// doubles with each further one.
 const FIRST_REST: Duration = Duration::from_secs(8);
 /// Longest time without interleaving after such a comparison.
 const MAX_REST: Duration = Duration::from_secs(64);

@@ -113,7 +113,7 @@ pub(crate) struct Newest {
     ack_soon: bool,
 }
 
-/// Packets of a class in our kernel.
+/// Packets of a class in our kernel: the number of the first packet, and the bytes of all.
 #[derive(Debug, Clone, Copy)]
 struct InKernel {
     first: u64,
@@ -123,7 +123,7 @@ struct InKernel {
 /// The acknowledgement that is being applied.
 struct AckContext {
     now: Instant,
-    /// The highest packet number in the acknowledgement.
+    /// The highest acknowledged packet number, and the time from its arrival to the acknowledgement.
     largest: u64,
     delay: Duration,
     /// The largest acknowledged packets before this acknowledgement.

@@ -66,7 +66,8 @@ fn a_path_that_drops_capable_packets_costs_a_few() {
     let net = run(|ecn| (ecn == Ecn::NotCapable).then_some(ecn));
     let found = link(&net);
     assert_eq!(found.ecn, EcnUse::Off);
-    // Eight packets of a first test, and eight of a test that an overdue acknowledgement began.
+    // At most eight packets are lost in the first test, and eight in a second one, which an overdue
+    // acknowledgement triggers.
     assert!(found.stats.lost_packets <= 16, "{}", found.stats.lost_packets);
 }
 

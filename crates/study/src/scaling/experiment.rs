@@ -41,16 +41,16 @@ pub enum Experiment {
 /// The load of [`Experiment::Own`].
 #[derive(Debug, Clone, clap::Args)]
 pub struct OwnLoad {
-    /// For own: numbers of senders, each with an echoer.
+    /// With the experiment `own`: numbers of senders, each with an echoer.
     #[arg(long, value_delimiter = ',', default_value = "1", value_parser = clap::value_parser!(u16).range(1..=128))]
     senders: Vec<u16>,
-    /// For own: messages per second of each sender.
+    /// With the experiment `own`: messages per second of each sender.
     #[arg(long, value_delimiter = ',', default_value = "10", value_parser = frequency)]
     hz: Vec<f64>,
-    /// For own: what is sent: scan, image, or the bytes of a text.
+    /// With the experiment `own`: what is sent: scan, image, or the bytes of a text.
     #[arg(long, default_value = "scan", value_parser = contents)]
     contents: Contents,
-    /// For own: link between the hosts.
+    /// With the experiment `own`: link between the hosts.
     #[arg(long, value_enum, default_value_t = Medium::Wired)]
     link: Medium,
 }

@@ -250,7 +250,7 @@ keys! {
     /// One radio.
     struct RadioKeys {
         /// Rate control. `auto` follows back-pressure of the radio and the reports of each peer,
-        /// wherever the bottleneck is. A rate is fixed: packets are sent at this rate whatever
+        /// wherever the bottleneck is. A rate such as `6Mbps` is fixed: packets are sent at it whatever
         /// peers report, so a rate above that of the bottleneck fills a queue. `back-pressure`
         /// follows only back-pressure of the radio.
         rate: Rate as Kind::Pacing("1kbps", "100Gbps"), Value("auto"), example: "6Mbps";

@@ -20,8 +20,8 @@ pub(super) struct Link {
     pub(super) entry: Option<FileEntry>,
     /// Number under which the link's path is watched.
     pub(super) watch: Option<u64>,
-    /// One socket for each class of packets, then the socket of the trial, if there is one. Empty
-    /// while they cannot be opened.
+    /// One socket for each class, or one for all without marking, then the socket of the trial, if
+    /// there is one. Empty while they cannot be opened.
     pub(super) sockets: Vec<ClassSocket>,
     pub(super) path: Option<Path>,
     /// Source address of this node's packets on the link, once the peer's packets have revealed it.

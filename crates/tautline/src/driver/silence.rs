@@ -13,7 +13,7 @@ use tautline_proto::{Duration, Endpoint, Event, Instant, Notice, PeerId, Place};
 /// Time without a packet from a peer after which a notice is added.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// The addresses and relays through which a peer can be reached.
+/// The addresses and relays by which this node tries to reach a peer.
 #[derive(Debug, Clone, Default, PartialEq)]
 struct Paths {
     /// The peer's addresses, each with the host in the file from which it was resolved.
@@ -22,7 +22,7 @@ struct Paths {
     relays: Vec<String>,
 }
 
-/// The peers, by name, that could be reached but have had no session since the start.
+/// The peers, by name, that this node tries to reach and that have had no session since the start.
 #[derive(Debug, Default)]
 pub(super) struct Silence {
     peers: BTreeMap<String, SilentPeers>,
@@ -86,7 +86,7 @@ impl Silence {
     }
 
     /// Returns the notices that are no longer true, and the new ones. `awaited` has all peers that
-    /// could be reached but have no session; `port` is the port of this node.
+    /// this node tries to reach and that have no session; `port` is the port of this node.
     fn check(
         &mut self,
         now: Instant,
@@ -149,7 +149,7 @@ fn notice_text(name: &str, Paths { addresses, relays }: &Paths, port: u16) -> St
     )
 }
 
-/// Returns the peers that could be reached but have no session, with the paths to them.
+/// Returns the peers that this node tries to reach and that have no session, with the paths to them.
 fn awaited_peers(endpoint: &Endpoint, links: &[Link]) -> BTreeMap<String, Paths> {
     let mut awaited: BTreeMap<String, Paths> = BTreeMap::new();
     for link in links {

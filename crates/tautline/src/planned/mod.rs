@@ -23,7 +23,7 @@ use window::{Growth, Window};
 const WINDOW: Duration = Duration::from_secs(10);
 /// Maximum window of a topic.
 const LONGEST_WINDOW: Duration = Duration::from_secs(100);
-/// Number of messages that are expected in the window of a topic.
+/// A topic's window is long enough for this many expected messages, up to [`LONGEST_WINDOW`].
 const MESSAGES: f64 = 10.0;
 /// Number of windows in which an assumption must be exceeded, or kept, before the verdict turns.
 const SUSTAINED: u32 = 2;

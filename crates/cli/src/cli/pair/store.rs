@@ -173,7 +173,7 @@ impl Pending {
                 folder.remove(&waiting)?;
             }
         }
-        // The file is in place now, whether or not the folder is on the disk.
+        // The file is in place by now. If the sync fails, a power cut may still undo the change.
         let _ = folder.sync();
         Ok(())
     }

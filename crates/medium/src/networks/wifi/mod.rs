@@ -278,7 +278,7 @@ impl<P: Clone> Wifi<P> {
         let mut target_read = false;
         let mut receivers = Vec::new();
         for radio in 0..self.radios.len() {
-            let read = self.reads(over, radio);
+            let read = self.decodes(over, radio);
             self.notice_end(now, radio, over, read);
             if read && target != Some(radio) {
                 self.radios[radio].access.reserve(reserved);
@@ -315,7 +315,7 @@ impl<P: Clone> Wifi<P> {
         }
     }
 
-    fn reads(&mut self, over: &Transmission, radio: usize) -> bool {
+    fn decodes(&mut self, over: &Transmission, radio: usize) -> bool {
         let Heard { power, disturbance, .. } = over.heard[radio];
         if over.kind == Kind::Noise || power == 0.0 {
             return false;

@@ -14,7 +14,8 @@ use crate::time::{Duration, Instant};
 use crate::wire::control::OfferedTopic;
 use crate::wire::frame::Data;
 
-/// Lifespan of the parity of messages without a lifespan: the time for which they are repaired.
+/// Lifespan of the parity of messages without a lifespan. Repairs that are never acknowledged also
+/// continue for at least this time.
 const LIFESPAN: Duration = Duration::from_secs(10);
 
 impl Outbox {

@@ -43,7 +43,7 @@ pub(super) struct SourceQueue {
     pub(super) last_sent: Option<SendingTime>,
     pub(super) last_number: u64,
     pub(super) newest_delivered: u64,
-    /// Messages not yet sent, oldest first, since ids grow.
+    /// Messages without a number yet, oldest first, since ids grow.
     pub(super) unsent: BTreeSet<MessageId>,
     pub(super) begun: BTreeMap<u64, MessageId>,
 }

@@ -123,9 +123,9 @@ impl Dip {
             return Some(DipResult::Rising(during));
         }
         let arrived = self.arrived;
-        // A dip that stays above the rate at which packets arrived can show congestion, but cannot
-        // show its absence. If there is no congestion, the rate made no difference, and the losses
-        // before and during the dip both show the path.
+        // A dip that stays above the rate at which packets arrived can show congestion, but not what
+        // the path loses without congestion. If there is no congestion, the rate made no difference,
+        // and the losses before and during the dip both show the path.
         match congestion {
             true if self.gain * self.estimate > arrived => losses.on_inconclusive_dip(now, tuning),
             true => losses.on_dip(now, during, true, tuning),

@@ -11,7 +11,7 @@ use crate::time::{Duration, Instant, serialization_time};
 /// A probe lasts this many times the deviation of the delay, divided by the additional part of the rate. The
 /// deviation blurs the measured rate.
 const DEVIATIONS: f64 = 25.0;
-/// The longest time of a probe.
+/// The longest time of a probe, unless two feedback times are longer.
 const MAX_TIME: Duration = Duration::from_secs(1);
 /// A probe ends when the delay has risen by this many deviations, and by at least [`MIN_RISE`].
 const RISE_DEVIATIONS: u32 = 3;
@@ -52,8 +52,8 @@ pub(super) struct Probe {
 pub(super) enum ProbeFinding {
     /// The path carries more: `rate`, in bits per second, with this delay.
     Room { rate: f64, delay: Duration },
-    /// The path carries no more. In a queue that a TCP keeps full, less of the additional data arrives if our
-    /// share is more than an eighth.
+    /// The path carries no more. In a queue that a TCP keeps full, too little of the additional data arrives
+    /// if our share is more than an eighth.
     Limit,
     /// The application sent too little.
     Nothing,
