@@ -176,7 +176,7 @@ build_bill_of_materials() {
     rm "$root"/crates/*/*_bin.cdx.json
 }
 
-# Removes the packages of other versions, and keeps those of the other architecture.
+# Removes everything but the packages of this version for the other architecture.
 empty_out() {
     mkdir -p "$out"
     find "$out" -type f \( -name "*[_-]$arch.*" -o -name '*_all.deb' -o ! -name "*[_-]$version[_-]*" \) -delete

@@ -572,7 +572,7 @@ def emit_parity(it):
 
 # Channel 0
 
-# Roles by flag of an offer. The first flag that is set counts.
+# Roles by flag of an offer. The first flag that is set counts; without one, the role is a topic.
 ROLES = {8: "answers", 16: "calls", 0: "topic"}
 OFFER_FLAGS = {"transient_local": 1, "reliable": 2, "manual_liveliness": 4}
 ORDER_SENT, ORDER_NEWEST, PUBLISHERS = 32, 64, 128

@@ -198,7 +198,7 @@ impl ControlServer {
         Ok(Self { path: path.into(), identity: identity(path), stop, thread: Some(thread) })
     }
 
-    /// Returns the path on which it listens.
+    /// Returns the path on which the server listens.
     pub fn path(&self) -> &Path {
         &self.path
     }

@@ -84,7 +84,7 @@ impl MetricsServer {
         Ok(Self { address: bound, stop, thread: Some(thread) })
     }
 
-    /// Returns the address on which it listens.
+    /// Returns the address on which the server listens.
     pub fn address(&self) -> SocketAddr {
         self.address
     }

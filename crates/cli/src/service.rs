@@ -21,7 +21,7 @@ pub fn alive() {
     notify(&[NotifyState::Watchdog]);
 }
 
-/// Notifies that the node reads its file again; [`ready`] ends this state.
+/// Notifies that the node reads its file again; [`notify_ready`] ends this state.
 pub fn reloading() {
     match NotifyState::monotonic_usec_now() {
         Ok(now) => notify(&[NotifyState::Reloading, now]),

@@ -74,7 +74,7 @@ fn all_limits() -> MutexGuard<'static, HashMap<Guid, Limits>> {
     LIMITS.get_or_init(Mutex::default).lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The number of writers with limits; while it is zero, matching costs nothing.
+/// The number of writers with limits; while it is zero, the hooks do nothing.
 static COUNT: AtomicUsize = AtomicUsize::new(0);
 
 thread_local! {

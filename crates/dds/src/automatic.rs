@@ -2,9 +2,9 @@
 //! Automatic liveliness, which a participant asserts for all its writers at once.
 //!
 //! For Fast DDS, such an assertion is a sign of life of all writers that match an automatic reader,
-//! even if they assert by topic and have stopped. Cyclone DDS 11.0.1 sends one every eight seconds
-//! even if no writer needs it. The function that returns the interval is called from another file
-//! than its own, so the linker can redirect the call.
+//! even if they assert by topic and have stopped. Cyclone DDS 11.0.1 sends one every eight seconds even
+//! if no writer needs it. The linker can redirect calls of the function that returns the interval,
+//! since they come from another file.
 
 use crate::qos::{INFINITE, Liveliness};
 use std::ffi::c_void;
@@ -17,14 +17,14 @@ unsafe extern "C" {
     fn __real_ddsi_participant_get_pmd_interval(participant: *mut c_void) -> i64;
 }
 
-/// Our writers whose automatic liveliness has a lease.
+/// The number of our writers whose automatic liveliness has a lease.
 static NEEDED: AtomicUsize = AtomicUsize::new(0);
 
 /// Counts a writer as long as it exists.
 pub struct Automatic(());
 
 impl Automatic {
-    /// Returns `None` if the writer needs no assertions by the participant.
+    /// Counts a writer with this liveliness; `None` if it needs no assertions by the participant.
     pub fn count(liveliness: Liveliness) -> Option<Self> {
         let Liveliness { kind, lease } = liveliness;
         (kind == AUTOMATIC && lease != INFINITE).then(|| {

@@ -10,7 +10,7 @@ use std::ffi::c_void;
 use std::os::fd::RawFd;
 use std::time::{Duration, Instant};
 
-/// Bytes that a thread sends without a pause: two of the largest datagrams.
+/// Maximum bytes that a thread sends without a pause: two of the largest datagrams.
 const BURST: usize = 128_000;
 /// Pause after a burst: time for a subscriber to wake up and to empty its buffer.
 const PAUSE: Duration = Duration::from_micros(200);

@@ -113,7 +113,7 @@ impl Drop for RawReader {
     }
 }
 
-/// Most matched endpoints that a reader or writer reports.
+/// Maximum number of matched endpoints that a reader or writer reports.
 pub const MAX_MATCHED: usize = 1024;
 
 /// Returns handles from a function that fills an array.
@@ -129,12 +129,12 @@ unsafe fn endpoints(
     handles: Vec<u64>,
     look_up: impl Fn(u64) -> *mut dds_builtintopic_endpoint_t,
 ) -> Vec<Guid> {
-    handles.into_iter().filter_map(|handle| key(look_up(handle))).collect()
+    handles.into_iter().filter_map(|handle| take_guid(look_up(handle))).collect()
 }
 
 /// Returns the GUID in a lookup's result, which is null if the endpoint no longer exists; frees the
 /// result.
-unsafe fn key(found: *mut dds_builtintopic_endpoint_t) -> Option<Guid> {
+unsafe fn take_guid(found: *mut dds_builtintopic_endpoint_t) -> Option<Guid> {
     let guid = found.as_ref()?.key.v;
     dds_builtintopic_free_endpoint(found);
     Some(guid)
@@ -142,7 +142,7 @@ unsafe fn key(found: *mut dds_builtintopic_endpoint_t) -> Option<Guid> {
 
 /// Writers by the handles in samples.
 type Writers = Mutex<HashMap<u64, Guid>>;
-/// Limit of a reader's cached writers, at which the cache is cleared.
+/// Maximum number of writers that a reader caches; a full cache is cleared.
 const MAX_WRITERS: usize = 1024;
 
 unsafe fn take_raw(
@@ -180,7 +180,7 @@ unsafe fn writer(reader: dds_entity_t, handle: u64, writers: &Writers) -> Option
     if let Some(known) = writers.get(&handle) {
         return Some(*known);
     }
-    let guid = key(dds_get_matched_publication_data(reader, handle))?;
+    let guid = take_guid(dds_get_matched_publication_data(reader, handle))?;
     if writers.len() >= MAX_WRITERS {
         writers.clear();
     }
@@ -218,7 +218,7 @@ impl RawWriter {
             on_incompatible,
         )
     }
-    /// Creates a writer that sends nothing to other readers than those in `audience`.
+    /// Creates a writer that sends only to readers in `audience`.
     pub fn with_audience(
         participant: &Arc<Participant>,
         Specification { topic, type_name, qos }: Specification<'_>,

@@ -3,8 +3,8 @@
 //! (`--wrap`, see build.rs). The wrapped functions are those of Cyclone DDS 11.0.1 (`ddsi_xmsg.c`,
 //! `ddsi_endpoint.c`), which is pinned.
 //!
-//! - The participant of an announced endpoint. Without it ROS 2's tools show our endpoints without
-//!   a node.
+//! - The participant of an announced endpoint. Without the participant, ROS 2's tools show our
+//!   endpoints without a node.
 //! - The request that a sample answers (`PID_RELATED_SAMPLE_IDENTITY`, DDS-RPC 1.0, 7.8.2, also
 //!   under Fast DDS's earlier parameter ID). Without it a client accepts no reply.
 //! - All samples of a volatile writer of Fast DDS since it matched our reader. Cyclone DDS starts

@@ -15,9 +15,9 @@ use std::os::fd::{AsFd, BorrowedFd, RawFd};
 const LOOPBACK_IFINDEX: u32 = 1;
 /// Packet type of a multicast of this machine that is looped back (linux/if_packet.h).
 const PACKET_LOOPBACK: u32 = 5;
-/// Where the filter loads the type of a packet (linux/filter.h).
+/// Offset from which the filter loads the type of a packet (linux/filter.h).
 const PACKET_TYPE: u32 = (-0x1000i32 + 4) as u32;
-/// Where the filter loads the index of a packet's interface (linux/filter.h).
+/// Offset from which the filter loads the index of a packet's interface (linux/filter.h).
 const IFINDEX: u32 = (-0x1000i32 + 8) as u32;
 const WHOLE: u32 = u32::MAX;
 

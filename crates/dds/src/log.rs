@@ -13,7 +13,7 @@ thread_local! {
 }
 
 /// Redirects the log, once.
-pub fn take_over() {
+pub fn install_log_sink() {
     static ONCE: Once = Once::new();
     // SAFETY: the function is static, and its argument is null.
     ONCE.call_once(|| unsafe { dds_set_log_sink(Some(sink), std::ptr::null_mut()) });
@@ -44,7 +44,11 @@ unsafe extern "C" fn sink(_: *mut c_void, data: *const dds_log_data_t) {
     if is_error && !is_outage {
         tracing::error!("Cyclone DDS: {text}");
     } else if is_error || data.priority & DDS_LC_WARNING != 0 {
-        match WARNINGS.lock().unwrap_or_else(PoisonError::into_inner).next(Instant::now()) {
+        match WARNINGS
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .withheld_before_this(Instant::now())
+        {
             Some(0) => tracing::warn!("Cyclone DDS: {text}"),
             Some(withheld) => tracing::warn!("Cyclone DDS: {text} ({withheld} others before it)"),
             None => tracing::debug!("Cyclone DDS: {text}"),
@@ -54,7 +58,7 @@ unsafe extern "C" fn sink(_: *mut c_void, data: *const dds_log_data_t) {
     }
 }
 
-/// Cyclone DDS's error log, every second, when it cannot send to a network.
+/// The function that Cyclone DDS's log names every second while it cannot send to a network.
 const SENDING: &str = "ddsi_udp_conn_write";
 /// A program with malformed packets would cause ten warnings per second.
 static WARNINGS: Mutex<LogLimit> = Mutex::new(LogLimit { last: None, withheld: 0 });
@@ -69,7 +73,7 @@ struct LogLimit {
 impl LogLimit {
     /// Returns the number of lines withheld before this one, or `None` to withhold this one as
     /// well.
-    fn next(&mut self, now: Instant) -> Option<u64> {
+    fn withheld_before_this(&mut self, now: Instant) -> Option<u64> {
         if self.last.is_some_and(|last| now.duration_since(last) < WARNING_INTERVAL) {
             self.withheld += 1;
             return None;
@@ -101,8 +105,9 @@ mod tests {
         let mut limit = LogLimit { last: None, withheld: 0 };
         let start = Instant::now();
         let after = |ms| start + Duration::from_millis(ms);
-        let counts: Vec<_> =
-            [0, 1, 9_999, 10_000, 10_001, 30_000].map(|ms| limit.next(after(ms))).into();
+        let counts: Vec<_> = [0, 1, 9_999, 10_000, 10_001, 30_000]
+            .map(|ms| limit.withheld_before_this(after(ms)))
+            .into();
         assert_eq!(counts, [Some(0), None, None, Some(2), None, Some(1)]);
     }
 }

@@ -24,7 +24,7 @@ pub struct Endpoint {
     pub topic: String,
     /// The name of the DDS type (`sensor_msgs::msg::dds_::LaserScan_`).
     pub type_name: String,
-    /// Whether its type has no key. No type of ROS 2 has one.
+    /// Whether its type has no key. In ROS 2, only types of `.idl` files can have one (`@key`).
     pub keyless: bool,
     /// The requested or offered policies.
     pub qos: Qos,
@@ -145,7 +145,7 @@ pub struct Participant {
 pub enum Range {
     /// Participants that use loopback only (`ROS_AUTOMATIC_DISCOVERY_RANGE=LOCALHOST`).
     Loopback,
-    /// Also participants that announce themselves to their network.
+    /// Participants on loopback, and those that announce themselves to their network.
     Machine,
 }
 
@@ -196,7 +196,7 @@ impl Participant {
             let reason = format!("{id}; allowed: 0 to {MAX_DOMAIN}");
             return Err(DdsError { what: "domain", reason, full: false });
         }
-        crate::log::take_over();
+        crate::log::install_log_sink();
         unsafe {
             let reason = "contains a NUL".to_owned();
             let nul = |_| DdsError { what: "configuration", reason, full: false };

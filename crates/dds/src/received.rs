@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Makes Cyclone DDS treat acknowledgements of Fast DDS as those of its own kind.
+//! Makes Cyclone DDS treat acknowledgements of Fast DDS as acknowledgements of Cyclone DDS.
 //!
 //! A reliable writer keeps samples for a killed subscriber until its lease expires. When a new
 //! volatile reader asks, Cyclone DDS sends all kept samples, and Fast DDS delivers them: commands
@@ -13,7 +13,7 @@ use std::ffi::c_void;
 
 /// Bytes of the header of a datagram (RTPS 2.5, 9.4.4).
 const HEADER: usize = 20;
-/// The place of the vendor ID in this header.
+/// Byte range of the vendor ID in this header.
 const VENDOR: std::ops::Range<usize> = 6..8;
 const FAST_DDS: [u8; 2] = [1, 0x0f];
 const CYCLONE_DDS: [u8; 2] = [1, 0x10];

@@ -4,11 +4,12 @@
 use crate::{Command, Event};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Messages that may wait for the gateway's thread; the caller counts further ones as
-/// [`Reason::GatewayBehind`](crate::rejections::Reason). Other commands are never dropped.
+/// Maximum number of messages that may wait for the gateway's thread; the caller counts further
+/// messages as [`Reason::GatewayBehind`](crate::rejections::Reason). Other commands are never dropped.
 /// One peer can send only a small part of this in a second.
 pub const MAX_MESSAGES: usize = 65_536;
-/// Bytes of these messages, unless a single one is larger. The node admits a quarter of this per peer.
+/// Maximum total bytes of these messages; a single larger message is admitted too. The node admits a
+/// quarter of this per peer.
 pub const MAX_BYTES: usize = 256 << 20;
 
 /// Why a call fails when the backlog is full.
@@ -49,7 +50,7 @@ impl Backlog {
         }
     }
 
-    /// An admitted message has been processed.
+    /// Frees the space of an admitted message that has been processed.
     pub fn release(&self, bytes: usize) {
         self.messages.fetch_sub(1, Ordering::Relaxed);
         self.bytes.fetch_sub(bytes, Ordering::Relaxed);

@@ -12,13 +12,14 @@ use std::time::Duration;
 /// Identifies a subscriber while its process lives.
 pub type Subscriber = u128;
 
-/// Topics whose deliveries are remembered. Kept messages of further topics may reach a subscriber twice.
+/// Maximum number of topics whose deliveries are remembered. Kept messages of further topics may reach a
+/// subscriber twice.
 const MAX_TOPICS: usize = 4096;
-/// Messages of one topic, the newest ones.
+/// Maximum number of remembered messages of one topic: the newest.
 const MAX_MESSAGES: usize = 1024;
-/// Messages of all topics; further ones are not remembered.
+/// Maximum number of remembered messages of all topics; further messages are not remembered.
 const MAX_ALL_MESSAGES: usize = 65_536;
-/// Subscribers of one message; further ones are not remembered.
+/// Maximum number of remembered subscribers of one message; further subscribers are not remembered.
 const MAX_SUBSCRIBERS: usize = 256;
 
 /// The deliveries so far, shared by the parts of a gateway.
@@ -79,7 +80,7 @@ impl Deliveries {
         });
     }
 
-    /// Forgets the subscribers of all topics that are not known. Returns them.
+    /// Forgets the unknown subscribers of all topics, and returns them.
     pub fn forget_unknown(&self, is_known: impl Fn(Subscriber) -> bool) -> BTreeSet<Subscriber> {
         self.0.with(|state| {
             let mut gone = BTreeSet::new();
@@ -208,7 +209,7 @@ mod tests {
         assert_eq!(second.forget_unknown(|it| it < 3), [3, u128::MAX].into());
         assert_eq!(second.all_subscribers("/map"), [1, 2].into());
         second.add("/scan", 1, [5]);
-        // A second instance reads the change while the first is still open.
+        // Another instance reads the change while `second` is still open.
         let other = || Deliveries::open(Some(path.clone())).knows("/scan");
         let start = std::time::Instant::now();
         while !other() {

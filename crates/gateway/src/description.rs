@@ -6,18 +6,18 @@ use crate::names::check_peer_name;
 use serde_json::{Map, Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Nodes that a robot shows, and nodes of one peer that are shown here.
+/// Maximum number of nodes that a robot shows, and of nodes of one peer that are shown here.
 pub const MAX_NODES: usize = 512;
-/// Topics and services of all these nodes.
+/// Maximum number of topics and services of all these nodes.
 pub const MAX_NAMES: usize = 8192;
-/// Parameters that a robot shows, and parameters of one peer that are shown here.
+/// Maximum number of parameters that a robot shows, and of parameters of one peer that are shown here.
 pub const MAX_PARAMETERS: usize = 4096;
-/// Bytes of a list of nodes or of parameters.
+/// Maximum size of a list of nodes or of parameters, in bytes.
 pub const MAX_BYTES: usize = 1 << 20;
-/// Numbers, flags, texts and lists in a list of parameters. Each becomes some 40 bytes of XML-RPC,
-/// which the master has to parse.
+/// Maximum number of values (numbers, flags, texts and lists) in a list of parameters. Each value
+/// becomes some 40 bytes of XML-RPC, which the master has to parse.
 pub const MAX_VALUES: usize = 1 << 16;
-/// Bytes of a name.
+/// Maximum size of a name, in bytes.
 const MAX_NAME: usize = 255;
 /// Deepest nesting of lists in a parameter.
 const MAX_DEPTH: usize = 8;

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
-/// Counts kept. Beyond this number the counts of topics that are no longer published are deleted.
+/// Maximum number of counts. Beyond it, the counts of topics that are no longer published are deleted.
 const MAX_KEPT: usize = 1024;
 
 /// The counts, shared by a gateway's threads.
@@ -23,7 +23,8 @@ impl Drops {
         self.counts().entry(topic.to_owned()).or_default().clone()
     }
 
-    /// The topic is no longer published. A count above zero is kept in case the topic returns.
+    /// Records that a topic is no longer published. A count above zero is kept in case the topic
+    /// returns.
     pub fn release(&self, topic: &str) {
         let mut counts = self.counts();
         let fits = counts.len() <= MAX_KEPT;

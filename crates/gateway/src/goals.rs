@@ -34,7 +34,7 @@ pub fn about(service: &str, request: &Bytes) -> Option<About> {
             Some(About::NewGoal(Bytes::copy_from_slice(&request[..ENCAPSULATION + ID])))
         }
         _ if request.len() > MAX_REPEATABLE => None,
-        // Sent again, a cancellation of several goals would end later ones as well.
+        // A cancellation of several goals is not sent again: it would end later goals as well.
         ActionCall::CancelGoal if goal.iter().all(|byte| *byte == 0) => Some(About::Goals),
         ActionCall::CancelGoal | ActionCall::GetResult => Some(About::Goal(request.clone())),
     }

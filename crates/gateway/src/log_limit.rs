@@ -6,7 +6,7 @@ use crate::lock::lock;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-/// Lines of one place in each [`PERIOD`].
+/// Maximum number of lines that one place in the code logs in each [`PERIOD`].
 const MAX_LINES: u32 = 20;
 const PERIOD: Duration = Duration::from_secs(30);
 

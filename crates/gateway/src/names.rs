@@ -95,7 +95,7 @@ pub fn is_below(name: &str, prefix: &str) -> bool {
     name.strip_prefix(prefix).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
-/// Whether a character may occur in a level of a name at a peer.
+/// Whether names at a peer may have a character besides letters, digits and `_`.
 pub(crate) fn peers_allow(c: char) -> bool {
     matches!(c, '-' | '.')
 }

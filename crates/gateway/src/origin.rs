@@ -45,8 +45,8 @@ pub struct Kept {
     /// Whether the publisher, or the node that read it, repeats the message for a late joiner. A
     /// volatile subscriber does not get it.
     pub is_history: bool,
-    /// Whether only later subscribers get the message. Present ones already have it, or may have later
-    /// messages of its publisher.
+    /// Whether only later subscribers get the message. Present subscribers already have it, or may have
+    /// later messages of its publisher.
     pub is_for_later_ones: bool,
 }
 
@@ -79,5 +79,6 @@ impl Source {
     }
 }
 
-/// Publishers of one topic distinguished on one robot; further ones share the last number.
+/// Maximum number of publishers of one topic that are distinguished on one robot; further publishers
+/// share the last number.
 pub const MAX_SOURCES: u32 = 64;

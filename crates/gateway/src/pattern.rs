@@ -47,7 +47,8 @@ impl Pattern {
     }
 
     /// Whether this pattern matches every name that `later` matches. It must match three samples: the
-    /// stars of `later` are replaced by an empty text, by one unusual level, and (for `**`) by two such levels.
+    /// stars of `later` are replaced by an empty text, by one unusual level, and (for `**`) by two such
+    /// levels. Only stars that reach as far match all three.
     pub fn covers(&self, later: &Pattern) -> bool {
         const SAMPLES: [(&str, &str); 3] = [("", ""), ("\u{1}", "\u{1}"), ("\u{1}", "\u{1}/\u{1}")];
         SAMPLES.iter().all(|(level, levels)| {

@@ -5,7 +5,8 @@ use crate::lock::lock;
 use std::collections::BTreeMap;
 use std::sync::Mutex;
 
-/// Pairs of topic and reason counted separately; all others are counted under [`OTHERS`].
+/// Maximum number of pairs of topic and reason that are counted separately; all other pairs are counted
+/// under [`OTHERS`].
 pub const MAX_REJECTIONS: usize = 1024;
 /// Stands for the topics beyond [`MAX_REJECTIONS`]; no topic has an empty name.
 pub const OTHERS: &str = "";
@@ -43,7 +44,8 @@ impl Reason {
         }
     }
 
-    /// Whether the message was for local nodes; otherwise a local node sent it.
+    /// Whether the message counts as one for local nodes, or else as one from them. Of the reasons to
+    /// reject a response to a local client, only [`Self::NotWritten`] counts as for local nodes.
     pub fn is_incoming(self) -> bool {
         matches!(self, Self::NotWritten | Self::GatewayBehind)
     }
@@ -54,9 +56,9 @@ impl Reason {
 pub struct Rejected {
     /// Local name, or [`OTHERS`].
     pub topic: String,
-    /// Why.
+    /// The reason of the rejections.
     pub reason: Reason,
-    /// How many.
+    /// Number of messages.
     pub count: u64,
 }
 

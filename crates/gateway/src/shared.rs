@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Troubles that status shows; later ones are left out.
+/// Maximum number of troubles that status shows; later troubles are omitted.
 const MAX_TROUBLES: usize = 1024;
 
 #[derive(Debug, Default)]

@@ -10,7 +10,7 @@ pub struct SourceNumbers {
     users: BTreeMap<u32, u32>,
     /// The number after the one that was taken last.
     next: u32,
-    /// Whether releases stay unreported.
+    /// Whether releases are not reported.
     pub silent: bool,
 }
 

@@ -24,7 +24,7 @@ pub trait State: Default + Send + 'static {
     /// Time in which changes share one write of the file. A killed process loses these changes.
     const SAVE_AFTER: Duration;
 
-    /// The content of the file.
+    /// Returns the content of the file.
     fn file_text(&self) -> String;
 
     /// Reads the content of a file; invalid lines are ignored.

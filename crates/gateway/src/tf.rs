@@ -19,7 +19,7 @@ use crate::types::transcode::{MAX_PADDING, TranscodeError, at_end, cdr_reader, c
 use std::borrow::Borrow;
 use std::collections::BTreeMap;
 
-/// Transforms in one message, and kept for one topic.
+/// Maximum number of transforms in one message, and of transforms kept for one topic.
 pub const MAX_TRANSFORMS: usize = 4096;
 /// Most bytes of a frame's name in a parsed message.
 pub const MAX_FRAME_NAME: usize = 255;
@@ -270,8 +270,8 @@ impl Merger {
         self.has_news
     }
 
-    /// One transform of each frame, ordered by frame. With several publishers of a frame it is the
-    /// one that changed last.
+    /// One transform of each frame, ordered by frame. If a frame has several publishers, the transform
+    /// that changed last is returned.
     pub fn latest(&self) -> Vec<&Transform> {
         let all: Vec<&Kept> = self.kept.values().collect();
         let frames = all.chunk_by(|one, two| one.transform.child == two.transform.child);
@@ -279,7 +279,7 @@ impl Merger {
         newest.map(|kept| &kept.transform).collect()
     }
 
-    /// [`Merger::latest`] was sent. With `keep`, its transforms stay for late joiners.
+    /// Records that [`Merger::latest`] was sent. With `keep`, its transforms stay for late joiners.
     pub fn mark_sent(&mut self, keep: bool) {
         self.has_news = false;
         if !keep {

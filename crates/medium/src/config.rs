@@ -133,7 +133,7 @@ pub struct PipeConfig {
 /// Active queue management of a pipe's queues.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Aqm {
-    /// A full queue drops.
+    /// A full queue drops packets; nothing else does.
     #[default]
     None,
     /// CoDel (RFC 8289) with a target of 5 ms and an interval of 100 ms: marks ECN-capable packets, and

@@ -17,7 +17,7 @@ impl Losses {
         Self { loss, bad: BTreeMap::new() }
     }
 
-    /// Runs one trial from one radio to another; returns whether it is lost.
+    /// Runs one trial from one radio to another; returns whether the frame or attempt is lost.
     pub fn lost(&mut self, from: usize, to: usize, random: &mut Rng) -> bool {
         match self.loss {
             Loss::None => false,

@@ -13,7 +13,8 @@ const INTERVAL: Nanos = 100_000_000;
 const OLD_WEIGHT: f64 = 0.75;
 /// Share of frames that sample another rate.
 const SAMPLE_SHARE: f64 = 0.1;
-/// Attempts at each stage of the retry chain: best throughput, second best, most reliable, slowest.
+/// Number of attempts at each stage of the retry chain: best throughput, second best, most reliable,
+/// slowest.
 const ATTEMPTS_PER_STAGE: u32 = 2;
 /// Length of the IP packet for which airtimes of rates are compared, bytes (as in Minstrel).
 const COMPARED_BYTES: u32 = 1200;

@@ -15,7 +15,7 @@ pub(super) const MAX_ROBOTS: usize = 256;
 const HALVINGS: u32 = 20;
 /// A topic that fits at this multiple of its rate is not limited by the radio.
 const MAX_FACTOR: f64 = 1000.0;
-/// A lower multiple counts as zero.
+/// Multiple of a rate below which the rate counts as zero.
 const LEAST_FACTOR: f64 = 1e-6;
 
 /// The plan of one topic from one robot to another.
@@ -80,7 +80,7 @@ pub struct More {
 
 /// What changes while one of several radios is down.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Without {
+pub struct OutageEffect {
     /// Name of the radio.
     pub radio: String,
     /// Load of the other radios.
@@ -134,7 +134,7 @@ pub struct TeamPlan {
     /// How many more robots fit; empty if not everything fits.
     pub more: Vec<More>,
     /// What changes while each radio is down, one entry per radio; empty with only one radio.
-    pub without: Vec<Without>,
+    pub without: Vec<OutageEffect>,
 }
 
 /// The topic whose rate is reduced first, on a full radio.
@@ -155,8 +155,9 @@ impl Team {
         let topic = |(traffic, parts): (&Traffic, Vec<Part>)| {
             let radios = parts.into_iter().map(|it| self.carried(it)).collect();
             let factor = highest.get(&*traffic.topic).copied().flatten();
-            let delays =
-                delays.iter().find(|it| it.traffic.is(&traffic.from, &traffic.to, &traffic.topic));
+            let delays = delays
+                .iter()
+                .find(|it| it.traffic.matches(&traffic.from, &traffic.to, &traffic.topic));
             TopicPlan::new(traffic, radios, delays, factor)
         };
         let mut topics: Vec<TopicPlan> = self.traffic.iter().zip(parts).map(topic).collect();
@@ -169,7 +170,7 @@ impl Team {
         TeamPlan { load, loads, fits, topics, gives_way, more, without }
     }
 
-    fn plan_without(&self, radio: usize) -> Without {
+    fn plan_without(&self, radio: usize) -> OutageEffect {
         let (team, waits) = self.without(radio);
         let (gives_way, delays) = team.reduced_plan();
         let worst = |it: Delays| {
@@ -179,7 +180,7 @@ impl Team {
         let waiting = |it: Traffic| Waiting { from: it.from, to: it.to, topic: it.topic };
         let mut loads = team.loads();
         loads.remove(radio);
-        Without {
+        OutageEffect {
             radio: self.radios[radio].name.clone(),
             loads,
             waits: waits.into_iter().map(waiting).collect(),

@@ -13,7 +13,7 @@ use tautline::status::{Direction, Status, TopicReport};
 use tautline::treatment::TopicRule;
 use tautline_gateway::pattern::Pattern;
 
-/// Minimum time for measuring a rate.
+/// Minimum time for measuring a rate, in seconds.
 const MIN_SECONDS: f64 = 5.0;
 /// The end of a line that asks for a rate or a size.
 pub const UNKNOWN_RATE_OR_SIZE: &str = "must be known";
@@ -218,7 +218,12 @@ impl Inputs {
                         }
                     }
                 }
-                (rate, bytes) => missing.push(ask(file, expected, rate.is_none(), bytes.is_none())),
+                (rate, bytes) => missing.push(missing_values_line(
+                    file,
+                    expected,
+                    rate.is_none(),
+                    bytes.is_none(),
+                )),
             }
         }
     }
@@ -264,7 +269,7 @@ impl Inputs {
     }
 }
 
-/// The first and the last snapshot of a node. Without a first one, counters begin at the node's start.
+/// The first and the last snapshot of a node. Without a first snapshot, counters begin at the node's start.
 struct Pair<'a> {
     first: Option<&'a Status>,
     last: &'a Status,
@@ -450,7 +455,12 @@ fn may_meet(one: &Pattern, other: &Pattern) -> bool {
     (are_patterns && alike) || one.covers(other) || other.covers(one)
 }
 
-fn ask(file: &RobotFile, expected: &TopicExpectation, rate: bool, size: bool) -> String {
+fn missing_values_line(
+    file: &RobotFile,
+    expected: &TopicExpectation,
+    rate: bool,
+    size: bool,
+) -> String {
     let what = match (rate, size) {
         (true, true) => "rate and size",
         (true, false) => "the rate",

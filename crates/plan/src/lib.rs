@@ -24,7 +24,7 @@ mod team;
 mod traffic;
 mod warnings;
 
-pub use answers::{Carried, GivesWay, More, TeamPlan, TopicPlan, Waiting, Without, WorstCase};
+pub use answers::{Carried, GivesWay, More, OutageEffect, TeamPlan, TopicPlan, Waiting, WorstCase};
 pub use assessment::{Assessment, FlowForecast};
 pub use measurable::channel_model;
 pub use radios::Radios;

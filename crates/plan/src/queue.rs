@@ -49,8 +49,8 @@ impl Number {
     }
 }
 
-/// `chances` are the probabilities of the numbers 0, 1, 2, ... Adds one to the number with this
-/// probability. The number does not exceed `most`.
+/// Adds one to a random number with this probability, up to `most`. `chances` are the probabilities of the
+/// numbers 0, 1, 2, ...
 pub(super) fn add(chances: &mut Vec<f64>, probability: f64, most: usize) {
     if chances.len() <= most {
         chances.push(0.0);

@@ -10,7 +10,7 @@ use tautline::treatment::{LinkRule, TopicRule};
 use tautline_proto::LinkPolicy;
 
 const FORM: &str = "INTERFACE[,INTERFACE...]=RADIO";
-/// A link that carried a smaller fraction of a topic's bytes carried only probes.
+/// Fraction of a topic's bytes below which a link carried only probes.
 const LEAST_SHARE: f64 = 0.05;
 
 /// The radios that a team shares.
@@ -138,12 +138,12 @@ impl Radios {
                     "{}: the link to {} has a radio that is unknown: {}",
                     owner.name,
                     link.host,
-                    self.ask(link)
+                    self.how_to_give_radio(link)
                 )
             })?;
             found.add(radio, is_avoided(&rule.treatment.links, link));
         }
-        found.some().ok_or_else(|| {
+        found.preferred().ok_or_else(|| {
             format!("{}: {}: no link carries it to {}", config.name, rule.pattern.as_str(), to.name)
         })
     }
@@ -176,7 +176,7 @@ impl Radios {
             })?;
             found.add(radio, !used.carried(&link.name));
         }
-        found.some().ok_or_else(|| {
+        found.preferred().ok_or_else(|| {
             format!(
                 "the snapshot of {}: no link to {} is up without a relay",
                 status.node, report.peer
@@ -184,7 +184,7 @@ impl Radios {
         })
     }
 
-    fn ask(&self, link: &LinkConfig) -> String {
+    fn how_to_give_radio(&self, link: &LinkConfig) -> String {
         match (&link.interface, &self.interfaces) {
             (None, _) => "give the link an interface".into(),
             (Some(name), Some(_)) => format!("give --radio {name}=RADIO"),

@@ -18,12 +18,12 @@ const UNBOUNDED: f64 = 60.0;
 const MAX_MESSAGES: u32 = 100;
 /// Time from a packet to the report on it (`proto/src/recovery/sent.rs`), in seconds.
 const REPORT_DUE: f64 = 2e-3;
-/// First messages of a busy period for which the number of reports is random. For later messages, it is
-/// nearly certain.
+/// Number of messages at the start of a busy period for which the number of reports is random. For later
+/// messages, the number of reports is nearly certain.
 const RANDOM_REPORTS: u32 = 4;
-/// Reports that the kernel holds at once (`proto/src/endpoint/network.rs`).
+/// Maximum number of reports that the kernel holds at once (`proto/src/endpoint/network.rs`).
 const HELD_REPORTS: usize = 2;
-/// Small packets that the kernel holds.
+/// Number of small packets that the kernel holds.
 const HELD_PACKETS: u32 = 2;
 /// Seconds for which the kernel may hold packets behind the packet on the air: the lead of back-pressure.
 const LEAD: f64 = 1e-3;

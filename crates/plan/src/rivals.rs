@@ -39,7 +39,7 @@ struct Present {
 }
 
 /// The rivals' traffic within a time.
-struct Within {
+struct RivalTraffic {
     /// For each small stream, the number of its messages and the airtime of one message.
     small: Vec<(f64, f64)>,
     /// Maximum airtime of 0, 1, 2, ... large queues, and the probability of that number.
@@ -152,7 +152,7 @@ impl<'a> Rivals<'a> {
         longest.fold(0.0, f64::max)
     }
 
-    fn within(&self, until: f64) -> Within {
+    fn within(&self, until: f64) -> RivalTraffic {
         let small = self.small.iter();
         let small = small.map(|it| (self.messages(it, until), it.airtime(self.timing))).collect();
         let absent = |it: &&Stream| 1.0 - self.presence(it, until);
@@ -169,7 +169,7 @@ impl<'a> Rivals<'a> {
             sum += it;
             sum
         }));
-        Within { small, large: airtimes.into_iter().zip(count_chances(&chances)).collect() }
+        RivalTraffic { small, large: airtimes.into_iter().zip(count_chances(&chances)).collect() }
     }
 
     /// Returns the maximum airtime that a present queue uses within a time.
@@ -230,7 +230,7 @@ impl Bounds<'_> {
         self.log_mean(0, theta, queue, &self.rivals.within(0.0)) / theta
     }
 
-    fn log_mean(&self, step: usize, theta: f64, queue: &[Queued], within: &Within) -> f64 {
+    fn log_mean(&self, step: usize, theta: f64, queue: &[Queued], within: &RivalTraffic) -> f64 {
         let small = within.small.iter().map(|(count, time)| log_number(*count, theta * time));
         let mut mixed = f64::NEG_INFINITY;
         let on_air = theta * self.rivals.on_air();

@@ -44,7 +44,7 @@ impl Links {
     }
 
     /// Returns the preferred radios, or else the avoided ones; `None` without links.
-    pub(super) fn some(mut self) -> Option<Self> {
+    pub(super) fn preferred(mut self) -> Option<Self> {
         if self.radios.is_empty() {
             self.radios = std::mem::take(&mut self.otherwise);
         }
@@ -58,7 +58,7 @@ impl Links {
             all.iter().copied().filter(|it| *it != radio).collect()
         };
         let (radios, otherwise) = (rest(&self.radios), rest(&self.otherwise));
-        Self { radios, otherwise, policy: self.policy }.some()
+        Self { radios, otherwise, policy: self.policy }.preferred()
     }
 }
 

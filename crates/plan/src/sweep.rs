@@ -14,7 +14,7 @@ const POINTS: u32 = 24;
 const LEAST_FACTOR: f64 = 0.1;
 /// Minimum end of the axis if the expected rates fit.
 const COMMON_FACTOR: f64 = 1.5;
-/// The expected rates. If they do not fit, this is the minimum end of the axis.
+/// Multiple that stands for the expected rates, and the minimum end of the axis if they do not fit.
 const EXPECTED_FACTOR: f64 = 1.0;
 /// The highest examined multiple of all rates.
 const MAX_FACTOR: f64 = 100.0;

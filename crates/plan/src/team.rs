@@ -37,7 +37,7 @@ pub struct Traffic {
 
 impl Traffic {
     /// Whether the traffic has this sender, receiver and topic.
-    pub fn is(&self, from: &str, to: &str, topic: &str) -> bool {
+    pub fn matches(&self, from: &str, to: &str, topic: &str) -> bool {
         (&*self.from, &*self.to, &*self.topic) == (from, to, topic)
     }
 
@@ -93,7 +93,7 @@ pub(super) struct Delays {
 impl Delays {
     /// Returns the delays of a part of each message, or of some messages, over all hops of the topic on one
     /// radio.
-    fn over(traffic: &Traffic, part: Part, hops: &[FlowForecast]) -> Self {
+    fn from_hops(traffic: &Traffic, part: Part, hops: &[FlowForecast]) -> Self {
         let sum = |of: fn(&FlowForecast) -> Option<Duration>| {
             let all: Option<Duration> = hops.iter().map(of).sum();
             all.map(|it| it.as_secs_f64() * 1e3)
@@ -215,7 +215,7 @@ impl Team {
             for part in parts {
                 let traffic = &self.traffic[part.topic];
                 let (hops, rest) = flows.split_at(traffic.senders().count());
-                found[part.topic].push(Delays::over(traffic, part, hops));
+                found[part.topic].push(Delays::from_hops(traffic, part, hops));
                 flows = rest;
             }
         }

@@ -75,9 +75,9 @@ impl Channel {
 /// Messages from one station to another.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Flow {
-    /// Sender and receiver: numbers of stations.
+    /// Number of the sending station.
     pub from: usize,
-    /// See `from`.
+    /// Number of the receiving station.
     pub to: usize,
     /// Bytes of a message.
     pub bytes: u64,

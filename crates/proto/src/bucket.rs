@@ -36,7 +36,7 @@ impl Bucket {
 
     /// Takes a token; `false` if the bucket is empty.
     pub(crate) fn take(&mut self, now: Instant) -> bool {
-        let replaced_at = self.after_one_more(now);
+        let replaced_at = self.replacement_time(now);
         let has_token = replaced_at <= nanos(now);
         if has_token {
             self.replaced_at = replaced_at;
@@ -46,15 +46,16 @@ impl Bucket {
 
     /// Takes a token even from an empty bucket. The bucket then takes longer to fill.
     pub(crate) fn charge(&mut self, now: Instant) {
-        self.replaced_at = self.after_one_more(now);
+        self.replaced_at = self.replacement_time(now);
     }
 
     /// Whether there is a token.
-    pub(crate) fn has_one(&self, now: Instant) -> bool {
-        self.after_one_more(now) <= nanos(now)
+    pub(crate) fn has_token_at(&self, now: Instant) -> bool {
+        self.replacement_time(now) <= nanos(now)
     }
 
-    fn after_one_more(&self, now: Instant) -> i64 {
+    /// When the tokens taken so far and one more will have been replaced, in nanoseconds.
+    fn replacement_time(&self, now: Instant) -> i64 {
         let each = SECOND / i64::from(self.allowance.per_second);
         let full = nanos(now) - each * i64::from(self.allowance.burst);
         self.replaced_at.max(full) + each
@@ -125,9 +126,9 @@ mod tests {
         let mut bucket = Bucket::new(Allowance { burst: 3, per_second: 10 });
         let start = Instant(5 * SECOND as u64);
         assert!((0..3).all(|_| bucket.take(start)));
-        assert!(!bucket.has_one(start) && !bucket.take(start));
+        assert!(!bucket.has_token_at(start) && !bucket.take(start));
         let later = start + Duration::from_millis(100);
-        assert!(bucket.has_one(later) && bucket.take(later) && !bucket.take(later));
+        assert!(bucket.has_token_at(later) && bucket.take(later) && !bucket.take(later));
         let much_later = start + Duration::from_secs(100);
         assert!((0..3).all(|_| bucket.take(much_later)) && !bucket.take(much_later));
     }

@@ -103,8 +103,8 @@ impl InFlight {
         self.0.iter().sum()
     }
 
-    /// Bytes of this class and higher ones.
-    pub(crate) fn from(&self, class: Class) -> usize {
+    /// Bytes of this class and of higher classes.
+    pub(crate) fn of_class_and_higher(&self, class: Class) -> usize {
         self.0[class as usize..].iter().sum()
     }
 
@@ -113,7 +113,7 @@ impl InFlight {
     /// stations; in our queue it cannot. The budget is thus exceeded by at most one packet of each
     /// higher class. On a radio without categories, the packet is sent next in either case.
     pub(crate) fn ahead_of(&self, class: Class) -> usize {
-        if self.from(class) == 0 { 0 } else { self.total() }
+        if self.of_class_and_higher(class) == 0 { 0 } else { self.total() }
     }
 }
 

@@ -2,19 +2,19 @@
 //! Comparison with a peer's clock, for statistics and to detect messages older than they seem. The
 //! comparison never makes a message seem younger, so that safety does not depend on it.
 //!
-//! Every packet carries its sender's clock. The least difference between our clock at arrival and
-//! the clock in the packet is the offset of the clocks plus the shortest one-way delay. Each node
-//! reports its least difference to the other. The sum of both is the shortest round trip, and half
-//! of it bounds the error of the offset (as in NTP, RFC 5905, section 10, with every packet as a
-//! sample).
+//! Every packet that is not relayed carries its sender's clock. The least difference between our
+//! clock at arrival and the clock in the packet is the offset of the clocks plus the shortest
+//! one-way delay. Each node reports its least difference to the other. The sum of both is the
+//! shortest round trip, and half of it bounds the error of the offset (as in NTP, RFC 5905, section
+//! 10, with every such packet as a sample).
 
 use crate::time::{Duration, Instant};
 use crate::wire::frame::ClockReport;
 
-/// The least difference is taken over one to two such spans: long enough to find a packet without
-/// queueing, short enough for little drift.
+/// Length of a span. The least difference is taken over the present span and the previous one: long enough to
+/// find a packet without queueing, short enough for little drift.
 const SPAN: Duration = Duration::from_secs(8);
-/// Limit of the difference in rate between two clocks (crystals of 20 to 50 ppm).
+/// Maximum difference in rate between two clocks (crystals of 20 to 50 ppm).
 const DRIFT_PPM: u32 = 50;
 /// Least time between two offsets that measure drift.
 const DRIFT_MIN: Duration = Duration::from_secs(60);
@@ -24,7 +24,7 @@ const DRIFT_MAX: Duration = Duration::from_secs(600);
 /// The comparison with a peer's clock.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct ClockView {
-    /// The peer's time of day less ours, in microseconds, if both are known.
+    /// The peer's time of day minus ours, in microseconds, if both are known.
     pub offset_us: Option<i64>,
     /// Bound of the error of the offset and of one-way delays.
     pub bound: Duration,
@@ -48,7 +48,7 @@ pub(crate) struct Clock {
     here: LeastDifference,
     /// The least difference that the peer reported.
     there: Option<u32>,
-    /// The peer's time of day less ours, in microseconds.
+    /// The peer's time of day minus ours, in microseconds.
     wall: Option<i64>,
     /// The offset from which drift is measured, and the later offset that will replace it.
     history: [Option<PastOffset>; 2],
@@ -127,7 +127,7 @@ impl Clock {
         }
     }
 
-    /// The peer's clock less ours, and the shortest round trip, in microseconds.
+    /// The peer's clock minus ours, and the shortest round trip, in microseconds.
     fn offset(&self) -> Option<(u32, u32)> {
         let (here, there) = (self.least_difference()?, self.there?);
         // Negative where drift has overtaken an old least difference.

@@ -20,11 +20,11 @@ pub struct Config {
     pub key: SecretKey,
     /// Largest message that is sent or accepted, in bytes.
     pub max_message: usize,
-    /// Limit of bytes of messages for one peer, queued or sent with unknown outcome.
+    /// Maximum bytes of messages for one peer that are queued, or sent with unknown outcome.
     pub queue_bytes: usize,
-    /// Limit of the time that the queue for one peer takes to drain at the measured rate.
+    /// Longest time that the queue for one peer may take to drain at the measured rate.
     pub queue_time: Duration,
-    /// Limit of bytes of incomplete messages from one peer.
+    /// Maximum bytes of incomplete messages from one peer.
     pub reassembly_bytes: usize,
     /// Budget of repairs, in percent of the bytes that are sent for the first time.
     pub repair_percent: u32,
@@ -78,7 +78,7 @@ pub enum Rate {
 impl Rate {
     /// A rate for each link, found from the reports of its peer.
     pub const AUTO: Self = Self::PerLink(&CONTROLS[0]);
-    /// Back-pressure alone.
+    /// Only back-pressure.
     pub const BACK_PRESSURE: Self = Self::PerLink(&CONTROLS[1]);
 
     /// The configured rate of `Fixed`.
@@ -193,7 +193,8 @@ pub const REKEY_AFTER: Duration = Duration::from_secs(120);
 pub const KEY_LIFETIME: Duration = Duration::from_secs(180);
 /// Smallest datagram of a link: room for the headers and some bytes of a message.
 pub const MIN_DATAGRAM: usize = 256;
-/// Limit of links to one peer. The link number has 4 bits, and each link costs receive state.
+/// Maximum number of links to one peer. The link number has 4 bits, and each link costs receive state.
 pub const MAX_LINKS_PER_PEER: usize = limits::LINKS;
-/// Limit of channels offered to one peer, and limit of channels accepted from one peer.
+/// Maximum number of channels offered to one peer. The same number limits the channels accepted from one
+/// peer.
 pub const MAX_CHANNELS: usize = limits::CHANNELS;

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The Tautline protocol as a state machine, without sockets, clock, threads or global randomness.
 //!
-//! # Contract There are four kinds of method: getters; `handle_*(now, input)`; mutators such as
+//! # Contract
+//! There are four kinds of method: getters; `handle_*(now, input)`; mutators such as
 //! [`PeerMut::send`]; and `poll_*`, which drain outputs. After any input or mutator, call
 //! [`Endpoint::poll_transmit`] and [`Endpoint::poll_event`] until they return `None`. Call
 //! [`Endpoint::handle_timeout`] at the time that [`Endpoint::poll_timeout`] returns. Events may stay queued

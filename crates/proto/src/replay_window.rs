@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! A sliding window over the numbers of packets or messages. It detects duplicates.
 
-/// Message numbers of a source that are remembered.
+/// How many message numbers of a source are remembered.
 pub(crate) const MESSAGES: u64 = 1024;
 
 /// The recorded numbers among the last `64 * WORDS` up to the highest. Older ones count as recorded.
@@ -19,7 +19,7 @@ impl<const WORDS: usize> Default for ReplayWindow<WORDS> {
 }
 
 impl<const WORDS: usize> ReplayWindow<WORDS> {
-    /// Numbers that the window remembers.
+    /// How many numbers the window remembers.
     pub(crate) const LEN: u64 = 64 * WORDS as u64;
 
     /// The highest number recorded; 0 before the first.

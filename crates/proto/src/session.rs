@@ -22,7 +22,7 @@ use std::sync::Arc;
 
 /// An initiation is retransmitted for this time; then a new one is made.
 const INITIATION_LIFETIME: Duration = Duration::from_secs(5);
-/// Stored responses whose keys no packet has confirmed.
+/// Maximum number of stored responses whose keys no packet has confirmed.
 const MAX_PENDING_RESPONSES: usize = 4;
 /// Limit of initiations that cookie replies cause: twice the rate at which a peer is sought.
 const COOKIE_INITIATIONS: Allowance = Allowance { burst: 2, per_second: 12 };
@@ -30,11 +30,11 @@ const COOKIE_INITIATIONS: Allowance = Allowance { burst: 2, per_second: 12 };
 /// initiation and knows our public key can forge responses that pass MAC1. Even among ten times as
 /// many forgeries, a genuine response is opened within a few initiations.
 const RESPONSES: Allowance = Allowance { burst: 100, per_second: 100 };
-/// A stored response is forgotten after this time.
+/// Time after which a stored response is forgotten.
 const RESPONSE_LIFETIME: Duration = Duration::from_secs(10);
-/// Key sets valid for receiving: the newest, and those of packets in flight.
+/// Maximum number of key sets valid for receiving: the newest, and those of packets in flight.
 const MAX_KEYS: usize = 3;
-/// Earlier session epochs of the peer that are remembered.
+/// Maximum number of earlier session epochs of the peer that are remembered.
 const MAX_PAST: usize = 8;
 /// The node with the smaller key renews the keys. If it has not done so after this time, the other
 /// node renews them.
@@ -201,7 +201,7 @@ impl Session {
         self.epoch == Some(epoch) || self.new_sessions.take(now)
     }
 
-    /// The key set to send under.
+    /// The key set used for sending.
     pub(crate) fn keys(&self) -> Option<&Keys> {
         self.keys.front()
     }

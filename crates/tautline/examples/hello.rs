@@ -47,7 +47,7 @@ pub fn base(end: &End) -> Result<String, Box<dyn Error>> {
     Ok(String::from_utf8(message.payload.to_vec())?)
 }
 
-/// What one end needs to know: where its key is, its ports, and the public key of its peer.
+/// What one end needs to know: where its key is, the ports of both ends, and the public key of its peer.
 pub struct End {
     /// Folder with the key of this end.
     pub folder: String,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Users of this machine, as /etc/passwd has them.
+//! Users of this machine, as listed in /etc/passwd.
 
 use std::fs::File;
 use std::io::Read;

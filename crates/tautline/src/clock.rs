@@ -8,8 +8,8 @@ use tautline_proto::Instant;
 /// Counts the time since this clock was started, including suspend. Peers compare their clocks by it.
 pub(crate) struct Clock(Duration);
 
-/// The origin of [`Instant`] is this time before the start of the clock. A latched message may have
-/// been published before the daemon started, and its age counts from its publication.
+/// Time from the origin of [`Instant`] to the start of the clock. A latched message may have been
+/// published before the daemon started, and its age counts from its publication.
 const OLDEST_MESSAGE: Duration = Duration::from_secs(30 * 24 * 3600);
 
 impl Clock {

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A thread of its own for large messages, so that work on one of them delays no other topic. It
-//! compresses, renames frames, moves stamps, and translates between ROS 1 and ROS 2. A second
-//! thread reads peers' type definitions, so that a slow definition delays no message.
+//! A thread of its own for work on messages, so that a large message delays no other topic. It
+//! compresses, and translates between ROS 1 and ROS 2. In large messages, it also renames frames and
+//! moves stamps. A second thread reads peers' type definitions, so that a slow definition delays no
+//! message.
 //!
 //! ```text
 //! Topics ─▶ Order::Codec(Job) ─▶ queue of a thread ─▶ Worker ─▶ Input::Codec(Done) ─▶ Topics
@@ -30,11 +31,11 @@ use tautline_gateway::types::installed::Installed;
 use tautline_gateway::types::translate::{LocalForm, localize, localize_service};
 use tautline_gateway::{Outcome, Topic};
 
-/// Capacity for this robot's messages. They fit even if many publishers leave at once, because each
-/// departure is a job as well.
+/// Capacity for the jobs of this robot's messages. It suffices even if many publishers leave at
+/// once: each departure is a job as well.
 const OWN_CAPACITY: Capacity = Capacity { jobs: 320, bytes: CODEC_BYTES_OF_OWN_TOPICS };
-/// Capacity for changes of publishers. They still fit while the queue of messages is full. Changes
-/// beyond this limit do not wait for earlier messages.
+/// Capacity for changes of publishers. Changes still fit while the queue of messages is full.
+/// Further changes take effect without waiting for earlier messages.
 const CHANGES_CAPACITY: Capacity = Capacity { jobs: 640, bytes: usize::MAX };
 /// Capacity for the jobs of each peer.
 const PEER_CAPACITY: Capacity =

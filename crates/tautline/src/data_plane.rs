@@ -19,9 +19,9 @@ use tautline_gateway::threads::End;
 use tautline_gateway::{Events, Gateway, Selector};
 use tautline_proto::PublicKey;
 
-/// Time for which a request that only reads waits for the data plane.
+/// Maximum time that a read-only request waits for the data plane.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(1);
-/// Time for which a change of many peers and topics waits for the data plane.
+/// Maximum time that a change of many peers and topics waits for the data plane.
 const RECONFIGURE_TIMEOUT: Duration = Duration::from_secs(4);
 /// Maximum time that a shutdown waits for the queues to drain.
 const DRAIN_TIME: Duration = Duration::from_secs(1);

@@ -19,7 +19,7 @@ use std::time::Duration;
 use tautline_gateway::threads::{self, End};
 use tautline_gateway::{Event, Events};
 
-/// Maximum inputs queued for the data plane.
+/// Maximum number of inputs queued for the data plane.
 const MAX_INPUTS: usize = 4096;
 
 /// An input of the data plane. Packets are not inputs.
@@ -190,7 +190,7 @@ impl Waiting {
         self.wake_up();
     }
 
-    /// Returns the error that a thread has ended without which the daemon cannot continue.
+    /// Returns an error if a thread has ended that the daemon needs.
     pub(crate) fn failure(&self) -> Option<RunError> {
         let (thread, how) = self.ended.get()?;
         let how = match how {

@@ -13,7 +13,7 @@ use tautline_proto::{PublicKey, SecretKey};
 /// Maximum bytes of a key file, which has a comment and one line.
 const MAX_FILE: u64 = 4096;
 const LABEL: &str = "tautline-secret-key:";
-/// Permission bits that would let other users than the owner read or change the file.
+/// Permission bits that would let users other than the owner read or change the file.
 const OTHERS: u32 = 0o077;
 /// User id of root.
 const ROOT: u32 = 0;

@@ -9,7 +9,7 @@ use tautline_proto::Allowance;
 tautline_proto::limits! {
     /// Fraction of the data plane's time that a peer's packets and their effects may take.
     pub const TIME_SHARE: f64 = 0.5;
-    /// Time that they may take at once after a pause.
+    /// Time that a peer's packets and their effects may take at once after a pause.
     pub const TIME_BURST: Duration = Duration::from_millis(100);
     /// Bits per second of a peer's topics, calls and responses after decompression, unless the file
     /// sets `max_rate`. 1080p RGB at 20 Hz reaches this rate.
@@ -27,7 +27,7 @@ tautline_proto::limits! {
     pub const HELD_BYTES: usize = 64 << 20;
     /// Bytes of all of these messages.
     pub const MAX_HELD_BYTES: usize = 128 << 20;
-    /// Bytes that each of its topics may hold in addition, so that commands arrive while a
+    /// Bytes that each topic of a peer may hold in addition, so that commands arrive while a
     /// subscriber of images is slow.
     pub const HELD_BYTES_OF_EACH_TOPIC: usize = 16 << 10;
     /// Messages of each publisher that are kept, whatever history depth the peer advertises.
@@ -39,7 +39,8 @@ tautline_proto::limits! {
     pub const MAX_SERVING_PER_PEER: usize = 64;
     /// Calls of this robot's nodes that wait for a response of one peer.
     pub const MAX_PENDING_PER_PEER: usize = 64;
-    /// Calls of them to one service, so that a service that hangs leaves capacity for the others.
+    /// Calls of this robot's nodes to one service of a peer, so that a service that hangs leaves
+    /// capacity for the others.
     pub const MAX_PENDING_PER_SERVICE: usize = 32;
     /// Timeout of a call to a peer, whatever the peer's file sets. The result of an action is
     /// awaited until the action ends.
@@ -50,9 +51,9 @@ tautline_proto::limits! {
     pub const SHOWN_NAMES: usize = description::MAX_NAMES;
     /// Parameters of a peer with ROS 1 that are shown here, and parameters that are shown to a peer.
     pub const SHOWN_PARAMETERS: usize = description::MAX_PARAMETERS;
-    /// Numbers, texts, flags and lists in them.
+    /// Numbers, texts, flags and lists in the parameters that are shown here, or shown to a peer.
     pub const SHOWN_VALUES: usize = description::MAX_VALUES;
-    /// Bytes of its list of nodes, and of its parameters.
+    /// Bytes of a peer's list of nodes, and of its parameters.
     pub const SHOWN_BYTES: usize = description::MAX_BYTES;
     /// Topics, services and calls of a peer that are listed as not allowed by the file.
     pub const MAX_WAITING_PER_PEER: usize = 256;

@@ -10,10 +10,11 @@ use tautline_proto::{Duration, Instant, NoPath, Notice, Place, PublicKey, Verdic
 
 /// Time after which a repeated notice is logged again.
 const PERIOD: Duration = Duration::from_secs(30);
-/// Number of notices logged per cause and period, and of other lines. Further ones are only counted.
+/// Maximum number of notices, and of other lines, logged per cause and period. Further notices and
+/// lines are only counted.
 const LOGGED: Allowance =
     Allowance { period: PERIOD, here: 20, user: 20, peer: 20, key: 5, stranger: 5, safety: 5 };
-/// Number of notices kept for `status` per cause. The oldest are dropped.
+/// Maximum number of notices kept for `status` per cause. The oldest notices are dropped.
 const KEPT: Allowance = Allowance { peer: 10, safety: 3, ..LOGGED };
 /// Maximum bytes of a notice.
 const MAX_TEXT: usize = 600;
@@ -310,8 +311,8 @@ fn no_peers(key: &PublicKey, here: &str) -> String {
     )
 }
 
-/// Removes notices that the key of this peer is unknown; called after the file was corrected. The
-/// notices are identified by their end, because a stranger can choose the name in them.
+/// Removes notices that the key of this peer is unknown: the file has it by now. The notices are
+/// identified by their end, because a stranger can choose the name in them.
 pub(crate) fn drop_untrue(notices: &mut Vec<String>, peer: &str, key: &PublicKey, here: &str) {
     let untrue = [other_key_of(peer, key), no_peers(key, here)];
     notices.retain(|text| !untrue.iter().any(|end| text.ends_with(end)));

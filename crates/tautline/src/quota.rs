@@ -154,7 +154,8 @@ impl Quota {
         self.counts.range(first..=Cause::User(Some(u32::MAX))).count()
     }
 
-    /// Starts a new period if the current one is over. Returns the number of lines left out of it, by cause.
+    /// Starts a new period if the current one is over. Returns the number of lines left out of the ended
+    /// period, by cause.
     pub(crate) fn next_period(&mut self, now: Instant) -> Option<Vec<(Cause, u64)>> {
         let begun = *self.begun.get_or_insert(now);
         let is_over = now.since(begun) >= self.allowance.period;

@@ -19,7 +19,7 @@ pub struct Rates {
     pub node: String,
     /// Seconds since the node started.
     pub uptime_s: f64,
-    /// Seconds between the snapshots; `None` without an earlier one of the same run.
+    /// Seconds between the snapshots; `None` without an earlier snapshot of the same run.
     pub interval_s: Option<f64>,
     /// Rates of the topics, in the order of the snapshot.
     pub topics: Vec<TopicRates>,
@@ -169,8 +169,8 @@ pub fn between(previous: Option<&Status>, current: &Status) -> Rates {
         interval_s: interval.seconds,
         topics: topics
             .map(|(before, now)| {
-                let dropped_before = before.map(|it| rejected_before.and_dropped(it));
-                interval.topic(before, now, dropped_before, rejected.and_dropped(now))
+                let dropped_before = before.map(|it| rejected_before.dropped_by_reason(it));
+                interval.topic(before, now, dropped_before, rejected.dropped_by_reason(now))
             })
             .collect(),
         teams: teams.map(|(before, now)| interval.team(before, now)).collect(),
@@ -220,7 +220,7 @@ impl<'s> RejectedMessages<'s> {
 
     /// Returns the number of messages of a topic that were dropped, by reason, including those that
     /// gateways rejected.
-    fn and_dropped(&self, topic: &TopicReport) -> BTreeMap<String, u64> {
+    fn dropped_by_reason(&self, topic: &TopicReport) -> BTreeMap<String, u64> {
         let mut dropped = topic.all_dropped();
         let rejected = self.0.get(&(topic.direction, &*topic.topic));
         let rejected = rejected.into_iter().flatten();

@@ -8,7 +8,7 @@ use std::collections::{HashMap, VecDeque};
 use tautline_proto::stats::{DropReason, Drops};
 use tautline_proto::{Duration, Endpoint, Instant, PeerId};
 
-/// Samples kept; one is taken per second.
+/// Number of samples kept. One sample is taken per second.
 const SAMPLES: usize = 10;
 /// Minimum time that a report must cover.
 const SHORTEST: Duration = Duration::from_secs(1);

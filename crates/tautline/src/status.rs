@@ -34,13 +34,13 @@ pub struct Status {
     /// Teams of a relay; empty at a robot.
     #[serde(default)]
     pub teams: Vec<TeamReport>,
-    /// One per topic, direction and peer.
+    /// One report per topic, direction and peer.
     pub topics: Vec<TopicReport>,
-    /// One per radio.
+    /// One report per radio.
     pub radios: Vec<RadioReport>,
-    /// One per link.
+    /// One report per link.
     pub links: Vec<LinkReport>,
-    /// One per topic with a watchdog.
+    /// One report per topic with a watchdog.
     pub watchdogs: Vec<WatchdogReport>,
     /// What the file plans (`expect` of topics, `channel` of radios), with the measured values, which are at
     /// most a second old. Failed assumptions come first. Empty if the file plans nothing.

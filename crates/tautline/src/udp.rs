@@ -29,7 +29,7 @@ const REMEMBERED: usize = 8;
 /// Tolerance of a charge, in bytes: less than the kernel's charge for the smallest packet.
 const CHARGE_TOLERANCE: usize = 256;
 
-/// The error that the kernel sent only the first packets of a call.
+/// The error that the kernel sent only the first packets of a system call.
 #[derive(Debug)]
 pub(crate) struct NotSent {
     /// Number of packets that the kernel sent.

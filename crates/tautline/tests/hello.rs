@@ -26,7 +26,7 @@ fn two_processes_exchange_a_message() {
         .unwrap();
     let greeting = hello::base(&base);
     if greeting.is_err() {
-        // The process may not have started.
+        // The process may still wait for the base.
         let _ = process.kill();
     }
     let ended = process.wait().unwrap();

@@ -4,7 +4,7 @@
 
 use std::process::{Command, Stdio};
 
-/// Set in a process that runs for a single test.
+/// Environment variable that is set in a process that runs a single test.
 const AGAIN: &str = "TAUTLINE_TEST_AGAIN";
 
 /// Returns the full name of the calling test.

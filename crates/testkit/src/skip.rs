@@ -15,6 +15,6 @@ pub fn report_skip(reason: &str) {
     let test = crate::again::this_test();
     let mut file =
         OpenOptions::new().create(true).append(true).open(&path).expect("the list of skips");
-    // One call, because other programs append to the file as well.
+    // Write in one call, because other programs append to the file as well.
     file.write_all(format!("{test} (skipped: {reason})\n").as_bytes()).expect("the list of skips");
 }

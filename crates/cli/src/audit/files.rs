@@ -46,7 +46,7 @@ impl Files {
         let current = Current::open(path)?;
         for older in (1..count).map(|number| numbered_path(path, number)) {
             if let Ok(found) = fs::symlink_metadata(&older) {
-                check_file(&format!("{}: ", older.display()), &found)?;
+                check_file_access(&format!("{}: ", older.display()), &found)?;
             }
         }
         Ok(Self { path: path.into(), size, count, current })
@@ -54,7 +54,7 @@ impl Files {
 
     /// Writes a line; `line` contains no line feed.
     pub(super) fn write(&mut self, line: &str) -> io::Result<()> {
-        if !self.is_there() {
+        if !self.is_still_at_path() {
             self.current = Current::open(&self.path)?;
         }
         let text = format!("{}{line}\n", if self.current.torn { "\n" } else { "" });
@@ -70,7 +70,7 @@ impl Files {
     }
 
     /// Whether the open file is still at its path, neither moved nor removed.
-    fn is_there(&self) -> bool {
+    fn is_still_at_path(&self) -> bool {
         let (Ok(ours), Ok(there)) =
             (self.current.file.metadata(), fs::symlink_metadata(&self.path))
         else {
@@ -92,7 +92,7 @@ impl Files {
     }
 }
 
-/// Returns the path of an older file; number 1 is the newest of them.
+/// Returns the path of the older file with this number; number 1 is the newest.
 pub(super) fn numbered_path(path: &Path, number: u32) -> PathBuf {
     let mut name = OsString::from(path);
     name.push(format!(".{number}"));
@@ -107,15 +107,15 @@ fn rename(from: &Path, to: &Path) -> io::Result<()> {
 }
 
 /// Refuses a file that another local user may have created or could write to. Otherwise that user
-/// could read or forge the log, or a link could direct the log into another file. `place` begins
-/// the error.
-fn check_file(place: &str, found: &Metadata) -> io::Result<()> {
-    let kind = found.file_type();
-    let wrong = match found.nlink() {
+/// could read or forge the log, or a link could direct the log into another file. `place` is the
+/// start of the error text.
+fn check_file_access(place: &str, metadata: &Metadata) -> io::Result<()> {
+    let kind = metadata.file_type();
+    let wrong = match metadata.nlink() {
         _ if kind.is_symlink() => Some("a symbolic link".to_owned()),
         _ if kind.is_dir() => Some("a folder".to_owned()),
         _ if !kind.is_file() => Some("a pipe, socket or device".to_owned()),
-        0 | 1 => of_others(found),
+        0 | 1 => access_by_others(metadata),
         names => Some(format!("a file that has {names} names (hard links)")),
     };
     let allowed = "a regular file with one name that belongs to this user or root, without write \
@@ -125,7 +125,7 @@ fn check_file(place: &str, found: &Metadata) -> io::Result<()> {
 
 /// Refuses a folder in which every local user may replace files. A folder that a group may write to
 /// is allowed, because /var/log often belongs to the group of syslog; each file is checked.
-fn check_folder(path: &Path) -> io::Result<()> {
+fn check_folder_access(path: &Path) -> io::Result<()> {
     let folder = match path.parent() {
         Some(folder) if folder != Path::new("") => folder,
         _ => Path::new("."),
@@ -136,9 +136,9 @@ fn check_folder(path: &Path) -> io::Result<()> {
     refuse(&place, wrong, "a folder without write permission for others, or with the sticky bit")
 }
 
-/// Describes the owner or mode by which another local user may write to a file.
-fn of_others(found: &Metadata) -> Option<String> {
-    let (owner, mode) = (found.uid(), found.mode());
+/// Describes the owner or mode that lets another local user write to a file; `None` if nothing does.
+fn access_by_others(metadata: &Metadata) -> Option<String> {
+    let (owner, mode) = (metadata.uid(), metadata.mode());
     if owner != ROOT && owner != geteuid().as_raw() {
         return Some(format!("owner {owner}"));
     }
@@ -158,17 +158,17 @@ fn refuse(place: &str, wrong: Option<String>, allowed: &str) -> io::Result<()> {
 
 impl Current {
     fn open(path: &Path) -> io::Result<Self> {
-        check_folder(path)?;
+        check_folder_access(path)?;
         if let Ok(found) = fs::symlink_metadata(path) {
             // The opened file is checked again below. This check has the error text for a link.
-            check_file("", &found)?;
+            check_file_access("", &found)?;
         }
         let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK | libc::O_CLOEXEC;
         let mut options = OpenOptions::new();
         options.append(true).read(true).create(true).mode(MODE).custom_flags(flags);
         let file = options.open(path)?;
         let found = file.metadata()?;
-        check_file("", &found)?;
+        check_file_access("", &found)?;
         let mut last = [b'\n'];
         if found.len() > 0 {
             file.read_exact_at(&mut last, found.len() - 1)?;

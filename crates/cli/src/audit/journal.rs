@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 pub(super) const SOCKET: &str = "/run/systemd/journal/socket";
-/// Send timeout of one record; after it the record is lost.
+/// Timeout for sending one record. A record that is not sent by then is lost.
 const PATIENCE: Duration = Duration::from_secs(1);
 const PRIORITY: u8 = 5;
 

@@ -6,8 +6,8 @@
 //! run.rs: started, stopped ─▶
 //! ```
 //!
-//! No thread waits for the disk. If the queue is full, an event is counted, and the count is an
-//! event of its own.
+//! No thread waits for the disk. While the queue is full, further events are only counted, and
+//! the count is written later as a separate event.
 
 mod files;
 mod journal;

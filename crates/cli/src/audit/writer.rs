@@ -54,7 +54,7 @@ impl AuditSink for WriterQueue {
 /// The audit log. Dropping it writes the queued records.
 #[derive(Debug)]
 pub struct AuditLog {
-    /// `None` if the file has no log.
+    /// `None` if the configuration has no audit log.
     queue: Option<WriterQueue>,
     thread: Option<JoinHandle<()>>,
 }

@@ -55,17 +55,17 @@ pub fn audit(arguments: &Arguments) -> Result<(), Failure> {
     for older in older.map(PathBuf::from).filter(|older| older.exists()) {
         let mut lines = Lines::open(&older)?;
         lines.print(arguments)?;
-        lines.print_rest(arguments)?;
+        lines.print_incomplete_line(arguments)?;
     }
     let mut lines = Lines::open(&path)?;
     lines.print(arguments)?;
     match arguments.follow {
         true => follow(&path, lines, arguments),
-        false => lines.print_rest(arguments),
+        false => lines.print_incomplete_line(arguments),
     }
 }
 
-/// Prints records as they are written. Ends with the program, or when the reader closes the pipe.
+/// Prints records as they are written, until the program is ended or the reader closes the pipe.
 fn follow(path: &Path, mut lines: Lines, arguments: &Arguments) -> Result<(), Failure> {
     loop {
         std::thread::sleep(FOLLOW_EVERY);
@@ -73,7 +73,7 @@ fn follow(path: &Path, mut lines: Lines, arguments: &Arguments) -> Result<(), Fa
         // Records written before the file was renamed come first.
         lines.print(arguments)?;
         if !is_same {
-            lines.print_rest(arguments)?;
+            lines.print_incomplete_line(arguments)?;
             lines = Lines::open(path)?;
         }
     }
@@ -125,12 +125,12 @@ impl Lines {
             if self.line.last() != Some(&b'\n') && (self.line.len() as u64) < MAX_LINE {
                 return Ok(());
             }
-            self.print_rest(arguments)?;
+            self.print_incomplete_line(arguments)?;
         }
     }
 
-    /// Prints the bytes read since the last complete line.
-    fn print_rest(&mut self, arguments: &Arguments) -> Result<(), Failure> {
+    /// Prints the incomplete line that was read last.
+    fn print_incomplete_line(&mut self, arguments: &Arguments) -> Result<(), Failure> {
         let line = std::mem::take(&mut self.line);
         match selected_line(String::from_utf8_lossy(&line).trim_end(), arguments) {
             Some(text) => output::print(&format!("{text}\n")),
@@ -152,12 +152,12 @@ fn selected_line(line: &str, arguments: &Arguments) -> Option<String> {
     let of_event = arguments.event.is_empty() || text("event").is_some_and(named);
     (of_peer && of_event).then(|| match arguments.json {
         true => escape_control_characters(line),
-        false => readable(&record),
+        false => readable_record(&record),
     })
 }
 
 /// Formats a record as `TIME  EVENT  [PEER]  FIELD=VALUE ...`.
-fn readable(record: &Map<String, Value>) -> String {
+fn readable_record(record: &Map<String, Value>) -> String {
     let text = |key: &str| record.get(key).map(word).unwrap_or_default();
     let event = text("event");
     let described = EVENTS.iter().find(|it| it.name == event).into_iter();
@@ -186,14 +186,14 @@ fn word(value: &Value) -> String {
 }
 
 /// Returns equivalent JSON without characters that a terminal interprets. JSON escapes only some of
-/// them, and anybody with write access to the file could put any bytes there.
+/// these characters, and anybody with write access to the file could put any bytes into it.
 fn escape_control_characters(json: &str) -> String {
     let mut out = String::with_capacity(json.len());
     for c in json.chars() {
         match c {
             // Valid JSON has these characters only outside its strings.
             '\t' | '\r' | '\n' => out.push(' '),
-            // All characters that a terminal obeys are below U+10000.
+            // All characters that a terminal interprets are below U+10000.
             c if is_obeyed(c) => out.push_str(&format!("\\u{:04x}", u32::from(c))),
             c => out.push(c),
         }

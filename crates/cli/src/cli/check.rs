@@ -41,7 +41,7 @@ pub struct Arguments {
 
 pub fn check(arguments: &Arguments) -> Result<(), Failure> {
     if arguments.file == Path::new(unit::FILE) {
-        match readable(&arguments.file) {
+        match check_readable(&arguments.file) {
             Err(error) if arguments.json => {
                 output::print_json(&json!({ "ok": false, "error": error }))?;
                 return Err(Failure::new(""));
@@ -62,8 +62,8 @@ pub fn check(arguments: &Arguments) -> Result<(), Failure> {
     }
 }
 
-/// Says what to do if the file of the systemd unit is absent, or closed to this user.
-fn readable(file: &Path) -> Result<(), String> {
+/// Fails if the file is absent or this user may not read it; the error says what to do.
+fn check_readable(file: &Path) -> Result<(), String> {
     let shown = file.display();
     match std::fs::File::open(file).map_err(|error| error.kind()) {
         Err(ErrorKind::NotFound) => Err(format!(
@@ -188,7 +188,7 @@ fn audit_as_json(audit: &AuditConfig) -> Json {
     }
 }
 
-/// Describes this node's identity to its peers, or why the node cannot start.
+/// Describes the key by which peers identify this node, or why the node cannot start.
 fn key(config: &Config) -> String {
     match own_key(config) {
         None => "none: anybody on the network can act as any node".into(),
@@ -567,7 +567,7 @@ fn watchdog_as_json(watchdog: &WatchdogConfig) -> Json {
     })
 }
 
-/// Returns the value as in the file: its meaning depends on the type of its field.
+/// Returns the value as in the file: the type of the field decides what the value means.
 fn value_as_json(value: &Written) -> Json {
     match value {
         Written::One(text) => text.as_str().into(),

@@ -18,7 +18,7 @@ use tautline_cli::unit;
 
 /// Exit code if a finding stops or delays messages.
 const HARMFUL: u8 = 3;
-/// Where `--report` writes.
+/// Default file of `--report`.
 const DEFAULT_REPORT: &str = "tautline-report.txt";
 /// Spaces before the lines of a finding.
 const INDENT: &str = "         ";
@@ -177,7 +177,11 @@ fn report_head(machine: &Machine, robot: &Robot) -> String {
             );
         }
         None => {
-            let _ = writeln!(text, "; paths to peers are not checked: {}", doctor::no_state(robot));
+            let _ = writeln!(
+                text,
+                "; paths to peers are not checked: {}",
+                doctor::reason_without_state(robot)
+            );
         }
     }
     for line in doctor::ros_found(machine, robot) {
@@ -254,9 +258,9 @@ fn test_in_words(test: &PeerTest) -> String {
 }
 
 fn untested(machine: &Machine, robot: &Robot, peer: &str) -> Result<String, Failure> {
-    let reason = doctor::no_state(robot);
+    let reason = doctor::reason_without_state(robot);
     let mut text = format!("\nPeer {peer}: its topics are not tested: {reason}\n");
-    if !robot.is_closed() {
+    if !robot.is_file_closed() {
         let _ = writeln!(text, "  start it: {}", doctor::how_to_start(machine, robot));
     }
     let lines = doctor::ways_to(machine, robot, peer).map_err(Failure::new)?;
@@ -269,7 +273,7 @@ fn number_in(variable: &str) -> Option<u32> {
     std::env::var(variable).ok()?.parse().ok()
 }
 
-/// Writes the report, readable for its owner only; with sudo, the owner is the user who called it. A file
+/// Writes the report, readable for its owner only; with sudo, the owner is the user who called sudo. A file
 /// of this name is replaced, but no link is followed: in a folder that everybody may write to, a link might
 /// lead to any file of root.
 fn write_report(path: &Path, text: &str) -> Result<(), Failure> {

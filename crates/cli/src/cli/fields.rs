@@ -9,8 +9,8 @@ use tautline_gateway::types::Dialect;
 use tautline_gateway::types::installed::Installed;
 use tautline_gateway::types::own::one_sided_fields;
 
-/// Returns, each once, the fields that only one ROS has, of all types that the file accepts by name, or as
-/// observations of a peer with a prefix.
+/// Returns the fields that only one ROS has, without duplicates. The examined types are those that the file
+/// accepts by name, or as observations of a peer with a prefix.
 pub fn one_sided(config: &Config, surroundings: &Surroundings) -> BTreeSet<String> {
     let Some((dialect, own)) = config.ros() else { return BTreeSet::new() };
     let path = |path: &Option<String>| path.clone().unwrap_or_default();

@@ -174,7 +174,7 @@ mod tests {
         std::fs::write(folder.join("robot1.sock"), "").unwrap();
         let folders = with_sessions_in(vec!["/nonexistent".into()], sessions.path());
         assert_eq!(choose(&folders, None), Ok(folder.join("robot1.sock")));
-        // Its own session is searched once.
+        // Root's own session is searched only once.
         let own = vec![folder.clone()];
         assert_eq!(with_sessions_in(own.clone(), sessions.path()), own);
     }

@@ -14,7 +14,7 @@ use tautline::config::{self, channel};
 use tautline::status::Status;
 use tautline_plan::inputs::{Expectation, Inputs, MeasuredDelay, RobotFile, UNKNOWN_RATE_OR_SIZE};
 use tautline_plan::{
-    Axis, Carried, GivesWay, Radios, Team, TeamPlan, TopicPlan, Traffic, Waiting, Without,
+    Axis, Carried, GivesWay, OutageEffect, Radios, Team, TeamPlan, TopicPlan, Traffic, Waiting,
     WorstCase,
 };
 
@@ -81,7 +81,7 @@ pub fn plan(arguments: &Arguments) -> Result<(), Failure> {
         false => Radios::of_options(&arguments.radio),
     };
     let radios = radios.map_err(Failure::new)?;
-    let traffic = inputs.traffic(&radios).map_err(ask)?;
+    let traffic = inputs.traffic(&radios).map_err(missing_values)?;
     let team = Team { radios: radios.as_slice().to_vec(), traffic };
     if let Some(path) = &arguments.plot {
         draw(&team, path, arguments.plot_robots.as_deref())?;
@@ -142,7 +142,7 @@ fn assumptions(team: &Team) -> Vec<&'static str> {
     [ASSUMPTIONS, links].concat()
 }
 
-fn ask(missing: Vec<String>) -> Failure {
+fn missing_values(missing: Vec<String>) -> Failure {
     let mut text = "the plan needs more:".to_owned();
     missing.iter().for_each(|it| text += &format!("\n  {it}"));
     if missing.iter().any(|it| it.ends_with(UNKNOWN_RATE_OR_SIZE)) {
@@ -274,7 +274,7 @@ fn lateness(it: &TopicPlan) -> String {
 }
 
 /// Describes what happens while a radio is down.
-fn effect_of_outage(plan: &TeamPlan, it: &Without) -> String {
+fn effect_of_outage(plan: &TeamPlan, it: &OutageEffect) -> String {
     let loads = it.loads.iter().map(|it| format!("{} {:.0} %", it.radio, it.load * 100.0));
     let loads: Vec<String> = loads.collect();
     let mut text = format!("\nWhile {} is down (load {}):\n", it.radio, loads.join(", "));
@@ -285,7 +285,7 @@ fn effect_of_outage(plan: &TeamPlan, it: &Without) -> String {
         let _ = writeln!(text, "  {}", gives_way(plan, it));
     }
     let differs = |topic: &&WorstCase| {
-        let is_of = |it: &&TopicPlan| it.traffic.is(&topic.from, &topic.to, &topic.topic);
+        let is_of = |it: &&TopicPlan| it.traffic.matches(&topic.from, &topic.to, &topic.topic);
         let planned = plan.topics.iter().find(is_of);
         planned.is_none_or(|it| milliseconds(it.worst_ms) != milliseconds(topic.worst_ms))
     };
@@ -315,7 +315,7 @@ fn gives_way(plan: &TeamPlan, it: &GivesWay) -> String {
 }
 
 fn measured_row(plan: &TeamPlan, it: &MeasuredDelay) -> [String; 8] {
-    let is_it = |of: &&TopicPlan| of.traffic.is(&it.from, &it.to, &it.topic);
+    let is_it = |of: &&TopicPlan| of.traffic.matches(&it.from, &it.to, &it.topic);
     let worst_ms = plan.topics.iter().find(is_it).and_then(|it| it.worst_ms);
     let is_late = worst_ms.is_some_and(|worst| it.exceeds(worst));
     [

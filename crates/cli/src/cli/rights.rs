@@ -162,7 +162,7 @@ fn overlaps(pattern: &Pattern, others: &[Pattern]) -> Vec<String> {
     found
 }
 
-/// Names the action for a topic or service that is part of one.
+/// Returns the name of the action to which a topic or service belongs, or else the pattern.
 fn pattern_or_action(pattern: &Pattern) -> String {
     action_of(pattern.as_str()).unwrap_or(pattern.as_str()).to_owned()
 }

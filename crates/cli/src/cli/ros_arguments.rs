@@ -10,7 +10,7 @@ use tautline::config::Launch;
 const REMAP: &str = ":=";
 const BEGIN: &str = "--ros-args";
 const END: &str = "--";
-/// Options of ROS 2 with a value that has no meaning for this daemon.
+/// Options of ROS 2 that take a value and have no meaning for this daemon.
 const UNUSED: [&str; 6] = [
     "-p",
     "--param",
@@ -26,7 +26,7 @@ const SWITCHES: [&str; 3] = ["rosout-logs", "stdout-logs", "external-lib-logs"];
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct RosArguments {
     pub launch: Launch,
-    /// A level of the log, by its name in this program.
+    /// The log level, as this program names it.
     pub log_level: Option<String>,
     /// Valid arguments without a meaning for this daemon, for its log.
     pub ignored: Vec<String>,

@@ -55,7 +55,7 @@ pub fn in_words(status: &Status) -> String {
     }
     reports(&mut text, "Topics", &TOPICS, &status.topics);
     text.push_str(&link_use(&status.topics));
-    text.push_str(&given_up(&status.topics));
+    text.push_str(&recent_drops(&status.topics));
     reports(&mut text, "Radios", &RADIOS, &status.radios);
     reports(&mut text, "Links", &LINKS, &status.links);
     text.push_str(&budgets(&status.links));
@@ -120,7 +120,7 @@ fn reports<Report, Rates>(
     let _ = write!(text, "\n{title}\n{}", output::lines(&header, reports.iter().map(row)));
 }
 
-/// Formats a line for each topic.
+/// Formats a line for each topic with rejected messages.
 fn rejected_lines(gateway: &GatewayReport) -> String {
     let mut topics = BTreeMap::<_, BTreeMap<String, u64>>::new();
     for it in &gateway.rejected {
@@ -135,7 +135,7 @@ fn rejected_lines(gateway: &GatewayReport) -> String {
 }
 
 /// Formats the recent drops with reasons, a line for each topic and peer; empty if there are none.
-fn given_up(topics: &[TopicReport]) -> String {
+fn recent_drops(topics: &[TopicReport]) -> String {
     let line = |topic: &TopicReport| {
         let given_up = topic.given_up.as_ref()?.in_words();
         let (arrow, TopicReport { topic, peer, .. }) = (topic.direction.arrow(), topic);
@@ -181,7 +181,7 @@ fn waiting(it: &WaitingReport) -> [String; 5] {
     [&it.peer, &it.act, &it.name, &it.type_name, &it.line].map(Clone::clone)
 }
 
-/// Formats what is not checked against its type; empty if there is nothing.
+/// Formats the names whose messages are not checked against their types; empty if there are none.
 fn not_checked(unchecked: &[UncheckedReport]) -> String {
     let row = |it: &UncheckedReport| {
         let peer = it.peer.as_deref().unwrap_or("any");

@@ -41,7 +41,7 @@ pub(super) fn file(machine: &Machine, robot: &Robot) -> Answer {
              tautline init one to start from)"
                 .into(),
         ),
-        Some(Err(_)) if robot.is_closed() => {
+        Some(Err(_)) if robot.is_file_closed() => {
             Answer::NotMade(super::robot::unreadable_file_note(robot))
         }
         Some(Err(ConfigError::Unreadable { cause, .. })) => {
@@ -140,8 +140,8 @@ pub(super) fn running(machine: &Machine, robot: &Robot) -> Answer {
         (None, None) => {
             Answer::DoesNotApply("no file of this robot, so that no daemon should run".into())
         }
-        (None, Some(_)) if robot.is_closed() || robot.may_not_ask() => {
-            Answer::NotMade(super::robot::no_state(robot))
+        (None, Some(_)) if robot.is_file_closed() || robot.is_control_closed() => {
+            Answer::NotMade(super::robot::reason_without_state(robot))
         }
         (None, Some(_)) => {
             // The text up to the first line end or semicolon is the reason; the fixes follow.
@@ -177,7 +177,7 @@ fn troubles(status: &tautline::status::Status) -> Vec<Found> {
 
 pub(super) fn versions(_: &Machine, robot: &Robot) -> Answer {
     let Some(status) = &robot.status else {
-        return Answer::NotMade(super::robot::no_state(robot));
+        return Answer::NotMade(super::robot::reason_without_state(robot));
     };
     let mut all = Vec::new();
     if status.version != VERSION {

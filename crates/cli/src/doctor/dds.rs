@@ -6,7 +6,7 @@
 use super::finding::{Answer, Found, Harm, NO_FILE};
 use super::machine::Machine;
 use super::processes::{RosProcess, names};
-use super::robot::{Robot, set_key};
+use super::robot::{Robot, how_to_set_key};
 use super::sockets::{self, Owner};
 use std::collections::BTreeSet;
 use tautline::config::Ros2Config;
@@ -109,7 +109,7 @@ pub(super) fn domain(machine: &Machine, robot: &Robot) -> Answer {
         ),
         "The daemon sees only nodes of its own domain.",
     );
-    Answer::Made(vec![found.fix(robot.set("ros2.domain", domains[0]))])
+    Answer::Made(vec![found.fix(robot.how_to_set("ros2.domain", domains[0]))])
 }
 
 pub(super) fn domain_of_nodes(machine: &Machine, robot: &Robot) -> Answer {
@@ -184,7 +184,7 @@ enum Range {
     Subnet,
 }
 
-/// Whether a program is of a ROS 2 before Iron, which knows only ROS_LOCALHOST_ONLY.
+/// Whether a program belongs to a release before Iron, which knows only ROS_LOCALHOST_ONLY.
 fn is_old(program: &RosProcess) -> bool {
     program.setting("ROS_DISTRO").is_some_and(|it| OLD.contains(&it))
 }
@@ -197,7 +197,7 @@ fn range_of(program: &RosProcess) -> Range {
         _ if is_old(program) => Range::Subnet,
         None | Some("SUBNET" | "SYSTEM_DEFAULT") => Range::Subnet,
         Some("OFF") => Range::Off,
-        // ROS 2 takes any other value for LOCALHOST.
+        // ROS 2 treats any other value as LOCALHOST.
         Some(_) => Range::Localhost,
     }
 }
@@ -237,7 +237,7 @@ fn wrong_range(
                 "These nodes find no others, and the daemon does not find them.",
             )
             .fix(export)
-            .fix(set_key(file, "ros2.range", "localhost")),
+            .fix(how_to_set_key(file, "ros2.range", "localhost")),
         ),
         (Range::Localhost, Some(false)) => Some(
             Found::new(
@@ -245,7 +245,7 @@ fn wrong_range(
                 format!("the discovery range is LOCALHOST in {with}, and 'subnet' in {file}"),
                 "Nodes of this range communicate over loopback alone, the daemon does not.",
             )
-            .fix(set_key(file, "ros2.range", "localhost")),
+            .fix(how_to_set_key(file, "ros2.range", "localhost")),
         ),
         (Range::Subnet, Some(true)) => Some(
             Found::new(
@@ -253,7 +253,7 @@ fn wrong_range(
                 format!("the discovery range is SUBNET in {with}, and 'localhost' in {file}"),
                 "The daemon communicates over loopback alone, these nodes do not.",
             )
-            .fix(set_key(file, "ros2.range", "subnet"))
+            .fix(how_to_set_key(file, "ros2.range", "subnet"))
             .fix(format!("or {export}")),
         ),
         _ => None,

@@ -12,19 +12,19 @@ use std::time::Duration;
 
 /// Maximum bytes that are read of a file, or of the output of a program.
 pub(super) const MAX_TEXT: u64 = 8 << 20;
-/// Maximum entries of a folder.
+/// Maximum number of listed entries of a folder.
 const MAX_ENTRIES: usize = 65_536;
 /// Time after which a program is ended.
 const PROGRAM_TIME: Duration = Duration::from_secs(8);
 /// Folders of programs of administrators, which the PATH of users may lack.
 const MORE_PROGRAMS: &str = "/usr/local/sbin:/usr/sbin:/sbin:/usr/bin:/bin";
 
-/// What a program said.
+/// The result of running a program.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum ProgramOutput {
     /// The program ended successfully with this standard output.
     Output(String),
-    /// The program failed with these words.
+    /// The program failed with this error text.
     Failed(String),
     /// The program is not installed.
     Missing,
@@ -124,7 +124,7 @@ impl Files {
         all.map(|it| (it.name.clone(), it.ip())).collect()
     }
 
-    /// Whether this process has all rights.
+    /// Whether root runs this process.
     pub(super) fn is_root(&self) -> bool {
         rustix::process::geteuid().is_root()
     }

@@ -9,9 +9,9 @@ use std::net::IpAddr;
 
 /// Deepest chain of jumps that is followed; the kernel's limit.
 const MAX_JUMPS: usize = 16;
-/// The program for rules of IPv4, and the name of its table here.
+/// Name of the program for rules of IPv4. Its rules have a table of the same name here.
 pub(super) const IPTABLES: &str = "iptables";
-/// The program for rules of IPv6, and the name of its table here.
+/// Name of the program for rules of IPv6. Its rules have a table of the same name here.
 pub(super) const IP6TABLES: &str = "ip6tables";
 
 /// A UDP packet that arrives.
@@ -47,7 +47,7 @@ pub(super) enum Fate {
 /// Where a packet is dropped.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Place {
-    /// `inet filter`.
+    /// Family and name of the table, such as `inet filter`.
     pub(super) table: String,
     /// The chain at the hook `input` that led to the drop. A rule can be added there.
     pub(super) chain: String,
@@ -233,7 +233,7 @@ fn nft_rule(rule: &Value, packet: &Packet) -> Rule {
         };
         let holds = match name.as_str() {
             "match" => nft_match(value, packet),
-            // Below its limit, a packet matches "limit rate", and does not match "limit rate over".
+            // Below the limit, a packet matches "limit rate", and does not match "limit rate over".
             "limit" => Some(value["inv"] != true),
             "set" if value.to_string().contains("\"inv\":true") => Some(false),
             "vmap" => match nft_map(value, packet) {
@@ -264,7 +264,7 @@ fn rule_text(rule: &Value) -> String {
     tautline_gateway::plain::plain(&format!("that drops it{handle}{comment}"), 200)
 }
 
-/// Three-valued "and".
+/// Three-valued "and"; `None` is unknown.
 fn and_if_known(one: Option<bool>, other: Option<bool>) -> Option<bool> {
     match (one, other) {
         (Some(false), _) | (_, Some(false)) => Some(false),

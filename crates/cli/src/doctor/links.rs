@@ -11,9 +11,9 @@ use tautline::status::{
     WaitingReport,
 };
 
-/// Difference of clocks that matters to tf, in milliseconds.
+/// Difference of clocks above which tf is affected, in milliseconds.
 const MAX_CLOCK_OFFSET_MS: f64 = 50.0;
-/// Fraction of lost packets that matters.
+/// Fraction of lost packets above which a link is reported.
 const MAX_LOSS: f64 = 0.05;
 /// Minimum number of packets with a known outcome for a judgement of the loss: as many as the loss is
 /// smoothed over.
@@ -38,7 +38,7 @@ const KEY_NOTICES: [&str; 7] = [
 ];
 
 fn status(robot: &Robot) -> Result<&Status, Answer> {
-    robot.status.as_ref().ok_or_else(|| Answer::NotMade(super::robot::no_state(robot)))
+    robot.status.as_ref().ok_or_else(|| Answer::NotMade(super::robot::reason_without_state(robot)))
 }
 
 macro_rules! status {
@@ -89,7 +89,7 @@ fn peer_down(status: &Status, robot: &Robot, peer: &PeerReport) -> Found {
                 address.port()
             )),
         None => found
-            .fix(robot.set(
+            .fix(robot.how_to_set(
                 &format!("peers.{name}.address"),
                 "ADDRESS  # unless it initiates the handshake",
             ))
@@ -172,7 +172,7 @@ pub(super) fn clocks(_: &Machine, robot: &Robot) -> Answer {
             );
             found
                 .fix("sudo apt install chrony  # on both machines, with one as the server of the other")
-                .fix(format!("or {}", robot.set(&format!("peers.{}.move_stamps", peer.name), true)))
+                .fix(format!("or {}", robot.how_to_set(&format!("peers.{}.move_stamps", peer.name), true)))
         })
     });
     Answer::Made(found.collect())
@@ -232,7 +232,7 @@ pub(super) fn loss(_: &Machine, robot: &Robot) -> Answer {
         );
         found.fix("improve the radio: antenna, place, channel (see 'wifi-signal')").fix(format!(
             "for topics that must not wait for repairs, {}",
-            robot.set("topics./TOPIC.fec", 20)
+            robot.how_to_set("topics./TOPIC.fec", 20)
         ))
     });
     Answer::Made(found.collect())
@@ -280,7 +280,7 @@ fn too_slow(status: &Status, robot: &Robot, peer: &PeerReport) -> Option<Found> 
     );
     Some(
         found
-            .fix(robot.set(&format!("topics.{topic}.rate"), "2Hz"))
+            .fix(robot.how_to_set(&format!("topics.{topic}.rate"), "2Hz"))
             .fix("or compress at the source, or use a faster link  (page \"Slow links\")"),
     )
 }

@@ -68,7 +68,7 @@ impl Machine {
         self.visible.get_or_init(|| processes::visible(&self.files, self.processes()))
     }
 
-    /// The settings of ROS that count here.
+    /// The settings of ROS that apply on this machine.
     pub fn ros_settings(&self) -> &RosSettings {
         self.settings.get_or_init(|| {
             RosSettings::find_settings(&self.files, self.processes(), self.visible())

@@ -30,7 +30,7 @@ pub use machine::Machine;
 pub use peer::{PeerTest, TopicVerdict, test_peer};
 pub use report::{Report, without_secrets};
 use robot::unreadable_file_note;
-pub use robot::{Robot, no_state};
+pub use robot::{Robot, reason_without_state};
 pub use routes::ways_to;
 pub use settings::{DEFAULT_MASTER, RosSettings};
 
@@ -42,7 +42,7 @@ use serde::Serialize;
 pub struct Check {
     /// The name, unique.
     pub name: &'static str,
-    /// What holds if it passes.
+    /// What holds if the check passes.
     pub passed: &'static str,
     examine: fn(&Machine, &Robot) -> Answer,
 }
@@ -81,7 +81,7 @@ pub const CHECKS: &[Check] = &[
     check("peer-name", "the host names of peers resolve", routes::names),
     check("own-address", "no peer has an address of this machine", routes::own_address),
     check("peer-route", "a route leads to each peer", routes::check_missing_route),
-    check("route-interface", "no route leads through a network that costs", routes::unexpected),
+    check("route-interface", "no route leads through a network that costs", routes::costly_routes),
     check("rp-filter", "the kernel accepts packets of all links", routes::reverse_path),
     check("duplicate-address", "no other machine has an address of this one", routes::duplicate),
     check("interface-mtu", "the interfaces of the links carry 1280 bytes", routes::interface_mtu),
@@ -108,7 +108,7 @@ pub const CHECKS: &[Check] = &[
     check("not-accepted", "no peer waits for a line in the file", links::waiting),
 ];
 
-/// Says that this machine is not paired yet; `None` if it may be paired.
+/// Returns a text that says that this machine is not paired yet; `None` if it may be paired.
 pub fn not_paired(machine: &Machine, robot: &Robot) -> Option<String> {
     let file = std::path::Path::new(crate::unit::FILE);
     daemon::is_unpaired(machine, robot).then(|| crate::unit::not_paired(file))
@@ -151,7 +151,7 @@ impl Findings {
     }
 }
 
-/// Makes all checks; calls `before` with the name of each check before it.
+/// Makes all checks; calls `before` with a check's name before the check.
 pub fn examine(machine: &Machine, robot: &Robot, mut before: impl FnMut(&str)) -> Findings {
     let mut all = Findings::default();
     for it in CHECKS {
@@ -164,7 +164,7 @@ pub fn examine(machine: &Machine, robot: &Robot, mut before: impl FnMut(&str)) -
                 Finding { check: it.name, harm, found, why, fix }
             })),
             // A file that this user may not read may be valid.
-            Answer::DoesNotApply(text) if robot.is_closed() && text.starts_with(NO_FILE) => {
+            Answer::DoesNotApply(text) if robot.is_file_closed() && text.starts_with(NO_FILE) => {
                 all.not_made.push(outcome(unreadable_file_note(robot)));
             }
             Answer::DoesNotApply(text) => all.does_not_apply.push(outcome(text)),

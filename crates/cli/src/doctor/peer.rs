@@ -9,7 +9,7 @@ use tautline::status::{Direction, LinkReport, Status, TopicReport, WaitingReport
 use tautline_plan::inputs::Inputs;
 use tautline_plan::{Radios, Team, TeamPlan};
 
-/// Part of the available rate above which a link counts as used.
+/// Fraction of the available rate above which a link counts as used.
 const USED: f64 = 0.5;
 
 /// The test of one peer.
@@ -34,9 +34,9 @@ pub struct TopicVerdict {
     pub topic: String,
     /// Direction.
     pub direction: Direction,
-    /// The expectation in words.
+    /// The expected result in words.
     pub words: String,
-    /// Whether it does not arrive as published.
+    /// Whether the topic does not arrive as published.
     pub is_harmed: bool,
 }
 

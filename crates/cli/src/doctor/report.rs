@@ -14,7 +14,7 @@ const MAX_LOG: usize = 64 << 10;
 const MAX_PART: usize = 2 << 20;
 /// Characters of a public key that a report keeps.
 const KEY_SHOWN: usize = 8;
-/// What replaces a secret.
+/// Text that replaces a secret.
 const REMOVED: &str = "[removed]";
 /// Parts of names whose values are removed, in lower case.
 const SECRET_NAMES: [&str; 11] = [
@@ -35,7 +35,7 @@ const SECRET_NAMES: [&str; 11] = [
 const KEY_LENGTH: usize = 40;
 /// Characters of the base64 of 32 bytes, with its `=`.
 const PADDED_LENGTH: usize = 44;
-/// Longest line, in bytes.
+/// Maximum bytes of a line.
 const MAX_LINE: usize = 8000;
 
 /// The contents of a report.

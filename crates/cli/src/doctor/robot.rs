@@ -15,7 +15,7 @@ use tautline::config::{Checked, Config, ConfigError, DEFAULT_PORT, LinkConfig};
 use tautline::paths::{self, Path};
 use tautline::status::Status;
 
-/// Time for the resolution of a host name.
+/// Maximum time for the resolution of a host name.
 const RESOLUTION_TIME: Duration = Duration::from_secs(6);
 /// Maximum number of examined links.
 const MAX_LINKS: usize = 64;
@@ -34,14 +34,14 @@ pub struct Robot {
     routes: OnceLock<Vec<Route>>,
 }
 
-/// The way to a peer.
+/// The route to a peer.
 #[derive(Debug, Clone)]
 pub(super) struct Route {
     pub(super) peer: String,
     pub(super) link: LinkConfig,
     /// The address of the peer, or why its name does not resolve.
     pub(super) address: Result<IpAddr, String>,
-    /// What the routing table says; the error of the system if there is no route.
+    /// The path in the routing table; the error of the system if there is no route.
     pub(super) path: Option<Result<Path, String>>,
 }
 
@@ -69,13 +69,13 @@ impl Robot {
     }
 
     /// Whether there is a file that this user may not read.
-    pub fn is_closed(&self) -> bool {
+    pub fn is_file_closed(&self) -> bool {
         let Some(Err(ConfigError::Unreadable { cause, .. })) = &self.loaded else { return false };
         cause.kind() == ErrorKind::PermissionDenied && !rustix::process::geteuid().is_root()
     }
 
     /// Whether the daemon's control socket is closed to this user.
-    pub(super) fn may_not_ask(&self) -> bool {
+    pub(super) fn is_control_closed(&self) -> bool {
         // The socket or its folder is closed to this user.
         ["ermission denied", "may not read"].iter().any(|it| self.no_status.contains(it))
     }
@@ -87,8 +87,8 @@ impl Robot {
 
     /// Says how to change one key of the file. The text is no line to add, because a file may not have a
     /// key twice.
-    pub(super) fn set(&self, key: &str, value: impl Display) -> String {
-        set_key(&self.file_name(), key, value)
+    pub(super) fn how_to_set(&self, key: &str, value: impl Display) -> String {
+        how_to_set_key(&self.file_name(), key, value)
     }
 
     /// Whether the daemon exchanges packets with a peer.
@@ -141,12 +141,12 @@ impl Robot {
 }
 
 /// Says how to change one key of a file.
-pub(super) fn set_key(file: &str, key: &str, value: impl Display) -> String {
+pub(super) fn how_to_set_key(file: &str, key: &str, value: impl Display) -> String {
     format!("in {file}: set {key} to {value}")
 }
 
-/// Takes the master and the domain from the daemon's state. If the file leaves them to the environment,
-/// that of the daemon counts, and sudo and systemd do not share it with a person's shell.
+/// Takes the master and the domain from the daemon's state. If the file does not set them,
+/// the daemon's environment does, which may differ from that of this shell.
 fn take_surroundings(config: &mut Config, status: &Status) {
     let location = |kind: &str| {
         status.gateways.iter().find(|it| it.kind == kind).map(|it| it.location.as_str())
@@ -197,11 +197,11 @@ pub(super) fn unreadable_file_note(robot: &Robot) -> String {
 }
 
 /// Says why the daemon's state is not known.
-pub fn no_state(robot: &Robot) -> String {
-    if robot.is_closed() {
+pub fn reason_without_state(robot: &Robot) -> String {
+    if robot.is_file_closed() {
         // The file names the daemon's socket.
         unreadable_file_note(robot)
-    } else if robot.may_not_ask() {
+    } else if robot.is_control_closed() {
         "this user may not use the daemon's control socket: sudo tautline doctor".into()
     } else {
         "no daemon answers".into()

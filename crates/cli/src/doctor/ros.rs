@@ -12,7 +12,7 @@ use std::net::IpAddr;
 /// Maximum number of addresses of masters that are tried.
 const MAX_MASTERS: usize = 4;
 
-/// The masters that run here, by the arguments of their processes.
+/// The addresses of the masters that run here, from the arguments of their processes.
 fn running_masters(machine: &Machine) -> Vec<String> {
     let here = machine.processes().iter().filter(|it| it.is_here != Some(false));
     let ports = here.filter_map(|it| {
@@ -115,9 +115,9 @@ pub(super) fn check_present(machine: &Machine, robot: &Robot) -> Answer {
         (false, false) => found.fix("start the robot's launch file: ros2 launch PACKAGE FILE"),
         (true, _) => found.fix(format!(
             "{}, and remove ros2",
-            robot.set("ros1", format!("{{ master: {master} }}"))
+            robot.how_to_set("ros1", format!("{{ master: {master} }}"))
         )),
-        (_, true) => found.fix(format!("{}, and remove ros1", robot.set("ros2", "{}"))),
+        (_, true) => found.fix(format!("{}, and remove ros1", robot.how_to_set("ros2", "{}"))),
     }])
 }
 
@@ -181,10 +181,10 @@ pub(super) fn master(machine: &Machine, robot: &Robot) -> Answer {
     let others = running_masters(machine).into_iter().filter(|it| machine.nodes_of(it).is_ok());
     let others: Vec<String> = others.collect();
     Answer::Made(vec![match others.first() {
-        Some(other) => found.fix(robot.set("ros1.master", other)),
-        None => {
-            found.fix("roscore").fix(format!("or {}", robot.set("ros1.master", "http://HOST:PORT")))
-        }
+        Some(other) => found.fix(robot.how_to_set("ros1.master", other)),
+        None => found
+            .fix("roscore")
+            .fix(format!("or {}", robot.how_to_set("ros1.master", "http://HOST:PORT"))),
     }])
 }
 

@@ -27,7 +27,7 @@ fn has_links(robot: &Robot) -> bool {
     !robot.routes().is_empty()
 }
 
-/// The routes that exist.
+/// The routes for which the routing table has a path, each with the path.
 fn paths(robot: &Robot) -> impl Iterator<Item = (&Route, &Path)> {
     robot.routes().iter().filter_map(|it| Some((it, it.path.as_ref()?.as_ref().ok()?)))
 }
@@ -50,7 +50,7 @@ pub(super) fn names(_: &Machine, robot: &Robot) -> Answer {
             "No packet is sent to this peer while its name does not resolve.",
         );
         found
-            .fix(robot.set(&key(route, "address"), "ADDRESS  # as a number"))
+            .fix(robot.how_to_set(&key(route, "address"), "ADDRESS  # as a number"))
             .fix(format!("or: echo 'ADDRESS {host}' | sudo tee -a /etc/hosts"))
     });
     Answer::Made(found.collect())
@@ -76,7 +76,7 @@ pub(super) fn own_address(machine: &Machine, robot: &Robot) -> Answer {
                 "The daemon sends the packets for this peer to itself.",
             );
             let other = "ADDRESS  # that of the other machine";
-            let found = found.fix(robot.set(&key(route, "address"), other));
+            let found = found.fix(robot.how_to_set(&key(route, "address"), other));
             match is_named_loopback {
                 true => {
                     found.fix(format!("or remove {} from its line in /etc/hosts", route.link.host))
@@ -108,12 +108,12 @@ pub(super) fn check_missing_route(_: &Machine, robot: &Robot) -> Answer {
             .fix(format!(
                 "sudo ip route add {address} dev {device}  # or 'via ROUTER dev {device}'"
             ))
-            .fix(format!("or {}", robot.set(&key(route, "address"), "the right one")))
+            .fix(format!("or {}", robot.how_to_set(&key(route, "address"), "the right one")))
     });
     Answer::Made(found.collect())
 }
 
-pub(super) fn unexpected(machine: &Machine, robot: &Robot) -> Answer {
+pub(super) fn costly_routes(machine: &Machine, robot: &Robot) -> Answer {
     if !has_links(robot) {
         return Answer::DoesNotApply(NO_ADDRESS.into());
     }
@@ -133,14 +133,14 @@ pub(super) fn unexpected(machine: &Machine, robot: &Robot) -> Answer {
         let metered = "true  # to use it for what must arrive";
         Some(
             found
-                .fix(robot.set(&key(route, "interface"), "wlan0  # to use another"))
-                .fix(format!("or {}", robot.set(&key(route, "metered"), metered))),
+                .fix(robot.how_to_set(&key(route, "interface"), "wlan0  # to use another"))
+                .fix(format!("or {}", robot.how_to_set(&key(route, "metered"), metered))),
         )
     });
     Answer::Made(found.collect())
 }
 
-/// Describes an interface whose network mostly costs money; `None` for other interfaces.
+/// Describes an interface whose network usually costs money; `None` for other interfaces.
 fn costly(machine: &Machine, name: &str) -> Option<String> {
     let uevent = machine.read(interface(name, "uevent")).unwrap_or_default();
     let is_modem = uevent.lines().any(|it| it == "DEVTYPE=wwan") || name.starts_with("ppp");
@@ -245,7 +245,7 @@ pub(super) fn down(machine: &Machine, robot: &Robot) -> Answer {
             let file = robot.file_name();
             all.push(
                 new(format!("{file} names the interface {name}, which does not exist"))
-                    .fix(robot.set("this 'interface'", format!("one of {others}"))),
+                    .fix(robot.how_to_set("this 'interface'", format!("one of {others}"))),
             );
         } else if DOWN.contains(&state.as_str()) {
             let found = new(format!("the interface {name} is {state}"));
@@ -298,7 +298,7 @@ pub(super) fn back_pressure(machine: &Machine, robot: &Robot) -> Answer {
         );
         all.push(found.fix(format!(
             "nothing; or {}  # only if its rate never changes",
-            robot.set(&format!("radios.{name}.rate"), "10Mbps")
+            robot.how_to_set(&format!("radios.{name}.rate"), "10Mbps")
         )));
     }
     Answer::Made(all)
@@ -440,7 +440,7 @@ pub(super) fn duplicate(machine: &Machine, robot: &Robot) -> Answer {
 /// Tests the addresses of a peer without a daemon: name, route, and pings of two sizes, a line each. An
 /// error lists the peers if the file has none of this name.
 pub fn ways_to(machine: &Machine, robot: &Robot, peer: &str) -> Result<Vec<String>, String> {
-    if robot.is_closed() {
+    if robot.is_file_closed() {
         return Ok(Vec::new());
     }
     let peers = robot.config().map(|it| &it.peers[..]).unwrap_or_default();

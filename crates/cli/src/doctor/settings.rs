@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The settings of ROS that count on this machine: those of the shell that called the command, or else
+//! The settings of ROS that apply on this machine: those of the shell that called the command, or else
 //! those with which its ROS programs run.
 //!
 //! sudo clears the environment, but the process of sudo still has the variables of the shell. A command
@@ -10,7 +10,7 @@ use super::files::Files;
 use super::processes::{self, Process, VisibleProcesses};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The usual master.
+/// The default address of the master.
 pub const DEFAULT_MASTER: &str = "http://localhost:11311";
 /// Variables that the setup file of ROS sets: a shell that has one of them has all settings.
 const OF_SETUP: [&str; 2] = ["ROS_DISTRO", "ROS_VERSION"];
@@ -75,7 +75,7 @@ impl RosSettings {
             };
             let value = match values.len() {
                 1 => values.first(),
-                // The longest list counts: shorter lists are from before more workspaces were built.
+                // The longest list is used: a shorter list was set before further workspaces were built.
                 _ if name.ends_with("_PATH") => {
                     values.iter().max_by_key(|it| it.split(':').count())
                 }

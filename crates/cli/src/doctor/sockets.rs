@@ -67,7 +67,7 @@ pub(super) fn owner(machine: &Machine, socket: &Udp) -> Owner {
 /// Whether a daemon is not that of the robot's file. `false` if the daemon of the file answers, or may not
 /// be asked.
 fn is_other_daemon(machine: &Machine, robot: &Robot, process: &Process) -> bool {
-    if robot.status.is_some() || robot.config().is_none() || robot.may_not_ask() {
+    if robot.status.is_some() || robot.config().is_none() || robot.is_control_closed() {
         return false;
     }
     let full = |path: &Path| path.canonicalize().ok();
@@ -96,8 +96,8 @@ pub(super) fn port(machine: &Machine, robot: &Robot) -> Answer {
             // The daemon answers, so the socket is the daemon's.
             Owner::Unknown if robot.status.is_some() => {}
             // The socket may be the daemon's.
-            Owner::Unknown if robot.is_closed() || robot.may_not_ask() => {
-                return Answer::NotMade(super::robot::no_state(robot));
+            Owner::Unknown if robot.is_file_closed() || robot.is_control_closed() => {
+                return Answer::NotMade(super::robot::reason_without_state(robot));
             }
             Owner::Unknown => {
                 others.insert("a process of another user (sudo shows it)".to_owned());
@@ -110,7 +110,7 @@ pub(super) fn port(machine: &Machine, robot: &Robot) -> Answer {
         let free = port.checked_add(OTHER_PORT_DISTANCE).unwrap_or(1024);
         Found::new(Harm::Stops, found, why).fix("stop the other program").fix(format!(
             "or {}  # and the same port in 'address' at the peers",
-            robot.set("listen", free)
+            robot.how_to_set("listen", free)
         ))
     });
     Answer::Made(found.collect())

@@ -150,7 +150,7 @@ struct Limits {
     may_lock: bool,
 }
 
-/// The limits of the robot's daemon; without one, those of the unit.
+/// The limits of the robot's daemon; without a daemon, the limits of the unit.
 fn limits(machine: &Machine, robot: &Robot) -> Option<Limits> {
     if let Some(daemon) = daemon_of(machine, robot) {
         let folder = format!("/proc/{}", daemon.id);

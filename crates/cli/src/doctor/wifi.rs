@@ -10,13 +10,13 @@ const WEAK_DBM: f64 = -75.0;
 /// Rate below which a camera does not fit, in Mbit/s.
 const SLOW_MBPS: f64 = 12.0;
 /// Signal below which a low rate counts, in dBm. With a better signal, a low rate is that of an idle radio,
-/// which sends its few packets at the lowest one.
+/// which sends its few packets at the lowest rate.
 const FAIR_DBM: f64 = -65.0;
 /// Pause between two attempts of ARP in the kernel that counts as short, in milliseconds.
 const SHORT_RETRY_MS: u64 = 100;
 
 /// The Wi-Fi interfaces of links to peers.
-fn of_links(machine: &Machine, robot: &Robot) -> Result<Vec<String>, Answer> {
+fn wifi_interfaces_of_links(machine: &Machine, robot: &Robot) -> Result<Vec<String>, Answer> {
     let used = robot.interfaces(machine);
     let names = machine.wifi_interfaces();
     let names: Vec<String> = names.into_iter().filter(|it| used.contains(it)).collect();
@@ -26,15 +26,15 @@ fn of_links(machine: &Machine, robot: &Robot) -> Result<Vec<String>, Answer> {
     }
 }
 
-/// Runs `iw dev NAME` with these arguments for each Wi-Fi interface of a link; `found` makes a finding of
-/// name and output.
-fn ask(
+/// Runs `iw dev NAME` with these arguments for each Wi-Fi interface of a link; `found` makes a
+/// finding from the interface's name and the output.
+fn check_each_interface(
     machine: &Machine,
     robot: &Robot,
     arguments: &[&str],
     found: impl Fn(&str, &str) -> Option<Found>,
 ) -> Answer {
-    let names = match of_links(machine, robot) {
+    let names = match wifi_interfaces_of_links(machine, robot) {
         Ok(names) => names,
         Err(answer) => return answer,
     };
@@ -73,7 +73,7 @@ fn first_number(text: &str) -> Option<f64> {
 }
 
 pub(super) fn power_save(machine: &Machine, robot: &Robot) -> Answer {
-    ask(machine, robot, &["get", "power_save"], |name, text| {
+    check_each_interface(machine, robot, &["get", "power_save"], |name, text| {
         field(text, "Power save").filter(|it| *it == "on")?;
         let found = Found::new(
             Harm::Delays,
@@ -90,7 +90,7 @@ pub(super) fn power_save(machine: &Machine, robot: &Robot) -> Answer {
 }
 
 pub(super) fn signal(machine: &Machine, robot: &Robot) -> Answer {
-    ask(machine, robot, &["link"], |name, text| {
+    check_each_interface(machine, robot, &["link"], |name, text| {
         let signal = field(text, "signal").and_then(first_number);
         let rate = field(text, "tx bitrate").and_then(first_number);
         let is_weak = signal.is_some_and(|it| it < WEAK_DBM);
@@ -118,7 +118,7 @@ pub(super) fn signal(machine: &Machine, robot: &Robot) -> Answer {
 }
 
 pub(super) fn wmm(machine: &Machine, robot: &Robot) -> Answer {
-    ask(machine, robot, &["station", "dump"], |name, text| {
+    check_each_interface(machine, robot, &["station", "dump"], |name, text| {
         field(text, "WMM/WME").filter(|it| *it == "no")?;
         let found = Found::new(
             Harm::Delays,
@@ -143,7 +143,7 @@ fn country_of<'a>(text: &'a str, radio: &str) -> Option<(&'a str, bool)> {
 }
 
 pub(super) fn region(machine: &Machine, robot: &Robot) -> Answer {
-    let names = match of_links(machine, robot) {
+    let names = match wifi_interfaces_of_links(machine, robot) {
         Ok(names) => names,
         Err(answer) => return answer,
     };
@@ -176,7 +176,7 @@ pub(super) fn region(machine: &Machine, robot: &Robot) -> Answer {
 }
 
 pub(super) fn neighbour_retry(machine: &Machine, robot: &Robot) -> Answer {
-    let names = match of_links(machine, robot) {
+    let names = match wifi_interfaces_of_links(machine, robot) {
         Ok(names) => names,
         Err(answer) => return answer,
     };

@@ -7,7 +7,7 @@ use std::str::FromStr;
 
 const DIGITS: usize = 8;
 const CODES: u32 = 100_000_000;
-/// Codes with the same selector: 19.9 bits are secret.
+/// Number of codes with the same selector, so that 19.9 bits are secret.
 const SECRETS: u32 = 1_000_000;
 
 /// A code such as `4821-7390`.

@@ -139,7 +139,7 @@ impl Keys {
         Frame::Confirm(self.own_proof).emit()
     }
 
-    /// Whether the proof of the other end fits: it knows the code, and nobody is between the two.
+    /// Whether the proof of the other end fits: the other end knows the code, and nobody is in between.
     pub fn is_proved_by(&self, proof: &[u8; PROOF]) -> bool {
         hmac::verify(&self.other_proof, self.transcript.as_ref(), proof).is_ok()
     }

@@ -41,7 +41,7 @@ struct Block<'a> {
     end: usize,
 }
 
-/// Replaces lines: the index of the first, their number, and the new ones.
+/// An edit: the index of the first replaced line, the number of replaced lines, and the new lines.
 type Edit = (usize, usize, Vec<String>);
 
 /// A file with its additions.

@@ -56,7 +56,7 @@ pub enum Ros {
 }
 
 impl Ros {
-    /// In words.
+    /// Describes the ROS in words.
     pub fn in_words(&self) -> String {
         match self {
             Self::Ros1 { master } => format!("ROS 1, master {master}"),
@@ -100,7 +100,7 @@ pub struct Facts {
     pub topics: Vec<TopicFact>,
     /// Number of services in its ROS.
     pub services: usize,
-    /// Topics that were left out because there were too many.
+    /// Number of topics that were left out because there were too many.
     pub left_out: usize,
     /// At a base: topics that its file already sends to other peers, by name.
     pub taken: Vec<String>,
@@ -167,12 +167,12 @@ impl Facts {
     }
 }
 
-/// Whether a name can stand in the files.
+/// Whether the files may contain a name.
 pub fn is_name(name: &str) -> bool {
     name.len() <= MAX_NAME_BYTES && check_peer_name(name).is_ok()
 }
 
-/// Whether a type can stand in the files.
+/// Whether the files may contain the name of a type.
 pub fn is_type(name: &str) -> bool {
     let is_part = |part: &str| {
         let letter = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_';

@@ -83,7 +83,7 @@ impl End<'_> {
         all.filter(|address| !seen.contains(address.as_str())).take(4).collect()
     }
 
-    /// The lines that `topics` needs.
+    /// The lines that the section `topics` needs.
     pub fn topic_lines(&self) -> Vec<TopicLine> {
         match self.role {
             Role::Robot => {

@@ -44,7 +44,7 @@ pub enum WireError {
 pub struct Query {
     /// The public part of the code.
     pub selector: u8,
-    /// Drawn for each search; answers repeat it.
+    /// Drawn for each search; answers repeat the nonce.
     pub nonce: [u8; NONCE],
 }
 
@@ -213,7 +213,7 @@ fn version(found: u8) -> Result<(), WireError> {
     if found == VERSION { Ok(()) } else { Err(WireError::Version(found)) }
 }
 
-/// Names are those of nodes, which have at most 255 bytes.
+/// Writes the name of a node and its length. Names of nodes have at most 255 bytes.
 fn put_name(out: &mut Vec<u8>, name: &str) {
     out.push(name.len() as u8);
     out.extend_from_slice(name.as_bytes());

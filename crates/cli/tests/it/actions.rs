@@ -99,7 +99,7 @@ impl<'a> Goals<'a> {
         self.agent.wait(&format!("{what} of goal {goal}"), |report| report[what] == goal)
     }
 
-    /// The state in which a goal ended, and the elements of its result.
+    /// The state in which a goal ended, and the number of elements of its result.
     fn end(&self, goal: u32) -> (String, usize) {
         let end = self.wait("ended", goal);
         let status = end["status"].as_str().unwrap().to_owned();
@@ -174,7 +174,7 @@ fn an_action_of_either_ros_is_used_by_clients_of_the_other() {
     goals.cancel(None);
     assert_eq!([15, 16].map(|goal| goals.end(goal).0), ["PREEMPTED", "PREEMPTED"]);
 
-    // Servers that are gone.
+    // Both servers end while goals are active.
     goals.send(17, 1000);
     goals.wait("feedback", 17);
     two.order(json!({ "do": "unserve" }));
@@ -195,7 +195,7 @@ fn an_action_of_either_ros_is_used_by_clients_of_the_other() {
     one.wait("the error of the call", |report| report["failed"] == "/r/two/slow");
 }
 
-/// The robot's address, which [`cut`] makes unreachable.
+/// The robot's address, which [`cut_link`] makes unreachable.
 const ROBOT: &str = "127.0.0.2";
 
 /// Two daemons of ROS 2: the server's is "robot", in domain 1; the client's is "base", in domain 0.
@@ -258,7 +258,8 @@ fn calls_about_goals_are_answered_after_a_restart_of_the_client_s_own_daemon() {
     server.order(json!({ "do": "serve" }));
     let mut goals = Goals::new(&mut client, OF_ROS2.1);
 
-    // All feedback of the first goal, though the subscription to it came with its client.
+    // All feedback of the first goal arrives, although the daemon subscribes to feedback only when a client
+    // appears.
     goals.send(10, 3);
     assert_eq!(goals.end(10), ("SUCCEEDED".into(), 3));
     goals.assert_feedback(10, 3);
@@ -306,7 +307,7 @@ fn calls_about_goals_are_answered_after_a_restart_of_the_client_s_own_daemon() {
     server.order(json!({ "do": "serve" }));
     assert_eq!(goals.end(5), ("UNKNOWN".into(), 0));
 
-    // One end of each, and no goal twice.
+    // Each goal ends exactly once.
     let ends = client.reports().into_iter().filter(|report| report.get("ended").is_some());
     let mut ends: Vec<_> = ends.map(|report| report["ended"].as_u64().unwrap()).collect();
     ends.sort_unstable();

@@ -32,7 +32,7 @@ fn address(base: &Enclosure, neighbour: &Enclosure) {
 }
 
 impl World {
-    /// The robot's own firewall passes answers only.
+    /// The robot's own firewall accepts only answers.
     fn with_firewall() -> Self {
         let place = Place::new(PROGRAM);
         let hosts: &Path = &place.hosts();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Data budgets of links: a used up budget stops all topics but those that may exceed it, and what
-//! is used survives restarts.
+//! Data budgets of links: a used-up budget stops all topics except those that may exceed it, and
+//! the used amount survives restarts.
 
 use crate::PROGRAM;
 use std::time::Duration;
@@ -56,7 +56,7 @@ fn a_spent_budget_stops_topics_without_permission() {
     wait_for("commands arrive", || (robot.delivered(COMMAND) >= commands + 9).then_some(()));
     assert!(robot.delivered(IMAGE) <= images + 1, "one may have been on the way");
     let image = robot.sent(IMAGE).unwrap();
-    // Two images that are not begun, and one that was being sent.
+    // Two images of which nothing was sent, and one that was being sent.
     assert!(image.queued <= 3 && image.dropped["superseded"] >= 8, "{image:?}");
     let status = robot.status();
     let used = budget(&status);

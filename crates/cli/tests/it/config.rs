@@ -485,17 +485,17 @@ fn damaged_example() -> impl Strategy<Value = String> {
 proptest! {
     #[test]
     fn any_text_is_accepted_or_refused_with_a_reason(text in any::<String>()) {
-        taken_or_explained(&text)?;
+        assert_accepted_or_explained(&text)?;
     }
 
     #[test]
     fn any_yaml_like_text_is_accepted_or_refused_with_a_reason(text in "[a-c/*&!|>'\"{}\\[\\],:#?%@~ \\n\\t-]{0,120}") {
-        taken_or_explained(&text)?;
+        assert_accepted_or_explained(&text)?;
     }
 
     #[test]
     fn a_damaged_file_is_accepted_or_refused_with_a_reason(text in damaged_example()) {
-        taken_or_explained(&text)?;
+        assert_accepted_or_explained(&text)?;
     }
 
     #[test]
@@ -503,13 +503,13 @@ proptest! {
         key in "(name|listen|control|metrics|diagnostics|ros1|peers|radios|topics|watchdogs|tf|limits|realtime)",
         value in "[0-9a-zA-Z:/.%+-]{0,20}|\\PC{0,20}",
     ) {
-        taken_or_explained(&format!("name: r\n{key}: {value}\n"))?;
+        assert_accepted_or_explained(&format!("name: r\n{key}: {value}\n"))?;
         let quoted = value.replace('\'', "''");
-        taken_or_explained(&format!("{key}: '{quoted}'\n"))?;
+        assert_accepted_or_explained(&format!("{key}: '{quoted}'\n"))?;
     }
 }
 
-fn taken_or_explained(text: &str) -> Result<(), TestCaseError> {
+fn assert_accepted_or_explained(text: &str) -> Result<(), TestCaseError> {
     if let Err(problems) = parse(text, &surroundings()) {
         prop_assert!(!problems.is_empty());
         let lines = text.lines().count() + 1;

@@ -507,7 +507,7 @@ fn a_report_contains_no_secret() {
     command.env("SUDO_UID", "65534").env("SUDO_GID", "65533").output().unwrap();
     let metadata = std::fs::metadata(&of_user).unwrap();
     assert_eq!((metadata.uid(), metadata.gid(), metadata.mode() & 0o777), (65_534, 65_533, 0o600));
-    // A link of another user leads nowhere.
+    // A symbolic link at the report's path is not followed.
     let link = scene.place.path("link.txt");
     std::os::unix::fs::symlink(scene.place.path("elsewhere"), &link).unwrap();
     let refused = scene.doctor(&["--report", link.to_str().unwrap()]);

@@ -136,7 +136,7 @@ fn delay_and_cost() {
         let [median, p95] = [count / 2, count * 95 / 100].map(|index| delays[index]);
         println!("{bytes} bytes: median {median:?}, p95 {p95:?}");
     }
-    // Nothing; 6 Mbps; large messages with pauses.
+    // No messages; 6 Mbps; large messages with pauses.
     for (bytes, millis) in [(0, 100), (10_000, 13), (1_000_000, 100), (4_000_000, 250)] {
         publish_rarely(&world, bytes, Duration::from_millis(millis));
     }

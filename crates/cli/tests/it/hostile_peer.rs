@@ -79,7 +79,7 @@ fn relayed_packet(peer: &mut Peer, from: Option<&str>, to: &str) -> Vec<u8> {
 
 /// Has the daemon relay a packet of alice to bob. While bob does not run, no route leads to him, and the
 /// daemon refuses the packet: alice sends the next one.
-fn pass_to_bob(alice: &mut Peer, bob: &mut Peer, daemon: &Daemon) {
+fn relay_to_bob(alice: &mut Peer, bob: &mut Peer, daemon: &Daemon) {
     let before = bob.heard.relayed;
     wait_for("a packet is passed on to bob", || {
         let packet = relayed_packet(alice, None, "bob");
@@ -110,14 +110,14 @@ fn only_the_next_hop_reports_its_queue() {
     let place = Place::new(PROGRAM);
     let (daemon, port) = base(&place, "alice: { relay: true }, bob: { relay: true }, mallory: {}");
     let [mut alice, mut bob, mut mallory] = ["alice", "bob", "mallory"].map(|it| meet(it, port));
-    pass_to_bob(&mut alice, &mut bob, &daemon);
+    relay_to_bob(&mut alice, &mut bob, &daemon);
     let mut lie = Vec::new();
     let held = Held { to: short("bob"), bytes: u64::MAX >> 1, from: Some(short("alice")) };
     put_held(&held, &mut lie);
     put_ping(&mut lie);
     mallory.queue(vec![lie]);
     settle(&mut mallory, &daemon);
-    pass_to_bob(&mut alice, &mut bob, &daemon);
+    relay_to_bob(&mut alice, &mut bob, &daemon);
     // A relay backlog report is repeated within a fraction of a second.
     let is_lie = |held: &Held| held.bytes > 1 << 20;
     let lied = alice.run_until(SILENCE, |it| it.heard.held.iter().any(is_lie)).unwrap();

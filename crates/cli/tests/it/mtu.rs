@@ -16,7 +16,7 @@ const IMAGE: &str = "/image";
 const IMAGE_BACK: &str = "/image_back";
 const SCAN_BYTES: usize = 400;
 const IMAGE_BYTES: usize = 30_000;
-/// More messages than are in flight when the path changes.
+/// A number of messages larger than the number in flight when the path changes.
 const ARRIVALS: u64 = 10;
 /// The words of the notice about a path that drops large packets.
 const NOTICE: &str = "do not arrive, and packets of";
@@ -168,7 +168,7 @@ impl World {
     }
 
     /// Publishes until [`ARRIVALS`] scans and images have arrived; returns the time that took.
-    fn until_they_arrive(&self) -> Duration {
+    fn publish_until_arrival(&self) -> Duration {
         let (begun, topics) = (Instant::now(), [SCAN, IMAGE]);
         let wanted = topics.map(|topic| self.robot.delivered(topic) + ARRIVALS);
         wait_for("scans and images", || {
@@ -251,7 +251,7 @@ fn a_small_path_that_reports_nothing_carries_everything_from_the_start() {
     for (ip, mtu) in [(Ip::V4, 1280), (Ip::V6, 1280), (Ip::V4, 1400), (Ip::V6, 1400)] {
         let begun = Instant::now();
         let world = World::new(ip, 1500, mtu, Way::Direct);
-        let flows = world.until_they_arrive();
+        let flows = world.publish_until_arrival();
         println!("{ip:?} {mtu}: {flows:?}, {:?} with the start", begun.elapsed());
         world.until_known(mtu as u64, "probed");
         let notices = world.robot.status().notices;
@@ -290,7 +290,7 @@ fn the_program_reports_the_mtu_of_each_path() {
 fn the_minimum_ipv4_mtu_suffices() {
     let begun = Instant::now();
     let world = World::new(Ip::V4, 1500, 576, Way::Direct);
-    let flows = world.until_they_arrive();
+    let flows = world.publish_until_arrival();
     println!("576: {flows:?}, {:?} with the start", begun.elapsed());
     world.until_known(576, "black hole");
     world.stop();
@@ -300,10 +300,10 @@ fn the_minimum_ipv4_mtu_suffices() {
 fn a_path_that_becomes_smaller_without_a_report_continues() {
     for ip in Ip::BOTH {
         let world = World::new(ip, 1500, 1500, Way::Direct);
-        world.until_they_arrive();
+        world.publish_until_arrival();
         world.until_known(1500, "interface");
         world.network.set_middle(1280);
-        println!("{ip:?} 1500 -> 1280: {:?}", world.until_they_arrive());
+        println!("{ip:?} 1500 -> 1280: {:?}", world.publish_until_arrival());
         world.until_known(1280, "black hole");
         for node in [&world.robot, &world.base] {
             let has_notice = |it: &String| it.contains(NOTICE);
@@ -316,7 +316,7 @@ fn a_path_that_becomes_smaller_without_a_report_continues() {
 #[test]
 fn a_peer_without_an_address_gets_no_fragments() {
     let world = World::new(Ip::V4, 1500, 1280, Way::Nat("prefix: /robot"));
-    println!("NAT, 1280: {:?}", world.until_they_arrive());
+    println!("NAT, 1280: {:?}", world.publish_until_arrival());
     world.until_known(1280, "probed");
     world.stop();
 }
@@ -335,7 +335,7 @@ fn jumbo_frames_are_used_where_the_whole_path_carries_them() {
         [(Ip::V4, 9000, "interface"), (Ip::V6, 9000, "interface"), (Ip::V4, 1500, "probed")]
     {
         let world = World::new(ip, 9000, middle, Way::Direct);
-        world.until_they_arrive();
+        world.publish_until_arrival();
         world.until_known(middle as u64, known_by);
         world.stop();
     }
@@ -346,7 +346,7 @@ fn messages_recover_after_the_mtu_of_an_interface_falls() {
     let world = World::new(Ip::V4, 1500, 1500, Way::Direct);
     world.until_known(1500, "interface");
     world.network.left.ip("link set left mtu 1300");
-    println!("interface 1500 -> 1300: {:?}", world.until_they_arrive());
+    println!("interface 1500 -> 1300: {:?}", world.publish_until_arrival());
     world.until_known_at(&world.robot, 1300, "interface");
     world.network.left.ip("link set left mtu 1500");
     world.until_known_at(&world.robot, 1500, "interface");
@@ -379,7 +379,7 @@ const FORGERS: usize = 4;
 #[test]
 fn a_flood_of_forged_reports_makes_no_packet_smaller() {
     let world = World::new(Ip::V4, 1500, 1500, Way::Direct);
-    world.until_they_arrive();
+    world.publish_until_arrival();
     world.until_known(1500, "interface");
     let mut forgers = [(); FORGERS].map(|()| {
         let mut forger = world.network.left.command("/usr/bin/python3");
@@ -391,7 +391,7 @@ fn a_flood_of_forged_reports_makes_no_packet_smaller() {
         assert_eq!(line, "begun\n");
     }
     for _ in 0..5 {
-        println!("alongside forged reports: {:?}", world.until_they_arrive());
+        println!("alongside forged reports: {:?}", world.publish_until_arrival());
         assert_eq!(world.robot.status().links[0].mtu, 1500);
     }
     for mut forger in forgers {

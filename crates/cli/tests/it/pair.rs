@@ -259,7 +259,7 @@ fn a_second_robot_extends_the_file_of_the_base() {
     assert_eq!(world.base.files(), files);
     assert_eq!(std::fs::read_to_string(world.base.folder.join("robot.yaml~")).unwrap(), marked);
 
-    // Again: nothing changes. With another key: refused, unless told so.
+    // Again: nothing changes. Another key is refused without `--replace`.
     for mut run in pair(&robot2, &[]) {
         assert!(run.end().success(), "{}", run.output());
     }

@@ -121,7 +121,7 @@ fn a_robot_that_disappears_changes_neither_end() {
             let said = base.failure();
             assert!(said.contains("Nothing was written"), "{said}");
         }
-        // The next time it works, with what was left.
+        // The next pairing works, with the files that the killed robot left.
         let code = if number > 2 { None } else { Some(base.code()) };
         match code {
             Some(code) => {
@@ -158,7 +158,7 @@ fn a_lost_message_changes_neither_end_unless_it_is_one_of_the_last() {
         assert_eq!(base.end().success(), number == 6, "{}", base.output());
         assert_eq!(world.base.files(), at_base);
         assert_eq!(world.robot.files(), ["robot.yaml", "robot1.key"]);
-        // Once more, and both have each other.
+        // After another pairing, each end has the other in its file.
         world.pair_well([NO_ROS, NO_ROS]);
         for (machine, peer) in [(&world.base, "robot1"), (&world.robot, "base")] {
             assert_eq!(machine.robot_yaml().matches(&format!("  {peer}:\n")).count(), 1);

@@ -20,7 +20,7 @@ fn code(base: &mut Run) -> String {
     said.split("code: ").nth(1).unwrap().split_whitespace().next().unwrap().to_owned()
 }
 
-/// Both ends, when both people are asked.
+/// Starts both ends; returns when both people are asked.
 fn pair_with_questions(world: &World, more: [&[&str]; 2]) -> [Run; 2] {
     let mut base = start(&world.base, more[0]);
     let robot = start(&world.robot, &[&[&*code(&mut base)], more[1]].concat());

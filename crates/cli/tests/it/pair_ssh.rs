@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `tautline pair` with other programs at its side: a real sshd, rclpy nodes, and the environment of
+//! `tautline pair` together with other programs: a real sshd, rclpy nodes, and the environment of
 //! sudo. Needs root, sshd and ROS 2.
 
 use crate::PROGRAM;
@@ -17,7 +17,7 @@ const SSHD: &str = "/usr/sbin/sshd";
 const TWIST: &str = "geometry_msgs/msg/Twist";
 const SCAN: &str = "sensor_msgs/msg/LaserScan";
 
-/// A folder of programs that stand before others in PATH.
+/// A folder of programs that precedes others in PATH.
 struct Programs(PathBuf);
 
 impl Programs {
@@ -150,7 +150,7 @@ fn one_command_at_the_base_pairs_over_ssh() {
     there.add("tautline", "echo broken >&2; exit 5");
     let said = ssh.start("root@10.77.0.2", &own).failure();
     assert!(said.contains("robot: broken") && said.contains("the robot's side at root@"), "{said}");
-    // What sudo says on many robots, and is no refusal.
+    // A message of sudo on many robots that is not a refusal.
     there.add("tautline", "echo 'sudo: unable to resolve host robot1' >&2; exit 5");
     let said = ssh.start("root@10.77.0.2", &own).failure();
     assert!(said.contains("its lines above name the cause"), "{said}");

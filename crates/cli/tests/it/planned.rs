@@ -14,7 +14,7 @@ use tautline_testkit::running::{Daemon, Place, free_port};
 const TOPIC: &str = "/diagnostics";
 /// Maximum time until a condition holds.
 const PATIENCE: Duration = Duration::from_secs(90);
-/// Interval between two looks at the daemon.
+/// Interval at which the daemon's state is read.
 const PAUSE: Duration = Duration::from_millis(200);
 
 /// The file of a robot whose ROS master does not answer: it still sends its own diagnostics.

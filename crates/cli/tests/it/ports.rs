@@ -24,7 +24,7 @@ fn start(inside: &Enclosure, name: &str, peer: &str) -> Running {
     Running::start_in(Some(inside), name, &lines)
 }
 
-/// The ports of UDP sockets inside, without the node's own.
+/// The ports of UDP sockets in an enclosure, except the node's own port.
 fn other_ports(inside: &Enclosure) -> Vec<u16> {
     let table = inside.run("cat /proc/net/udp");
     let port = |line: &str| {

@@ -121,7 +121,7 @@ fn scans(from: &Running, to: &Running, count: usize) -> Vec<Duration> {
     let mut delays = Vec::new();
     let mut begun = Instant::now();
     for number in 0..count {
-        // The length tells the message.
+        // The length identifies the message.
         from.publish_data(SCAN, SCAN_BYTES + number);
         begun += Duration::from_millis(50);
         while Instant::now() < begun {
@@ -285,7 +285,8 @@ fn flood(peer: &mut Peer, to: &PublicKey, stop: &AtomicBool) -> u64 {
     sent
 }
 
-/// The scans of one team while a member of another floods the relay, whose only cable carries 20 Mbps.
+/// Returns the delays of one team's scans while a member of another team floods the relay, and a description
+/// of the flood. The relay's only cable carries 20 Mbps.
 fn scans_during_a_flood(options: &str) -> (Vec<Duration>, String) {
     let world = World::new(&["robot", "base", "robot", "base"]);
     let teams = world.team("blue", options, &[0, 1]) + &world.team("red", "", &[2, 3]);

@@ -520,7 +520,7 @@ fn nodes_and_parameters_of_ros2_return_after_crashes_of_nodes_and_of_both_daemon
     robot.kill();
     let _robot = place.start("robot", &files[0]);
     base.wait_for_state("robot", "up");
-    // The nodes stay during that; the services come again.
+    // The nodes stay listed meanwhile; their services return.
     wait_for("a parameter after a crash at the robot", || {
         assert_eq!(nodes(&mut viewer), both);
         (get(&mut viewer, "/robot1/camera") == 10).then_some(())

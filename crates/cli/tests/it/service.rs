@@ -207,7 +207,7 @@ fn the_daemon_runs_within_what_its_unit_allows() {
 }
 
 #[test]
-fn with_ros_2_it_runs_within_what_its_unit_allows_too() {
+fn the_ros_2_daemon_runs_within_what_its_unit_allows() {
     let place = running::Place::new(PROGRAM);
     let key = make_keys(&place);
     let lines = format!(

@@ -179,7 +179,7 @@ fn a_one_way_link_carries_no_messages_and_is_reported() {
     let [robot, base] = &nodes;
     [robot, base].iter().for_each(|node| wait_for_links(node, &["wifi", "lte"]));
     robot.offer(IMAGE);
-    // What the robot sends by it arrives, what the base sends does not.
+    // Packets of the robot arrive over this link; packets of the base do not.
     world.deafen("wifi", true);
     wait_for("the robot's link is down", || (!link(robot, "wifi").up).then_some(()));
     let state = |it: &LinkReport| (it.up, it.silent);

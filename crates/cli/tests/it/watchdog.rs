@@ -75,7 +75,7 @@ fn last_command(wheels: &Agent) -> Option<Vec<u8>> {
 }
 
 /// Waits until the wheels have received this command, as many times as the robot's daemon reports.
-fn assert_told(wheels: &Agent, robot: &Daemon, expected: &[u8]) {
+fn assert_safe_message_received(wheels: &Agent, robot: &Daemon, expected: &[u8]) {
     wait_for("the safe message", || last_command(wheels).filter(|got| got == expected));
     robot.wait_for_notice(&[NAME, "no message from peers for 500ms", "was published"]);
     let status = robot.status();
@@ -90,7 +90,7 @@ fn assert_told(wheels: &Agent, robot: &Daemon, expected: &[u8]) {
 fn zeros_reach_the_wheels_when_the_driver_is_killed() {
     let Team { robot, driver, wheels, .. } = &mut Team::driving("{}");
     driver.signal("-KILL");
-    assert_told(wheels, robot, &[0; 48]);
+    assert_safe_message_received(wheels, robot, &[0; 48]);
 }
 
 #[test]
@@ -98,7 +98,7 @@ fn the_safe_message_reaches_the_wheels_when_the_daemon_is_killed() {
     let team = Team::driving("{ linear: { x: -0.1 } }");
     let creep = [&(-0.1_f64).to_le_bytes()[..], &[0; 40]].concat();
     team.base.kill();
-    assert_told(&team.wheels, &team.robot, &creep);
+    assert_safe_message_received(&team.wheels, &team.robot, &creep);
 }
 
 /// A guard that sets the flag when dropped.
@@ -119,7 +119,7 @@ fn misbehave(robot: &Daemon, port: u16, stop: &AtomicBool) -> u64 {
             for turn in 0..20 {
                 offer_command(&mut worst, 1 + round * 20 + turn, &format!("/t{round}_{turn}"));
             }
-            // The loop has read the packets before.
+            // When the status arrives, the daemon's loop has read the earlier packets.
             robot.status();
         }
         for _ in 0..20 {
@@ -154,7 +154,7 @@ fn a_safe_message_is_reported_despite_many_other_events() {
         // The peer's quotas are exhausted.
         wait_for("line after line", || (robot.log().matches("worst").count() > 20).then_some(()));
         team.driver.signal("-KILL");
-        assert_told(&team.wheels, robot, &[0; 48]);
+        assert_safe_message_received(&team.wheels, robot, &[0; 48]);
         let safe = robot.wait_for_record(&path, "safe_message", None);
         assert_eq!((&safe["topic"], &safe["silence_ms"]), (&NAME.into(), &500.into()));
         assert_eq!(safe["published"], true);

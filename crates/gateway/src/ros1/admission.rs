@@ -13,22 +13,25 @@ use std::time::{Duration, Instant};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::sleep;
 
-/// Connections to the slave API; a new one evicts the one that has been silent for longest.
+/// Maximum number of connections to the slave API; a new connection evicts the one that has been silent
+/// for longest.
 const MAX_API_CONNECTIONS: usize = 128;
-/// Connections to the slave API from one address of another machine.
+/// Maximum number of connections to the slave API from one address of another machine.
 const MAX_API_PER_ADDRESS: usize = 32;
-/// TCPROS connections whose header has not arrived; a new one evicts the oldest.
+/// Maximum number of TCPROS connections whose header has not arrived; a new connection evicts the
+/// oldest.
 const MAX_HANDSHAKES: usize = 64;
-/// Connections whose header has not arrived, from one address of another machine.
+/// Maximum number of connections whose header has not arrived, from one address of another machine.
 const MAX_HANDSHAKES_PER_ADDRESS: usize = 16;
-/// Subscribers and service clients. A new one evicts the oldest client that never called; if there
-/// is none, it is refused.
+/// Maximum number of subscribers and service clients. A new connection evicts the oldest client that
+/// never called; if there is none, the new connection is refused.
 const MAX_CONNECTIONS: usize = 4096;
-/// Subscribers and service clients from one address of another machine.
+/// Maximum number of subscribers and service clients from one address of another machine.
 const MAX_CONNECTIONS_PER_ADDRESS: usize = 1024;
 /// Least time between two log lines about one address.
 const LOG_PERIOD: Duration = Duration::from_secs(60);
-/// Addresses logged in [`LOG_PERIOD`]; more are only counted.
+/// Maximum number of addresses logged in each [`LOG_PERIOD`]; refusals of further addresses are only
+/// counted.
 const MAX_LOGGED: usize = 16;
 /// Pause after the system refused to accept (out of file descriptors).
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
@@ -163,7 +166,7 @@ impl Admission {
     }
 }
 
-/// Refusals that were logged, or only counted.
+/// Limits the log of refusals: some are logged, the others only counted.
 #[derive(Default)]
 struct RefusalLog {
     logged: BTreeMap<IpAddr, Instant>,

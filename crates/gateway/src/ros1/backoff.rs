@@ -6,22 +6,22 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-/// Concurrent attempts of one kind without an earlier failure.
+/// Maximum number of concurrent attempts of one kind without an earlier failure.
 pub(super) const MAX_NEW: usize = 32;
-/// Concurrent attempts of one kind after a failure.
+/// Maximum number of concurrent attempts of one kind after a failure.
 pub(super) const MAX_RETRIES: usize = 8;
-/// Concurrent attempts of one node, first ones or retries: a node that hangs holds few slots,
-/// whatever it registered.
+/// Maximum number of concurrent attempts of one node, new attempts or retries: a node that hangs holds
+/// few slots, whatever it registered.
 const MAX_PER_NODE: usize = 4;
 /// Pause after the first failure; each further one doubles it.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 /// Longest pause after a rejection by the master.
 const MAX_PAUSE: Duration = Duration::from_secs(8);
 
-/// Longest pause for a node whose process has ended. Such a node is often started again under its
-/// name, which the master's lists do not show.
+/// Longest pause during the first [`RESTART_ATTEMPTS`] for a node whose process has ended. Such a node
+/// is often started again under its name, which the master's lists do not show.
 const RESTART_PAUSE: Duration = Duration::from_secs(2);
-/// Attempts with at most [`RESTART_PAUSE`] between them: they take about a minute.
+/// Number of first attempts with pauses of at most [`RESTART_PAUSE`]: they take about a minute.
 const RESTART_ATTEMPTS: u32 = 30;
 
 /// The time of the next attempt and the failures so far.

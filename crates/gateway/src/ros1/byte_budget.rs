@@ -6,7 +6,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Bytes of each connection that do not count.
+/// Number of bytes of each connection that do not count towards the budget.
 pub(super) const FREE_BYTES: usize = 4096;
 
 /// The bytes that all connections of one kind may hold.

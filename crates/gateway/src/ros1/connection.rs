@@ -149,7 +149,7 @@ impl Identity {
         let (to, is_roscpp) = self.request_topic(uri, topic).await?;
         let opened = async {
             let (stream, header) = exchange(&to, &self.subscription(caller, topic)).await?;
-            let version = type_version(&header).ok_or_else(|| indefinite(&to))?;
+            let version = type_version(&header).ok_or_else(|| unknown_type_error(&to))?;
             let text = header.get("message_definition").unwrap_or_default();
             let definition = self.definitions.keep(uri, topic, &version, text).await;
             let latching = header.is_set("latching");
@@ -208,7 +208,7 @@ pub(super) async fn open_service(
     opened.map_err(|_| ConnectError::Timeout(to.clone()))?
 }
 
-pub(super) fn indefinite(to: &HostPort) -> ConnectError {
+pub(super) fn unknown_type_error(to: &HostPort) -> ConnectError {
     let reason = "its header lacks a definite type or md5sum, or has one that is too long".into();
     ConnectError::Refused(to.clone(), reason)
 }

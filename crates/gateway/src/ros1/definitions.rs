@@ -14,13 +14,14 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 use tokio::sync::Semaphore;
 
-/// Longest definition of one topic; those of the largest common types have about 64 KiB.
+/// Maximum bytes of the definition of one topic; the definitions of the largest common types have about
+/// 64 KiB.
 const MAX_BYTES: usize = 256 << 10;
-/// Bytes of all definitions except those of installed types.
+/// Maximum bytes of all definitions except those of installed types.
 const MAX_ALL_BYTES: usize = 32 << 20;
-/// Bytes of the definitions of one publisher's topics; part of [`MAX_ALL_BYTES`].
+/// Maximum bytes of the definitions of one publisher's topics; part of [`MAX_ALL_BYTES`].
 const MAX_PUBLISHER_BYTES: usize = 4 << 20;
-/// Definitions kept, however short.
+/// Maximum number of definitions kept, however short they are.
 const MAX_DEFINITIONS: usize = 8192;
 
 #[derive(Debug)]

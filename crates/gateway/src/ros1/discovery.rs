@@ -15,20 +15,21 @@ use crate::{Event, Named, Qos, Selector, Topic};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
-/// Topics tracked; further ones are not offered.
+/// Maximum number of tracked topics; further topics are not offered.
 const MAX_TOPICS: usize = 4096;
 /// Least time between two checks of a node.
 const CHECK_PERIOD: Duration = Duration::from_secs(5);
 /// Longest pause between two probes of a publisher.
 const MAX_PAUSE: Duration = Duration::from_secs(30);
-/// Checks without a response after which a node counts as gone; one refused connection suffices.
+/// Number of checks without a response after which a node counts as gone; one refused connection
+/// suffices.
 const MAX_SILENT_CHECKS: u32 = 3;
 
 #[derive(Debug)]
 enum State {
     Unknown,
     Known(Description),
-    /// A Tautline node's: never read or offered.
+    /// The publisher of a Tautline node: never read or offered.
     Tautline,
 }
 
@@ -38,7 +39,7 @@ struct Publisher {
     connected: bool,
     uri: String,
     state: State,
-    /// Another process has its name: probed again, and still offered until the result.
+    /// Whether another process has its name: it is probed again, and still offered until the result.
     replaced: bool,
     probing: bool,
     backoff: Backoff,
@@ -329,14 +330,14 @@ impl Discovery {
         self.update(topic);
     }
 
-    /// A reader is connected; it may have connected before the publisher was known.
+    /// Records that a reader is connected; it may have connected before the publisher was known.
     pub fn set_connected(&mut self, topic: &str, uri: &str) {
         for publisher in self.publishers_at(topic, uri) {
             publisher.connected = true;
         }
     }
 
-    /// A reader has lost its connection; the node is checked at once.
+    /// Records that a reader has lost its connection; the node is checked at once.
     pub fn on_lost(&mut self, topic: &str, uri: &str) {
         self.on_released(topic, uri);
         let Some(tracked) = self.topics.get(topic) else { return };
@@ -346,7 +347,7 @@ impl Discovery {
         }
     }
 
-    /// We have ended a reader.
+    /// Records that we have ended a reader.
     pub fn on_released(&mut self, topic: &str, uri: &str) {
         for publisher in self.publishers_at(topic, uri) {
             publisher.connected = false;

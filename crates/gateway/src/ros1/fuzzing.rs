@@ -14,7 +14,7 @@ use std::sync::{Arc, LazyLock};
 use tokio::io::BufReader;
 use tokio::runtime::{Builder, Runtime};
 
-/// Largest message and block.
+/// Maximum bytes of a message or block.
 const LIMIT: usize = 4096;
 /// Read buffer of a connection: short, so that parsers often see two parts.
 const READ_BUFFER_BYTES: usize = 16;

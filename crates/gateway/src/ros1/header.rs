@@ -9,7 +9,7 @@ use tokio::io::{AsyncRead, AsyncReadExt};
 
 /// Longest header accepted; the definitions of the largest common types have about 64 KiB.
 pub const MAX_HEADER_BYTES: usize = 512 * 1024;
-/// Bytes of a field that an error quotes.
+/// Maximum bytes of a field that an error quotes.
 const MAX_QUOTED: usize = 40;
 /// Largest number of fields accepted; ROS itself uses about ten.
 pub const MAX_FIELDS: usize = 64;

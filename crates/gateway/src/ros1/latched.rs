@@ -8,8 +8,8 @@ use crate::types::{Dialect, Schema};
 use crate::{Kept, Origin, identity};
 use std::time::{Duration, Instant, SystemTime};
 
-/// Time in which a publisher sends its latched message after we connect to it, even on a busy
-/// machine. A message within this time is left out if it has the content of the one before.
+/// Time in which a publisher sends its latched message after we connect to it, even on a busy machine.
+/// A message within this time is skipped if it has the content of the previous message.
 const REPEATED_WITHIN: Duration = Duration::from_secs(1);
 /// Time in which a publisher usually sends its latched message. A message within this time reaches
 /// no volatile subscriber of ROS 2.

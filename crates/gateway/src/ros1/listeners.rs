@@ -22,11 +22,11 @@ use tokio::time::{sleep, timeout};
 const CHECK_PERIOD: Duration = Duration::from_secs(2);
 /// Interval between resolutions of the names.
 const RESOLVE_PERIOD: Duration = Duration::from_secs(30);
-/// Time limit of a resolution; until then the last result holds.
+/// Time limit of a resolution; the last result is used until the resolution ends.
 const RESOLVE_TIMEOUT: Duration = Duration::from_secs(5);
-/// Connections in the system's accept queue.
+/// Maximum number of connections in the system's accept queue.
 const LISTEN_BACKLOG: i32 = 128;
-/// Addresses of one name that are used; further ones are ignored.
+/// Maximum number of addresses of one name that are used; further addresses are ignored.
 const MAX_ADDRESSES: usize = 16;
 
 /// A port reserved for later use on any address.

@@ -6,7 +6,7 @@ use super::stand_ins::is_stand_in;
 use super::xmlrpc::Endpoint;
 use std::collections::BTreeSet;
 
-/// Nodes whose addresses are asked for.
+/// Maximum number of nodes whose addresses are requested.
 const MAX_NODES: usize = 128;
 
 /// The nodes at a master, each with its address (`http://HOST:PORT/`), or why the master gave none.

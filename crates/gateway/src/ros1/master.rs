@@ -14,7 +14,7 @@ use tokio::sync::Mutex;
 use tokio::time::timeout;
 
 /// Pause before types are requested again after a failure. The master's list may exceed the limit, and
-/// takes the master time to write.
+/// the master needs time to write it.
 const TYPES_PAUSE: Duration = Duration::from_secs(30);
 
 /// Nodes by topic or service.

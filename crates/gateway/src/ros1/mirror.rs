@@ -23,7 +23,7 @@ use tokio::task::JoinSet;
 
 /// Time in which the peer has to show a value that a local program has set here.
 const PATIENCE: Duration = Duration::from_secs(6);
-/// Deepest level of a parameter's name.
+/// Maximum number of levels of a parameter's name.
 const MAX_LEVELS: usize = 32;
 /// The parameter that marks a prefix with copies.
 pub(super) const MARK: &str = "tautline_copies_of";
@@ -37,7 +37,7 @@ pub(super) struct Mirrors(BTreeMap<(u32, String), Mirror>);
 struct Mirror {
     wanted: Parameters,
     copies: Arc<Mutex<Copies>>,
-    /// When the last comparison started, and the earliest time of the next.
+    /// The start of the last comparison, and the earliest time of the next one.
     started: Option<Instant>,
     next: Option<Instant>,
     is_running: bool,
@@ -51,7 +51,7 @@ struct Mirror {
 struct Copies {
     /// The copies as last written by us.
     ours: Parameters,
-    /// Values that local programs have set, and since when.
+    /// Values that local programs have set, and the time of each change.
     changed: Changed,
     /// Whether the mark was ours since this program has started.
     had_mark: bool,
@@ -65,13 +65,13 @@ pub(super) struct Job {
 }
 
 type Changed = BTreeMap<String, (Json, Instant)>;
-/// Parameters at the master; `None`: a value that JSON lacks, or a prefix with copies.
+/// Parameters at the master; `None`: a value that JSON cannot express, or a prefix with copies.
 type Found = BTreeMap<String, Option<Json>>;
 
 /// The result of a job.
 pub(super) struct Mirrored {
     prefix: String,
-    /// What local programs have changed since the comparison before.
+    /// Parameters that local programs have changed since the previous comparison.
     pub changed: Parameters,
     trouble: String,
     pub error: Option<CallError>,
@@ -108,7 +108,7 @@ impl Mirrors {
     }
 
     /// Ends a comparison. The next one starts at least `period` after this one started. Long lists keep
-    /// the master busy, so the rest is at least as long as the comparison.
+    /// the master busy, so the pause is at least as long as the comparison.
     pub fn finish(&mut self, peer: u32, done: Mirrored, period: Duration, now: Instant) {
         let Some(mirror) = self.0.get_mut(&(peer, done.prefix)) else { return };
         mirror.is_running = false;
@@ -276,7 +276,7 @@ impl Copies {
         let is_over = |since: &Instant| now.duration_since(*since) >= PATIENCE;
         let mut wanted = wanted.clone();
         for (name, (value, _)) in self.changed.iter().filter(|(_, (_, since))| !is_over(since)) {
-            // As if the peer had it already.
+            // The peer is treated as if it had the new value already.
             wanted.insert(name.clone(), value.clone());
         }
         self.changed.retain(|_, (_, since)| !is_over(since));
@@ -347,7 +347,7 @@ fn has_mark(name: &str) -> bool {
     name.split('/').any(|it| it == MARK)
 }
 
-/// What to change at the master.
+/// Returns the changes to make at the master.
 fn changes(found: &Found, wanted: &Parameters, ours: &mut Parameters) -> Vec<Change> {
     // A parameter is no namespace, and vice versa: the master would replace one by the other.
     ours.retain(|name, _| found.contains_key(name) || !is_in_the_way(found, name));

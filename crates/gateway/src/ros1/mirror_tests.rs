@@ -68,7 +68,7 @@ fn new_and_withdrawn_lists_do_not_shorten_the_period() {
         assert!(mirrors.start_due_jobs(now).is_empty());
     }
     assert_eq!(started, 10);
-    // A comparison that takes longer than the period is followed by a rest.
+    // A comparison that takes longer than the period is followed by a pause.
     let slow = begin + 20 * PERIOD;
     mirrors.set(1, "/r".into(), list(1));
     assert_eq!(mirrors.start_due_jobs(slow).len(), 1);

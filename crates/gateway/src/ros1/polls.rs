@@ -38,8 +38,8 @@ impl Polls {
         (!self.is_running).then_some(self.next)
     }
 
-    /// A poll is due, or wanted at once. Returns whether to start it now; otherwise it follows the
-    /// running one.
+    /// Requests a poll that is due or wanted at once. Returns whether to start it now; otherwise it
+    /// follows the running poll.
     pub fn start(&mut self, now: Instant) -> bool {
         self.again = self.is_running;
         if !self.is_running {
@@ -48,7 +48,7 @@ impl Polls {
         !self.again
     }
 
-    /// The running poll has ended.
+    /// Records the end of the running poll.
     pub fn end_poll(&mut self, now: Instant, has_succeeded: bool) {
         self.is_running = false;
         self.took = if has_succeeded { now - self.started } else { Duration::ZERO };
@@ -64,7 +64,7 @@ impl Polls {
     }
 
     /// The earliest time of the next poll with this period. A poll of long lists keeps a core busy: if it
-    /// took longer than the period, the rest after it is as long as the poll.
+    /// took longer than the period, the pause after it is as long as the poll.
     fn earliest(&self, period: Duration) -> Instant {
         self.started + if self.took > period { 2 * self.took } else { period }
     }

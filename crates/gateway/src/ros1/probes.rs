@@ -14,9 +14,9 @@ use std::sync::Arc;
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
-/// Nodes queried for their type before a topic is published.
+/// Maximum number of nodes queried for their type before a topic is published.
 const MAX_QUERIED: usize = 16;
-/// Concurrent queries of this kind for all topics: each response may be a whole list.
+/// Maximum number of concurrent queries of this kind for all topics: each response may be a whole list.
 const MAX_QUERIES: usize = 16;
 
 #[derive(Clone)]
@@ -101,8 +101,8 @@ impl Prober {
         self.call(&uri, "getPid", MAX_REPLY_BYTES).await.is_ok().then_some(uri)
     }
 
-    /// Whether a live node of another process may have this name. `false` needs the master's answer, or a
-    /// refused connection.
+    /// Whether a live node of another process may have this name. Returns `false` only after an answer of
+    /// the master or a refused connection.
     pub async fn may_be_taken(&self, name: &str) -> bool {
         match self.master.lookup_node(name).await {
             Ok(uri) if uri == self.own_uri => false,

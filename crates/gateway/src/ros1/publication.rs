@@ -20,10 +20,11 @@ use std::time::{Duration, Instant};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
-/// Subscribers of one topic; further ones replace a stalled one or are refused.
+/// Maximum number of subscribers of one topic; a further subscriber replaces a stalled one or is
+/// refused.
 const MAX_SUBSCRIBERS: usize = 256;
-/// Subscribers of one topic from one node, that is, from one address and name. Most nodes have one;
-/// some have another left over from a crash.
+/// Maximum number of subscribers of one topic from one node, that is, from one address and name. Most
+/// nodes have one subscriber; some have another left over from a crash.
 const MAX_SUBSCRIBERS_OF_NODE: usize = 16;
 /// A subscriber that has read nothing of its queue for this time can be replaced by a new one.
 const STALLED: Duration = Duration::from_secs(30);
@@ -147,12 +148,13 @@ impl Publication {
         self.latched.push((source, messages));
     }
 
-    /// Forgets the messages kept of a source, or of all.
+    /// Forgets the messages kept of a source, or of all sources.
     pub fn forget(&mut self, source: Option<Source>) {
         self.latched.retain(|(kept, _)| source.is_some_and(|source| *kept != source));
     }
 
-    /// Forgets which messages a subscriber has that has left. If it returns, it gets them again.
+    /// Forgets which messages a subscriber that has left has received. If it returns, it gets them
+    /// again.
     pub fn forget_deliveries(&self, subscriber: &Subscriber) {
         if let Some(identity) = subscriber.identity {
             self.deliveries.forget(&self.topic.name, identity);

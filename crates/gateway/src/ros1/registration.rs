@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The state of one registration at the master. The actor compares it with the master's list at
-//! every poll, so that a master that was absent, died or restarted is no special case.
+//! The state of one registration at the master. The actor compares it with the master's list at every
+//! poll, so that a master that was absent, died or restarted is no special case.
 
 use super::backoff::{self, Backoff};
 use super::master::Role;
@@ -15,7 +15,7 @@ const RIVAL_PERIOD: Duration = Duration::from_millis(900);
 pub(super) struct Registration {
     /// Distinguishes this registration from an earlier one of the same name.
     pub serial: u64,
-    /// Whether the master lists it.
+    /// Whether the master lists the registration.
     pub registered: bool,
     pub pending: bool,
     /// Another node that the master lists as the server. The master would replace it by us, which
@@ -123,7 +123,7 @@ impl Registrations {
         &mut self.0[role as usize]
     }
 
-    /// Whether the condition holds for any, of whatever role.
+    /// Whether the condition holds for any registration, whatever its role.
     pub fn any(&self, condition: impl Fn(&Registration) -> bool) -> bool {
         self.0.iter().flat_map(BTreeMap::values).any(condition)
     }

@@ -10,18 +10,21 @@ use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 use std::sync::Mutex;
 use tokio::sync::Semaphore;
 
-/// Concurrent lookups of names that never resolved; the master's lookup is apart. One that hangs
-/// keeps its slot.
+/// Maximum number of concurrent lookups of names that never resolved, without the master's lookup. A
+/// lookup that hangs keeps its slot.
 const MAX_NEW: usize = 24;
-/// Concurrent lookups of names that resolved before: a flood of new names leaves these slots free.
+/// Maximum number of concurrent lookups of names that resolved before: a flood of new names leaves
+/// these slots free.
 const MAX_KNOWN: usize = 8;
-/// Concurrent lookups of names that hung before.
+/// Maximum number of concurrent lookups of names that hung before.
 const MAX_HUNG_LOOKUPS: usize = 4;
-/// Names remembered because they hung; beyond them the alphabetically first is forgotten.
+/// Maximum number of names remembered because they hung; beyond it the alphabetically first name is
+/// forgotten.
 const MAX_HUNG: usize = 256;
-/// Names remembered because they resolved; beyond them the least recently used is forgotten.
+/// Maximum number of names remembered because they resolved; beyond it the least recently used name is
+/// forgotten.
 const MAX_RESOLVED: usize = 256;
-/// Addresses tried of one name.
+/// Maximum number of addresses tried of one name.
 const MAX_ADDRESSES: usize = 8;
 const HOSTS_FILE: &str = "/etc/hosts";
 const MAX_HOSTS_BYTES: u64 = 64 * 1024;

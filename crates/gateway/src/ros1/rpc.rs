@@ -5,7 +5,7 @@
 
 use super::byte_budget::{ByteBudget, FREE_BYTES, Reservation};
 use super::connection::{
-    ConnectError, HostPort, TypeVersion, indefinite, open_service, type_version,
+    ConnectError, HostPort, TypeVersion, open_service, type_version, unknown_type_error,
 };
 use super::probed::ProbeResult;
 use super::probes::Prober;
@@ -41,7 +41,7 @@ impl Prober {
     pub async fn probe_service(&self, service: &str, is_retry: bool) -> ProbeResult<TypeVersion> {
         let probe = async {
             let (to, _, version) = self.reach(service, "*", true).await?;
-            version.ok_or_else(|| indefinite(&to))
+            version.ok_or_else(|| unknown_type_error(&to))
         };
         ProbeResult::run(is_retry, probe).await
     }
@@ -179,7 +179,7 @@ pub(super) struct Client {
     pub stream: TcpStream,
     /// Our reply to the client's header.
     pub reply: Vec<u8>,
-    /// Whether it may call more than once.
+    /// Whether the client may call more than once.
     pub persistent: bool,
     /// Largest request, in bytes.
     pub max_request: usize,

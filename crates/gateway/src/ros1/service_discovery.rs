@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Services of this robot, and their types. A state machine without I/O, as `discovery.rs`.
+//! Services of this robot, and their types. A state machine without I/O, like `discovery.rs`.
 //!
 //! A service is offered while the master lists it and its server answers probes: no client can find
 //! a service that the master does not list. Services of Tautline nodes are never offered.
@@ -12,7 +12,7 @@ use crate::{Named, Selector};
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-/// Services tracked; further ones are not offered.
+/// Maximum number of tracked services; further services are not offered.
 const MAX_SERVICES: usize = 4096;
 /// Longest pause between two probes of a server that does not answer.
 const MAX_PAUSE: Duration = Duration::from_secs(30);
@@ -239,7 +239,7 @@ mod tests {
         assert!(services.take_probes(now).is_empty());
         services.on_probed("/a", server("1"), now);
         assert_eq!(services.take_changes(), offer_event("1"));
-        // The cycle reaches it; its type has changed.
+        // The cycle reaches the service, whose type has changed.
         services.on_snapshot(&all, now);
         assert_eq!(services.take_probes(now), ["/a"]);
         services.on_probed("/a", server("2"), now);

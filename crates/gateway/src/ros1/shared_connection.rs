@@ -17,18 +17,18 @@ use tokio::net::TcpStream;
 use tokio::sync::Semaphore;
 use tokio::time::{sleep, timeout};
 
-/// Latched publishers of a node that are distinguished; further ones share the last place.
+/// Maximum number of latched publishers of a node; further publishers share the last number.
 const MAX_KEPT: u32 = 16;
-/// Bytes of a node's messages that wait for a check of whether the node keeps them, the newest ones.
+/// Maximum bytes of a node's newest messages that wait for a check of whether the node keeps them.
 const MAX_DOUBTFUL_BYTES: usize = 256 << 10;
-/// Concurrent probes of all nodes for which messages wait, and as many for which none waits. Without a
-/// free probe, a message is attributed to the publisher of the one before.
+/// Maximum number of concurrent probes for which messages wait, and of those for which none waits.
+/// Without a free probe, a message is attributed to the publisher of the previous message.
 const MAX_PROBES: usize = 8;
-/// Time limit of a probe. Messages of the node wait for it.
+/// Time limit of a probe. Messages of the node wait for the end of the probe.
 const PROBE_TIME: Duration = Duration::from_millis(200);
 /// Shortest pause that ends a node's latched messages, which it sends to a new connection at once.
 const SHORTEST_PAUSE: Duration = Duration::from_millis(5);
-/// Longest such pause.
+/// Longest pause that ends a node's latched messages.
 const LONGEST_PAUSE: Duration = Duration::from_millis(50);
 /// Within these bounds, the pause is this multiple of the time that it took to connect.
 const CONNECT_TIMES: u32 = 4;
@@ -119,7 +119,7 @@ impl<L> NodePublishers<L> {
     }
 
     /// The pause of the node after which to check what it keeps; `None` if it is not to be checked.
-    pub fn check_after(&mut self, now: Instant) -> Option<Duration> {
+    pub fn check_pause(&mut self, now: Instant) -> Option<Duration> {
         if self.interruptions >= MAX_INTERRUPTIONS && !self.latches() {
             return None;
         }
@@ -128,7 +128,7 @@ impl<L> NodePublishers<L> {
             let limit = if self.latches() { CHECKS } else { UNLATCHED_CHECKS };
             return Some(self.checks.wait(limit, now).max(QUIET * longer));
         }
-        self.are_several().then_some(IDLE_PERIOD.max(QUIET * longer))
+        self.has_several().then_some(IDLE_PERIOD.max(QUIET * longer))
     }
 
     /// The lease of a publisher.
@@ -144,7 +144,7 @@ impl<L> NodePublishers<L> {
     }
 
     /// Whether the node has several publishers, one of which may leave unnoticed.
-    fn are_several(&self) -> bool {
+    fn has_several(&self) -> bool {
         self.contents().nth(usize::from(!self.has_volatile)).is_some()
     }
 
@@ -158,7 +158,7 @@ impl<L> NodePublishers<L> {
         known.map(|(number, _)| Place::Kept(*number))
     }
 
-    /// The publisher of a message without a probe: that of the one before.
+    /// The publisher of a message without a probe: the publisher of the previous message.
     fn publisher_without_probe(&mut self, payload: &Bytes) -> Place {
         self.note_uncertain(payload);
         self.last
@@ -184,7 +184,7 @@ impl<L> NodePublishers<L> {
     }
 
     /// Finds the publisher of a new message by what a late joiner got after it. The joiner may not have
-    /// got all messages yet; a check, which waits longer, forgets those that are missing there.
+    /// got all messages yet; a check waits longer, and forgets the messages that it lacks.
     fn judge(&mut self, identity: u64, joiner: &BTreeSet<u64>, take: impl FnOnce() -> L) -> Place {
         let is_gone = |it: &KeptPlace<L>| it.content.is_some_and(|it| !joiner.contains(&it));
         let gone: Vec<u32> =
@@ -467,7 +467,7 @@ mod tests {
             assert_eq!(node.receive(message, &[message]), Some(10));
             assert_eq!(node.kept(), [message]);
         }
-        assert!(!node.publishers.are_several() && node.forgotten.is_empty());
+        assert!(!node.publishers.has_several() && node.forgotten.is_empty());
     }
 
     #[test]
@@ -475,7 +475,7 @@ mod tests {
         let mut node = Node::new(true);
         assert_eq!(node.receive(1, &[1]), Some(10));
         assert_eq!(node.receive(2, &[1, 2]), Some(11));
-        assert!(node.publishers.are_several());
+        assert!(node.publishers.has_several());
         assert_eq!(node.receive(3, &[3, 2]), Some(10), "it replaces the first");
         assert_eq!(node.receive(4, &[3, 4]), Some(11));
         assert_eq!(node.receive(5, &[4, 5]), Some(10));
@@ -492,7 +492,7 @@ mod tests {
         assert_eq!(node.receive(2, &[1]), None);
         assert!(
             node.publishers.publisher_without_probe(&Bytes::from_static(b"it")) == Place::Volatile
-                && node.publishers.are_several()
+                && node.publishers.has_several()
         );
         assert_eq!(node.receive(3, &[3]), Some(10), "the latched one again");
         assert_eq!(node.receive(4, &[]), None);
@@ -516,19 +516,19 @@ mod tests {
     #[test]
     fn a_node_is_checked_after_messages_with_an_uncertain_publisher() {
         let (mut node, now) = (Node::new(false), Instant::now());
-        assert_eq!(node.publishers.check_after(now), None);
+        assert_eq!(node.publishers.check_pause(now), None);
         assert_eq!(
             node.publishers.publisher_without_probe(&Bytes::from_static(b"it")),
             Place::Volatile
         );
-        assert_eq!(node.publishers.check_after(now), Some(QUIET));
+        assert_eq!(node.publishers.check_pause(now), Some(QUIET));
         let (most, period) = UNLATCHED_CHECKS;
         node.publishers.checks.used = most;
-        assert_eq!(node.publishers.check_after(now), Some(period));
-        assert_eq!(node.publishers.check_after(now + period), Some(QUIET));
+        assert_eq!(node.publishers.check_pause(now), Some(period));
+        assert_eq!(node.publishers.check_pause(now + period), Some(QUIET));
         node.publishers.keep(Place::Kept(0), 1);
         node.publishers.checks.used = CHECKS.0;
-        assert_eq!(node.publishers.check_after(now), Some(CHECKS.1));
+        assert_eq!(node.publishers.check_pause(now), Some(CHECKS.1));
     }
 
     #[test]
@@ -538,7 +538,7 @@ mod tests {
             let pauses = (0..=MAX_INTERRUPTIONS).map(|interruptions| {
                 node.publishers.is_uncertain = true;
                 node.publishers.interruptions = interruptions;
-                node.publishers.check_after(Instant::now())
+                node.publishers.check_pause(Instant::now())
             });
             let expected = [Some(QUIET), Some(8 * QUIET), Some(64 * QUIET), last];
             assert_eq!(pauses.collect::<Vec<_>>(), expected);
@@ -567,7 +567,7 @@ mod tests {
             node.publishers.reconnected(latching, is_roscpp, forget);
             assert_eq!(node.publishers.latches(), is_roscpp || latching);
             assert_eq!(node.forgotten.is_empty(), is_roscpp || latching);
-            assert_eq!(node.publishers.check_after(Instant::now()), Some(QUIET));
+            assert_eq!(node.publishers.check_pause(Instant::now()), Some(QUIET));
         }
     }
 

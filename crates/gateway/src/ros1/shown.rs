@@ -3,7 +3,7 @@
 
 use crate::plain::plain;
 
-/// Bytes kept of a text of another program.
+/// Maximum bytes kept of a text of another program.
 const MAX_SHOWN: usize = 240;
 
 /// `text` in a form for logs and status: bounded, without control characters.

@@ -24,8 +24,8 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::timeout;
 
-/// Longest request. The longest one in ROS lists a topic's publishers: a thousand of them take about
-/// 70 bytes each.
+/// Maximum bytes of a request. The longest request in ROS lists a topic's publishers: each of a
+/// thousand publishers takes about 70 bytes.
 const MAX_REQUEST_BYTES: usize = 128 * 1024;
 /// Time limit of a client for the head, or the body, of a request.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
@@ -41,7 +41,7 @@ pub(super) enum Request {
     State(ApiCall),
     /// The answer is constant.
     Fixed(Value),
-    /// Parameters that do not fit the method.
+    /// The parameters do not match the method.
     WrongParams(&'static str),
     Unknown(String),
 }

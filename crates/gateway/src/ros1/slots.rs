@@ -49,7 +49,7 @@ impl SlotPool {
         Arc::new(Self { limit, per_address, state: Mutex::default() })
     }
 
-    /// A slot, if need be that of a silent connection. The limit per address does not apply to
+    /// Takes a slot, if necessary that of a silent connection. The limit per address does not apply to
     /// this machine, where all programs share an address.
     pub fn take(self: &Arc<Self>, address: IpAddr, is_own: bool) -> Option<Slot> {
         let mut state = lock(&self.state);
@@ -104,7 +104,7 @@ impl Slot {
         }
     }
 
-    /// A complete request or response has passed: this slot becomes the last to be evicted.
+    /// Records a complete request or response: this slot becomes the last to be evicted.
     pub fn touch(&self) {
         let mut state = lock(&self.pool.state);
         let now = state.tick();

@@ -3,8 +3,8 @@
 //! and services of the peer's node are registered under it, at our own address. A topic is registered
 //! under one stand-in only, since a subscriber would connect to each registration.
 //!
-//! The master ends the older of two nodes with one name. A stand-in therefore never takes the name
-//! of a live local node, and gives way when such a node starts.
+//! The master ends the older of two nodes with one name. A stand-in therefore never takes the name of a
+//! live local node, and gives up its name when such a node starts.
 //!
 //! Each stand-in has one more service, its mark. The mark is registered before everything else of the
 //! stand-in, and unregistered last. By the mark, other daemons do not take the stand-in for a local

@@ -13,9 +13,9 @@ use tokio::net::TcpStream;
 use tokio::sync::Notify;
 use tokio::time::timeout;
 
-/// Messages queued for one subscriber; a newer one replaces the oldest.
+/// Maximum number of messages queued for one subscriber; a newer message replaces the oldest.
 const SUBSCRIBER_QUEUE_MESSAGES: usize = 256;
-/// Bytes queued for one subscriber; the newest message is queued whatever its size.
+/// Maximum bytes queued for one subscriber; the newest message is queued whatever its size.
 const SUBSCRIBER_QUEUE_BYTES: usize = 8 * 1024 * 1024;
 
 /// Messages for one subscriber, bounded in number and bytes.
@@ -57,7 +57,7 @@ impl Queue {
         lock(&self.state).pop()
     }
 
-    /// The subscriber has read bytes, and maybe the whole current message.
+    /// Records that the subscriber has read bytes, and maybe the whole current message.
     fn on_progress(&self, is_complete: bool) {
         let mut state = lock(&self.state);
         let has_more = !is_complete || !state.messages.is_empty();

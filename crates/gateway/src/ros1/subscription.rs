@@ -23,16 +23,16 @@ use tokio::sync::{OwnedSemaphorePermit, mpsc};
 use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
 
-/// Publishers of one topic that are read; further ones are ignored.
+/// Maximum number of publishers of one topic that are read; further publishers are ignored.
 pub(super) const MAX_PUBLISHERS: usize = 256;
-/// Publishers of all topics that are read; further ones are ignored.
+/// Maximum number of publishers of all topics that are read; further publishers are ignored.
 pub(super) const MAX_READERS: usize = 4096;
 /// Longest URI of a publisher; longer ones are ignored.
 const MAX_URI_BYTES: usize = 512;
 /// Read buffer of one connection, so that a small message costs one read.
 const READ_BUFFER_BYTES: usize = 16 * 1024;
-/// Bytes of incomplete messages of all local publishers, apart from a few free bytes for each. A
-/// connection that would exceed this is reopened. Twenty cameras together need less.
+/// Maximum bytes of incomplete messages of all local publishers, apart from a few free bytes for each
+/// publisher. A connection that would exceed this is reopened. Twenty cameras together need less.
 pub(super) const INCOMPLETE_BYTES: usize = 128 << 20;
 const FIRST_RETRY: Duration = Duration::from_millis(100);
 const MAX_RETRY: Duration = Duration::from_secs(10);
@@ -64,7 +64,8 @@ impl Drop for Reader {
 }
 
 impl Reader {
-    /// Sets whether the publisher is listed. One that is not is read only while its connection lasts.
+    /// Sets whether the publisher is listed. An unlisted publisher is read only while its connection
+    /// lasts.
     pub fn set_listed(&self, listed: bool) {
         self.listed.store(listed, Ordering::Relaxed);
     }
@@ -245,7 +246,7 @@ impl ReaderTask {
         let mut oversized = 0u64;
         loop {
             let take = || self.take_source();
-            if let Some(pause) = node.check_after(Instant::now())
+            if let Some(pause) = node.check_pause(Instant::now())
                 && timeout(pause, reader.fill_buf()).await.is_err()
             {
                 let missed = shared.check(node, &mut reader, (take, SourceLease::forget)).await;

@@ -31,10 +31,10 @@ pub(super) const MAX_REPLY_BYTES: usize = 16 * 1024;
 const MAX_HEAD_BYTES: usize = 16 * 1024;
 /// Longer bodies are parsed outside the gateway's thread, which has messages to forward.
 const MAX_INLINE_BYTES: usize = 16 * 1024;
-/// Long responses and requests of other nodes parsed at a time; further ones wait. Messages of the
-/// master do not wait.
+/// Maximum number of long responses and requests of other nodes that are parsed at a time; further ones
+/// wait for a slot. Messages of the master do not wait.
 const MAX_PARSERS: usize = 2;
-/// Deepest nesting. A ROS call needs about 20; parsers recurse, so depth costs stack.
+/// Maximum nesting of XML elements. A ROS call needs about 20; parsers recurse, so depth costs stack.
 const MAX_XML_DEPTH: usize = 64;
 /// The usual port of ROS 1 masters.
 const DEFAULT_PORT: u16 = 11311;
@@ -205,7 +205,7 @@ impl Connection {
     }
 }
 
-/// The value in a response of the master: the third part of ROS's (code, text, value).
+/// Returns the value in a response of the master, a triple `(code, text, value)`.
 pub(super) async fn master_response(
     to: &Endpoint,
     method: &'static str,
@@ -269,7 +269,7 @@ pub(super) enum RosError {
     Malformed,
 }
 
-/// The value in ROS's (code, text, value), where code 1 is success.
+/// Returns the value of ROS's triple `(code, text, value)`; the code 1 means success.
 pub(super) fn unwrap_ros(answer: Value) -> Result<Value, RosError> {
     let Value::Array(parts) = answer else { return Err(RosError::Malformed) };
     let mut parts = parts.into_iter();

@@ -12,9 +12,9 @@ use std::fmt::Write;
 use std::time::Duration;
 use tautline_dds::Guid;
 
-/// Pending calls of one service; further ones are counted and not answered.
+/// Maximum number of pending calls of one service; further calls are counted and not answered.
 pub const MAX_CALLERS: usize = 1024;
-/// Calls of all services that are kept over a restart.
+/// Maximum number of calls of all services that are kept over a restart.
 const MAX_KEPT: usize = 1024;
 /// Largest request that is read from the file, in bytes.
 const MAX_REQUEST: usize = 64;
@@ -110,7 +110,8 @@ impl Waiting {
         self.is_unsaved |= kept > 0;
     }
 
-    /// Takes up the calls of a service that a restart interrupted. `number` numbers them.
+    /// Resumes the calls of a service that a restart interrupted. `number` returns a new number for
+    /// each call.
     pub fn resume(
         &mut self,
         service: &str,

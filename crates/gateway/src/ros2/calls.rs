@@ -18,11 +18,11 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::time::{Duration, Instant};
 use tautline_dds::{DdsError, Guid, RawReader, RawWriter, SampleInfo};
 
-/// Pending calls of local servers; further ones fail.
+/// Maximum number of pending calls of local servers; further calls fail.
 pub const MAX_CALLS: usize = 1024;
 
-/// Requests on their way to a service's servers. Servers of ROS 2 queue ten (rmw's default depth);
-/// further requests would replace those.
+/// Maximum number of requests that are queued at a service's servers. Servers of ROS 2 queue ten (rmw's
+/// default depth); further requests would replace those.
 const WINDOW: usize = 10;
 /// Age from which an unanswered request no longer counts as queued: its server is working on it.
 const TAKEN_AFTER: Duration = Duration::from_secs(1);
@@ -149,7 +149,7 @@ impl Calls {
         while let Some(call) = calls.pop_front() {
             let sent = client.send(&call, first, &matched);
             if sent.as_ref().is_err_and(|error| error.full) {
-                // The calls behind it would not fit either.
+                // The writer's queue is full: the calls behind this one would not fit either.
                 calls.push_front(call);
                 break;
             }
@@ -181,19 +181,19 @@ impl Calls {
         {
             context.shared.backlog.release(request.len());
             let missing = if is_served(&service) { "answer from" } else { "server of" };
-            let outcome = Err(timed_out(missing, &service, patience));
+            let outcome = Err(timeout_reason(missing, &service, patience));
             report(&*context.events, &service, call, outcome);
         }
         for (service, client) in &self.clients {
             for SentCall { call, patience, .. } in client.take_if(|sent| sent.deadline <= now) {
-                let outcome = Err(timed_out("answer from", service, patience));
+                let outcome = Err(timeout_reason("answer from", service, patience));
                 report(&*context.events, service, call, outcome);
             }
         }
     }
 }
 
-fn timed_out(missing: &str, service: &str, patience: Duration) -> String {
+fn timeout_reason(missing: &str, service: &str, patience: Duration) -> String {
     format!("no {missing} {service} within {} s", patience.as_secs_f64())
 }
 
@@ -220,7 +220,7 @@ impl Client {
             else {
                 return;
             };
-            // None: the call has ended, or another server was faster.
+            // `None`: the call has ended, or another server answered first.
             let Some(sent) = lock(&calls).remove(&seq) else { return };
             report(&*events, &name, sent.call, limited(outcome, max_message));
         };

@@ -3,7 +3,7 @@
 
 use std::fmt::{self, Display, Formatter};
 
-/// What local nodes have under the name instead of the peers' type, the worst last.
+/// What local nodes have under the name in place of the peers' type; the worst conflict comes last.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Conflict {
     /// Another type: DDS does not match it.
@@ -14,7 +14,7 @@ pub enum Conflict {
 
 impl Conflict {
     /// The conflict with an endpoint of `type_name` and `hash`, where the peers' type has the hash
-    /// `theirs`. An unknown hash (empty) is equal to all.
+    /// `theirs`. An unknown hash (empty) is equal to every hash.
     pub fn with(type_name: String, hash: &str, is_same_type: bool, theirs: &str) -> Option<Self> {
         match is_same_type {
             false => Some(Self::Type(type_name)),

@@ -8,7 +8,7 @@ use crate::Qos;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Endpoints tracked; later ones are counted and ignored.
+/// Maximum number of tracked endpoints; later endpoints are counted and ignored.
 const MAX_ENDPOINTS: usize = 16_384;
 
 /// The combined offer of a topic's publishers.
@@ -33,7 +33,8 @@ impl Endpoints {
         self.keyless(topic, role).map(|(_, known)| known)
     }
 
-    /// The offer of a topic. Of several types it has the one with most publishers.
+    /// The offer of a topic. If publishers have several types, the offer has the type of most
+    /// publishers.
     pub fn topic_offer(&self, topic: &str) -> Option<Offer> {
         let mut types = BTreeMap::<&str, Vec<&Known>>::new();
         for writer in self.endpoints_of_topic(topic, Role::Publisher) {

@@ -11,9 +11,9 @@ use std::time::{Duration, Instant};
 pub const TOPIC: &str = "ros_discovery_info";
 /// The type of the topic in DDS.
 pub const TYPE: &str = "rmw_dds_common::msg::dds_::ParticipantEntitiesInfo_";
-/// Nodes read from one message.
+/// Maximum number of nodes read from one message.
 const MAX_NODES: usize = 4096;
-/// Bytes of a message that is read. Each participant's last one is kept.
+/// Maximum bytes of a message that is read. The last message of each participant is kept.
 const MAX_BYTES: usize = 1 << 20;
 
 /// A GUID. Messages have it in 16 bytes since Iron, and in 24 before.
@@ -83,7 +83,7 @@ pub struct ObservedGidBytes {
 }
 
 impl ObservedGidBytes {
-    /// A message has GUIDs of this size; `true`: notify the actor.
+    /// Records that a message has GUIDs of this size; `true`: notify the actor.
     pub fn on_message(&self, gid_bytes: GidBytes) -> bool {
         let new = gid_bytes == GidBytes::TwentyFour;
         self.twenty_four.swap(new, SeqCst) != new && !self.notified.swap(true, SeqCst)
@@ -169,7 +169,7 @@ impl Message<'_> {
         self.cdr.numbers(1, self.gid_bytes as usize).ok()?.first_chunk().copied()
     }
 
-    /// Text with its NUL, which an empty text has as well.
+    /// Reads a text with its final NUL; an empty text has a NUL as well.
     fn read_text(&mut self) -> Option<String> {
         let length = self.cdr.length().ok()?;
         let text = self.cdr.numbers(1, length).ok()?;

@@ -13,18 +13,18 @@ use tautline_dds::{DdsError, Guid, Participant, Qos as Dds, RawReader, SampleInf
 
 /// Time that a new publisher has to send its first messages before they are counted.
 const START: Duration = Duration::from_millis(500);
-/// Time limit for kept messages, which take tens of milliseconds on one machine.
+/// Time limit for the arrival of kept messages, which takes tens of milliseconds on one machine.
 const ARRIVAL: Duration = Duration::from_millis(500);
 /// Largest count for one publisher.
 pub const MAX_DEPTH: u32 = 1000;
-/// Concurrent counts and waiting topics; the depth of further topics counts as 1.
+/// Maximum number of concurrent counts and waiting topics; the depth of further topics counts as 1.
 const MAX_COUNTS: usize = 256;
 
 /// Known depths and counts by topic.
 #[derive(Default)]
 pub struct Histories {
     found: BTreeMap<String, HashMap<Guid, u32>>,
-    /// When to count next. A count that is still running then ends first.
+    /// Time of the next count of each topic. A count that is still running at this time ends first.
     waiting: BTreeMap<String, Instant>,
     counting: BTreeMap<String, Count>,
 }
@@ -68,7 +68,7 @@ impl Histories {
         }
     }
 
-    /// The topic has no publisher any more.
+    /// Forgets a topic that has no publisher any more.
     pub fn forget(&mut self, topic: &str) {
         self.found.remove(topic);
         self.waiting.remove(topic);
@@ -82,7 +82,7 @@ impl Histories {
     }
 
     /// Topics for which [`Histories::count`] is due.
-    pub fn to_count(&self, now: Instant) -> Vec<String> {
+    pub fn topics_to_count(&self, now: Instant) -> Vec<String> {
         let due = self.next_counts().filter(|(_, due)| *due <= now);
         due.map(|(topic, _)| topic.clone()).collect()
     }
@@ -98,7 +98,7 @@ impl Histories {
     pub fn count(&mut self, topic: &str, type_name: &str, participant: &Arc<Participant>) {
         self.waiting.remove(topic);
         let class = Class { transient_local: true, reliable: true };
-        match Count::start(topic, type_name, &qos::to_read(class), participant) {
+        match Count::start(topic, type_name, &qos::reader_policies(class), participant) {
             Ok(count) => drop(self.counting.insert(topic.into(), count)),
             Err(error) => {
                 tracing::warn!(topic, %error, "the messages kept by its publishers are not counted");
@@ -121,7 +121,7 @@ impl Histories {
         topics
     }
 
-    /// A publisher of the topic has left.
+    /// Forgets a publisher of the topic that has left.
     pub fn forget_writer(&mut self, topic: &str, writer: &Guid) {
         if let Some(depths) = self.found.get_mut(topic) {
             depths.remove(writer);

@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Liveliness: whether local publishers are alive, and when that of publications is asserted. Pure.
+//! Liveliness: whether local publishers are alive, and when the liveliness of publications is asserted.
+//! Pure.
 
 use crate::{Class, MIN_LEASE};
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-/// Assertions within one lease, so that a late or lost one does not end the lease.
+/// Number of assertions within one lease, so that a late or lost assertion does not end the lease.
 const PER_LEASE: u32 = 3;
 /// Longest time between assertions: a new subscriber may miss the first.
 const MAX_INTERVAL: Duration = Duration::from_secs(1);
-/// Shortest time between looks at all publications.
+/// Shortest interval between checks of all publications.
 const TICK: Duration = Duration::from_millis(15);
 
 /// Whether the publishers of a topic are alive, as its readers see them.
@@ -17,7 +18,7 @@ const TICK: Duration = Duration::from_millis(15);
 pub struct ObservedLiveliness {
     /// The numbers of publishers that the reader of each class sees: alive, and not alive.
     seen: BTreeMap<Class, (u32, u32)>,
-    /// When the last one ceased to be alive.
+    /// Time at which the last publisher ceased to be alive.
     lost_since: Option<Instant>,
 }
 
@@ -32,7 +33,8 @@ pub enum State {
 }
 
 impl ObservedLiveliness {
-    /// The reader of a class sees publishers, alive or not. Returns whether the state has changed.
+    /// Records the numbers of publishers that the reader of a class sees. Returns whether the state has
+    /// changed.
     pub fn on_change(&mut self, class: Class, alive: u32, not_alive: u32, now: Instant) -> bool {
         let shown = |it: &Self| (it.lost_since, it.alive() > 0);
         let before = shown(self);
@@ -98,7 +100,7 @@ impl Timers {
         known.due = known.due.min(soon);
     }
 
-    /// A local topic counts as lost from this time on, if it is lost then.
+    /// Schedules a check of whether a local topic is lost at this time.
     pub fn expect_loss(&mut self, topic: &str, at: Instant) {
         self.losses.insert(topic.to_owned(), at);
     }

@@ -99,7 +99,7 @@ impl Outbound {
     }
 }
 
-/// Most messages that are queued in a row before the next one is written.
+/// Maximum number of messages that are queued in a row before the next message is written.
 const QUEUED_AT_ONCE: usize = 1024;
 
 impl Ros2 {
@@ -196,7 +196,7 @@ fn enqueue(shared: &Shared, outbox: &mut Outbox<Outbound>, message: Outbound) {
     let bytes = message.bytes();
     // A watchdog's safe message follows the commands that arrived before it.
     let is_same = |queued: &Outbound| Arc::ptr_eq(&queued.publication, &message.publication);
-    let behind = if peer.is_none() { outbox.last_with(is_same) } else { None };
+    let behind = if peer.is_none() { outbox.peer_of_last_match(is_same) } else { None };
     let pushed = match behind {
         Some(other) => outbox.push(other, bytes, message),
         None => Err(message),

@@ -11,8 +11,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 use tautline_dds::{Discovery, Guid};
 
-/// Participants whose nodes are kept; those of further ones are not shown to peers. A domain has ports
-/// for 120.
+/// Maximum number of participants whose nodes are kept; nodes of further participants are not shown to
+/// peers. A domain has ports for 120.
 const MAX_PARTICIPANTS: usize = 1024;
 /// Time after the start in which nodes are discovered. A report before its end would lack nodes that
 /// a peer has shown since before our restart.
@@ -82,14 +82,14 @@ impl Announced {
         !std::mem::replace(&mut self.notified, true)
     }
 
-    /// The actor has been notified.
+    /// Records that the actor has been notified.
     pub fn on_notified(&mut self) {
         self.notified = false;
     }
 
-    /// The nodes with those of their endpoints that exist. A participant has only endpoints of its own.
-    /// One with many nodes does not displace others: every participant's first node comes before any
-    /// second one.
+    /// Returns the nodes, each with its endpoints that exist. A participant has only endpoints of its
+    /// own. One with many nodes does not displace others: every participant's first node comes before
+    /// any second one.
     fn nodes(&self, topics: &Endpoints, services: &Endpoints) -> Nodes {
         let mut all = Nodes::new();
         let mut left: Vec<_> =
@@ -139,7 +139,7 @@ pub struct Reports {
 }
 
 impl Reports {
-    /// A peer wants reports from now on, or none does. `started` is the start of the gateway.
+    /// Sets whether a peer wants reports from now on. `started` is the start of the gateway.
     pub fn want(&mut self, wanted: bool, started: Instant) {
         if wanted != self.wanted {
             let due = wanted.then(|| Instant::now().max(started + DISCOVERY));
@@ -147,7 +147,7 @@ impl Reports {
         }
     }
 
-    /// Nodes or endpoints may have changed.
+    /// Records that nodes or endpoints may have changed.
     pub fn on_change(&mut self) {
         if self.wanted {
             self.due.get_or_insert_with(|| Instant::now() + PERIOD);
@@ -298,7 +298,7 @@ mod tests {
         }
         domain.add(3, &["later".into()]);
         assert_eq!(domain.shown_nodes().into_keys().collect::<Vec<_>>(), ["/r/honest", "/r/later"]);
-        // Nor does it take the name of a node for itself.
+        // A participant cannot take over the name of another participant's node.
         domain
             .announced
             .on_message(&guid(2, 99 + 2 * MAX_PARTICIPANTS), vec![node("honest", vec![])]);

@@ -3,9 +3,10 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-/// Messages queued for one peer, which can send five thousand in a second.
+/// Maximum number of messages queued for one peer, which can send five thousand in a second.
 pub const MAX_QUEUED: usize = 8192;
-/// Bytes of these messages, unless a single one is larger: a quarter of the limit for all peers.
+/// Maximum total bytes of these messages: a quarter of the limit for all peers. A single larger message
+/// is queued too.
 pub const MAX_BYTES: usize = crate::backlog::MAX_BYTES / 4;
 
 #[derive(Debug)]
@@ -46,7 +47,7 @@ impl<M> Outbox<M> {
     }
 
     /// The peer whose last matching message is furthest back in its queue.
-    pub fn last_with(&self, matches: impl Fn(&M) -> bool) -> Option<Option<u32>> {
+    pub fn peer_of_last_match(&self, matches: impl Fn(&M) -> bool) -> Option<Option<u32>> {
         let last =
             |queue: &Queue<M>| queue.messages.iter().rposition(|(_, queued)| matches(queued));
         let all = self.peers.iter().filter_map(|(peer, queue)| Some((last(queue)?, *peer)));
@@ -95,10 +96,10 @@ mod tests {
         for (peer, message) in [(1, 'a'), (1, 'b'), (2, 'b'), (2, 'b'), (2, 'b'), (2, 'a')] {
             outbox.push(Some(peer), 1, message).unwrap();
         }
-        assert_eq!(outbox.last_with(|it| *it == 'a'), Some(Some(2)));
-        assert_eq!(outbox.last_with(|it| *it == 'c'), None);
+        assert_eq!(outbox.peer_of_last_match(|it| *it == 'a'), Some(Some(2)));
+        assert_eq!(outbox.peer_of_last_match(|it| *it == 'c'), None);
         outbox.push(Some(1), 1, 'b').unwrap();
-        assert_eq!(outbox.last_with(|it| *it == 'b'), Some(Some(2)));
+        assert_eq!(outbox.peer_of_last_match(|it| *it == 'b'), Some(Some(2)));
     }
 
     #[test]

@@ -85,7 +85,7 @@ impl Caller {
         Some((Self { writer, request }, payload.clone()))
     }
 
-    /// The caller as one word of a file.
+    /// Writes the caller as one word of a file.
     pub fn file_text(&self) -> String {
         let writer = hex(&self.writer);
         match self.request {
@@ -143,7 +143,7 @@ impl Client {
             return Sample { payload: request, related };
         }
         let mut header = [0; HEADER_BYTES];
-        header[..8].copy_from_slice(&self.own_bytes());
+        header[..8].copy_from_slice(&self.own_identifier());
         header[8..].copy_from_slice(&seq.to_le_bytes());
         with_header(header, request.starts_with(&CDR_LE), &request)
     }
@@ -158,17 +158,17 @@ impl Client {
     ) -> Option<(i64, Outcome)> {
         if uses_header(server) {
             let (header, response) = split_header(payload)?;
-            let header = in_order(header, payload.starts_with(&CDR_LE));
+            let header = in_byte_order(header, payload.starts_with(&CDR_LE));
             let (own, seq) = header.split_first_chunk::<8>()?;
             let seq = i64::from_le_bytes(*seq.first_chunk()?);
-            return (*own == self.own_bytes()).then(|| (seq, checked_response(response)));
+            return (*own == self.own_identifier()).then(|| (seq, checked_response(response)));
         }
         let related = related.filter(|id| id.writer == self.reader || id.writer == self.writer)?;
         Some((related.seq, checked_response(payload.clone())))
     }
 
-    /// Our identification for servers with rmw_cyclonedds.
-    fn own_bytes(&self) -> [u8; 8] {
+    /// The eight bytes by which servers with rmw_cyclonedds identify us.
+    fn own_identifier(&self) -> [u8; 8] {
         let mut hasher = std::hash::DefaultHasher::new();
         hasher.write(&self.writer);
         hasher.finish().to_le_bytes()
@@ -192,12 +192,12 @@ fn split_header(payload: &Bytes) -> Option<([u8; HEADER_BYTES], Bytes)> {
 
 fn with_header(header: [u8; HEADER_BYTES], is_same_order: bool, payload: &Bytes) -> Sample {
     let (encapsulation, body) = payload.split_at(ENCAPSULATION_BYTES.min(payload.len()));
-    let payload = [encapsulation, &in_order(header, is_same_order), body].concat().into();
+    let payload = [encapsulation, &in_byte_order(header, is_same_order), body].concat().into();
     Sample { payload, related: None }
 }
 
 /// Swaps the bytes of the header's two numbers unless the byte order is the same.
-fn in_order(mut header: [u8; HEADER_BYTES], is_same_order: bool) -> [u8; HEADER_BYTES] {
+fn in_byte_order(mut header: [u8; HEADER_BYTES], is_same_order: bool) -> [u8; HEADER_BYTES] {
     if !is_same_order {
         header[..8].reverse();
         header[8..].reverse();

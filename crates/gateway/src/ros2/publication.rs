@@ -25,7 +25,7 @@ pub(super) const REDISCOVERY: Duration = Duration::from_secs(10);
 /// The publications by topic.
 pub type SharedPublications = Arc<Mutex<HashMap<String, Arc<Publication>>>>;
 
-/// Writers of the transient local publishers of a topic.
+/// Maximum number of writers of the transient local publishers of a topic.
 const MAX_SOURCE_WRITERS: usize = 2 * MAX_SOURCES as usize;
 
 /// A topic with its writers: each publisher is read by the subscribers that match its own class.
@@ -47,7 +47,7 @@ pub struct Publication {
 struct Writers {
     /// The classes of the publishers.
     classes: Classes,
-    /// Publishers that keep messages.
+    /// Number of publishers that keep messages.
     keeping: usize,
     /// Whether no publisher is alive. Then writers that count as alive while they exist are deleted.
     hidden: bool,
@@ -120,7 +120,7 @@ impl Publication {
         let new = Self { topic, context: context.clone(), drops, writers, on_change };
         let readers = context
             .readers
-            .on_topic(&DdsTopic::for_topic(&new.topic.name, &new.topic.type_name).name);
+            .readers_of_topic(&DdsTopic::for_topic(&new.topic.name, &new.topic.type_name).name);
         let mut writers = lock(&new.writers);
         writers.has_volatile_reader = readers.values().any(|joins_late| !joins_late);
         writers.hidden = new.topic.qos.liveliness.lost && !new.topic.qos.liveliness.manual;
@@ -248,7 +248,7 @@ impl Publication {
         }
     }
 
-    /// A subscriber of the topic was found. It gets what the writers keep.
+    /// Records a new subscriber of the topic, which gets the messages that the writers keep.
     pub fn on_reader(&self, reader: Guid, joins_late: bool) {
         let mut writers = lock(&self.writers);
         if !joins_late {
@@ -266,7 +266,7 @@ impl Publication {
         }
     }
 
-    /// A subscriber of the topic has left.
+    /// Records that a subscriber of the topic has left.
     pub fn on_reader_gone(&self, reader: Guid) {
         let mut writers = lock(&self.writers);
         let ended: Vec<_> =
@@ -305,8 +305,10 @@ impl Publication {
             let subscribers = deliveries.subscribers(topic, kept.identity);
             have_it.extend(subscribers.into_iter().map(u128::to_be_bytes));
         }
-        let readers =
-            self.context.readers.on_topic(&DdsTopic::for_topic(topic, &self.topic.type_name).name);
+        let readers = self
+            .context
+            .readers
+            .readers_of_topic(&DdsTopic::for_topic(topic, &self.topic.type_name).name);
         let present = readers.iter().filter(|(_, joins_late)| **joins_late);
         let mut present: BTreeSet<Guid> = present.map(|(reader, _)| *reader).collect();
         if self.context.started.elapsed() < REDISCOVERY {
@@ -334,7 +336,7 @@ impl Publication {
         } else if have_it.is_empty() {
             default_policies(&self.topic, class)
         } else {
-            // By best effort, later subscribers get no kept messages.
+            // Best-effort writers give later subscribers no kept messages.
             return Ok(());
         };
         let Kept { identity, is_repeatable, .. } = kept;
@@ -343,7 +345,7 @@ impl Publication {
         let writers = self.writers_for(source, &message)?;
         let write =
             |it: &Arc<RawWriter>| it.write_aged(payload.clone(), None, origin.age).map(drop);
-        // A failure of one does not keep the message from the readers of the other.
+        // If one writer fails, the readers of the other still get the message.
         writers.iter().map(write).fold(Ok(()), Result::and)
     }
 
@@ -410,7 +412,7 @@ impl Publication {
         let Policies { class: Class { transient_local, reliable }, depth, lifespan } = *policies;
         let user_data = names::endpoint_user_data(&topic.type_hash, &self.context.tautline_name);
         let qos = Qos { transient_local, reliable, depth, lifespan, ..topic.qos };
-        qos::to_write(&qos, user_data)
+        qos::writer_policies(&qos, user_data)
     }
 
     /// A writer for all subscribers that match the description of the topic.
@@ -429,13 +431,13 @@ impl Publication {
         let has_several_classes = all != policies.class.into();
         let incompatible = move |policy, count| {
             // Such a subscriber may match a publisher of another class.
-            if has_several_classes && qos::is_of_class(policy) {
+            if has_several_classes && qos::is_class_policy(policy) {
                 return;
             }
             let text = format!(
                 "{count} subscribers of {name} get nothing: they request more {} than its publisher \
                  offers",
-                qos::policy(policy)
+                qos::policy_name(policy)
             );
             log_limited!(warn, {}, "{text}");
             shared.troubles.set(&name, "publishing", text);

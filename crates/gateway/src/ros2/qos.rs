@@ -36,7 +36,7 @@ pub fn offered_qos(dds: &Dds) -> Qos {
 }
 
 /// The policies of a reader for publishers of a class. The reader also matches stronger classes.
-pub fn to_read(class: Class) -> Dds {
+pub fn reader_policies(class: Class) -> Dds {
     Dds {
         reliable: class.reliable,
         durability: if class.transient_local { TRANSIENT_LOCAL } else { VOLATILE },
@@ -57,7 +57,7 @@ pub fn asserts_by_topic(qos: &Qos) -> bool {
 }
 
 /// The policies of a writer on behalf of publishers of a peer.
-pub fn to_write(qos: &Qos, user_data: String) -> Dds {
+pub fn writer_policies(qos: &Qos, user_data: String) -> Dds {
     let depth = if qos.transient_local { qos.depth.max(1) } else { qos.depth.max(DEPTH) };
     Dds {
         reliable: qos.reliable,
@@ -89,15 +89,15 @@ fn nanoseconds(duration: Option<Duration>) -> i64 {
     duration.map_or(INFINITE, |it| it.as_nanos().try_into().unwrap_or(INFINITE))
 }
 
-/// Whether endpoints of one topic may differ in this policy, so that each matches a part of the
+/// Whether endpoints of one topic may differ in this policy, so that each matches only some of the
 /// others ([`Class`]).
-pub fn is_of_class(id: u32) -> bool {
+pub fn is_class_policy(id: u32) -> bool {
     matches!(id, DURABILITY | RELIABILITY)
 }
 
 /// The name of a policy by which endpoints did not match, by its number in Cyclone DDS
 /// (`dds_qos_policy_id`). ROS 2 leaves all policies at their defaults that it does not have itself.
-pub fn policy(id: u32) -> &'static str {
+pub fn policy_name(id: u32) -> &'static str {
     match id {
         DURABILITY => "durability",
         3 => "presentation",
@@ -131,7 +131,7 @@ mod tests {
             classes: Classes::default(),
             keeping: 0,
         };
-        let dds = to_write(&qos, String::new());
+        let dds = writer_policies(&qos, String::new());
         assert_eq!(dds.depth, 3);
         assert_eq!(Qos { depth: 3, ..offered_qos(&dds) }, qos);
         for odd in [0, -1, i64::MIN, INFINITE] {

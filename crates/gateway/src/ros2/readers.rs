@@ -7,7 +7,8 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex};
 use tautline_dds::{Discovery, Guid};
 
-/// Subscribers tracked; further ones may get a message of a latched topic twice.
+/// Maximum number of tracked subscribers; further subscribers may get a message of a latched topic
+/// twice.
 const MAX_READERS: usize = 65_536;
 
 #[derive(Clone, Default)]
@@ -16,7 +17,7 @@ pub struct KnownReaders(Arc<Mutex<All>>);
 #[derive(Default)]
 struct All {
     topics: HashMap<Guid, String>,
-    /// The GUID of each, and whether it asks for kept messages.
+    /// The GUID of each subscriber, and whether it asks for kept messages.
     by_topic: HashMap<String, BTreeMap<Guid, bool>>,
 }
 
@@ -50,8 +51,8 @@ impl KnownReaders {
         lock(&self.0).topics.contains_key(reader)
     }
 
-    /// The subscribers of a DDS topic, and whether each asks for kept messages.
-    pub fn on_topic(&self, dds_topic: &str) -> BTreeMap<Guid, bool> {
+    /// Returns the subscribers of a DDS topic, and whether each asks for kept messages.
+    pub fn readers_of_topic(&self, dds_topic: &str) -> BTreeMap<Guid, bool> {
         lock(&self.0).by_topic.get(dds_topic).cloned().unwrap_or_default()
     }
 }
@@ -76,10 +77,12 @@ mod tests {
         readers.on_event(&reader(1, Vec::new()));
         readers.on_event(&reader(2, Vec::new()));
         readers.on_event(&reader(3, names::endpoint_user_data("", "base").into_bytes()));
-        assert_eq!(readers.on_topic("rt/map"), [([1; 16], false), ([2; 16], false)].into());
+        assert_eq!(readers.readers_of_topic("rt/map"), [([1; 16], false), ([2; 16], false)].into());
         readers.on_event(&Discovery::ReaderGone { guid: [1; 16] });
-        assert_eq!(readers.on_topic("rt/map"), [([2; 16], false)].into());
+        assert_eq!(readers.readers_of_topic("rt/map"), [([2; 16], false)].into());
         readers.on_event(&Discovery::ReaderGone { guid: [2; 16] });
-        assert!(readers.on_topic("rt/map").is_empty() && lock(&readers.0).by_topic.is_empty());
+        assert!(
+            readers.readers_of_topic("rt/map").is_empty() && lock(&readers.0).by_topic.is_empty()
+        );
     }
 }

@@ -12,8 +12,8 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
 use tautline_dds::Guid;
 
-/// Endpoints tracked; later ones are counted and ignored. A ROS 2 node has twelve for its
-/// parameters.
+/// Maximum number of tracked endpoints; later endpoints are counted and ignored. A ROS 2 node has
+/// twelve for its parameters.
 const MAX_ENDPOINTS: usize = 65_536;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -42,7 +42,7 @@ impl Endpoints {
         Self::new(true, MAX_ENDPOINTS)
     }
 
-    /// The offer of a service. Of several types it has the one with most servers.
+    /// The offer of a service. If servers have several types, the offer has the type of most servers.
     pub fn service_offer(&self, service: &str) -> Option<Offer> {
         let repliers = self.keyless(service, Role::ReplyWriter);
         let repliers: HashMap<(&[u8], &str), Guid> = repliers

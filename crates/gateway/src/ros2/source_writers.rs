@@ -17,7 +17,8 @@ use tautline_dds::{Audience, Guid};
 /// A writer for present readers keeps at least this many messages: it is created for one message, but
 /// may match the readers only after further messages.
 const MIN_PRESENT_DEPTH: u32 = 10;
-/// Writers of one publisher of each of the two kinds; a further one ends the oldest.
+/// Maximum number of writers of each of the two kinds for one publisher; a further writer ends the
+/// oldest.
 const MAX_OF_KIND: usize = 4;
 
 /// What distinguishes writers of a topic.
@@ -34,15 +35,15 @@ pub struct Message<'a> {
     /// Whether an earlier message with this identity was the same message.
     pub is_repeatable: bool,
     pub policies: &'a Policies,
-    /// Readers that have it, or do not get it.
+    /// Readers that have the message already, or that must not get it.
     pub have_it: &'a BTreeSet<Guid>,
-    /// The readers for kept messages that there are.
+    /// The present readers that ask for kept messages.
     pub present: &'a BTreeSet<Guid>,
 }
 
 /// The writers of one publisher; `W` is the writer of DDS.
 pub struct SourceWriters<W> {
-    /// Writers that late joiners match, oldest first: nearly always one.
+    /// Writers that late joiners match, oldest first; usually there is only one.
     late: Vec<LateWriter<W>>,
     present: Vec<PresentWriter<W>>,
 }

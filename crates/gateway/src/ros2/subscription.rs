@@ -22,7 +22,7 @@ use tautline_dds::{DdsError, Guid, Qos as Dds, RawReader, SampleInfo};
 
 /// Depths up to this one are counted exactly if the messages have at most [`MAX_EXACT_BYTES`].
 const MAX_EXACT_DEPTH: u32 = 16;
-/// Bytes of all messages of a publisher so far, up to which its depth is counted exactly.
+/// Maximum total bytes of a publisher's messages up to which its depth is counted exactly.
 const MAX_EXACT_BYTES: usize = 64 << 10;
 /// Time in which a known publisher sends the rest of a burst.
 const BURST: Duration = Duration::from_millis(100);
@@ -163,15 +163,15 @@ impl Subscription {
             orders,
         };
         let user_data = names::endpoint_user_data(&self.type_hash, &context.tautline_name);
-        let dds = Dds { user_data: user_data.into_bytes(), ..qos::to_read(class) };
+        let dds = Dds { user_data: user_data.into_bytes(), ..qos::reader_policies(class) };
         let (name, shared) = (topic.to_owned(), context.shared.clone());
         let incompatible = move |policy, _| {
             // Publishers of weaker classes are read by other readers.
-            if qos::is_of_class(policy) {
+            if qos::is_class_policy(policy) {
                 return;
             }
             let text =
-                format!("a publisher of {name} is not read: {} differs", qos::policy(policy));
+                format!("a publisher of {name} is not read: {} differs", qos::policy_name(policy));
             shared.troubles.set(&name, "reading", text);
         };
         let receive = move |bytes, info: &SampleInfo| receiver.receive(bytes, info);
@@ -204,8 +204,8 @@ impl Subscription {
         }
     }
 
-    /// Sets the number of messages that a publisher keeps. If it is read already, `report` gets its
-    /// source so far and that of its later messages.
+    /// Sets the number of messages that a publisher keeps. If the publisher is read already, `report`
+    /// gets its source so far and the source of its later messages.
     pub fn set_depth(&self, writer: Guid, depth: u32, report: impl FnOnce(Source, Source)) {
         let mut publishers = lock(&self.publishers);
         let before = publishers.depths.insert(writer, depth).unwrap_or(1);
@@ -252,7 +252,8 @@ impl Receiver {
             return self.refuse_too_large(payload.len());
         }
         let topic = self.topic.clone();
-        // Locked until the message is reported: its source changes when its depth becomes known.
+        // Locked until the message is reported: the publisher's source changes when its depth becomes
+        // known.
         let mut publishers = lock(&self.publishers);
         let len = payload.len();
         let (source, depth, time_to_count) = publishers.on_message(writer, info.seq, len);

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use tautline_dds::{Participant, Range};
 
-/// Endpoints that are tracked.
+/// Maximum number of tracked endpoints.
 const MAX_ENDPOINTS: usize = 16_384;
 /// Last levels of services that every node has, for its parameters and their events.
 const OF_NODES: [&str; 9] = [
@@ -23,7 +23,7 @@ const OF_NODES: [&str; 9] = [
     "get_logger_levels",
     "set_logger_levels",
 ];
-/// Interval between two looks.
+/// Interval between two checks.
 const PAUSE: Duration = Duration::from_millis(50);
 
 /// Watches a domain for a while. It ends earlier if nodes were found and none has appeared for

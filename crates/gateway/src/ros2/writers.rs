@@ -23,7 +23,7 @@ pub enum Writer {
     Local(Class, Option<Duration>),
 }
 
-/// Writers tracked; the messages of further ones are not read.
+/// Maximum number of tracked writers; messages of further writers are not read.
 pub const MAX_WRITERS: usize = 65_536;
 
 impl KnownWriters {

@@ -45,7 +45,7 @@ pub struct FrameFields(Fields);
 #[derive(Debug)]
 pub struct StampFields(Fields);
 
-/// Which fields are sought.
+/// The kind of fields to find.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum SoughtFields {
     Frames,

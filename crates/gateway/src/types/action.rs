@@ -110,7 +110,7 @@ pub fn installed_part(ros2_type: &str, installed: &Installed) -> Result<String, 
     Ok(wrapped_definition(part, &schema))
 }
 
-/// Goal, result and feedback in one ROS, as far as they are known.
+/// The known parts of an action in one ROS: goal, result and feedback.
 #[derive(Debug, Clone, Default)]
 pub struct Parts(pub [Option<Schema>; 3]);
 

@@ -2,8 +2,8 @@
 //! Checks whether bytes can be a message of a type, before local nodes read them.
 //!
 //! rospy ends a subscriber at a message that it cannot read, and roscpp reserves the length that a
-//! message claims. A [`Checker`] therefore follows a message by its type and compares each length
-//! with the bytes that are left. It reads lengths and the ends of texts only:
+//! message claims. A [`Checker`] therefore follows a message by its type and compares each length with
+//! the bytes that are left. It reads only lengths and the ends of texts:
 //!
 //! - Parts whose sizes the type determines are one step. Arrays and sequences of them too, however
 //!   many elements they have.

@@ -5,7 +5,7 @@ use super::definition::{Arity, Base, DUMMY_FIELD, Dialect, Field, Primitive, Sch
 use super::transcode::cursor::{Layout, Writer};
 use super::transcode::{TranscodeError, cdr_writer, for_each_element};
 
-/// Characters of a value that an error quotes.
+/// Maximum number of characters of a value that an error quotes.
 const MAX_QUOTED_CHARS: usize = 60;
 
 /// Fields with their values; all others are zero, false or empty.

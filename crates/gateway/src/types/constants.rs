@@ -21,14 +21,14 @@ pub(super) fn converted_constant(constant: &str, to: Dialect) -> Option<String> 
     let (written, value) = match (element, to) {
         ("string" | "wstring", Dialect::Ros1) => ("string", unquoted_text(value)?),
         ("string", Dialect::Ros2) => ("string", quoted_text(value)?),
-        ("bool", _) => ("bool", truth(value, to)?),
+        ("bool", _) => ("bool", converted_bool(value, to)?),
         ("float32" | "float64", _) => (element, value.to_owned()),
         _ => (element, whole_number(element, value, to)?),
     };
     Some(format!("{written} {name}={value}"))
 }
 
-/// The text of a value without quotes, for ROS 1, which strips it.
+/// The text of a value without quotes. `None`: it starts or ends with white space, which ROS 1 strips.
 fn unquoted_text(value: &str) -> Option<String> {
     let text = ['"', '\''].into_iter().find_map(|quote| {
         let inner = value.strip_prefix(quote)?.strip_suffix(quote)?;
@@ -43,7 +43,7 @@ fn quoted_text(value: &str) -> Option<String> {
     (!value.contains('#')).then(|| format!("\"{}\"", value.replace('"', "\\\"")))
 }
 
-fn truth(value: &str, to: Dialect) -> Option<String> {
+fn converted_bool(value: &str, to: Dialect) -> Option<String> {
     // The same text keeps ROS 1's md5.
     if matches!(value, "0" | "1") {
         return Some(value.to_owned());

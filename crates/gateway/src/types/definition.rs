@@ -8,13 +8,13 @@
 use std::cell::RefCell;
 use std::collections::{HashMap, HashSet};
 
-/// Longest text of a definition.
+/// Maximum bytes of the text of a definition.
 pub const MAX_TEXT_BYTES: usize = 1 << 20;
-/// Most lines in the text of a definition.
+/// Maximum number of lines in the text of a definition.
 pub const MAX_LINES: usize = 65_536;
-/// Types in one definition.
+/// Maximum number of types in one definition.
 pub const MAX_TYPES: usize = 512;
-/// Fields and constants in one definition, of all its types.
+/// Maximum number of fields and constants of all types in one definition.
 pub const MAX_DECLARED: usize = 8192;
 /// Longest name of a type, in bytes.
 pub const MAX_NAME_BYTES: usize = 255;
@@ -94,7 +94,7 @@ impl Primitive {
         }
     }
 
-    fn named(name: &str, dialect: Dialect) -> Option<Self> {
+    fn from_name(name: &str, dialect: Dialect) -> Option<Self> {
         Some(match name {
             "bool" => Self::Bool,
             "int8" => Self::Int8,
@@ -298,7 +298,7 @@ pub(super) fn contained_types(structs: &[Struct]) -> Vec<usize> {
     found
 }
 
-/// Texts come from peers: their limits bound time and memory.
+/// Checks the size of a text. Texts come from peers, so limits bound time and memory.
 pub fn check_size(text: &str) -> Result<(), String> {
     let found = text.len();
     if found > MAX_TEXT_BYTES {
@@ -310,7 +310,7 @@ pub fn check_size(text: &str) -> Result<(), String> {
     }
 }
 
-/// The hash contains a type's name once for each field of the type.
+/// Checks a type's name, whose length is limited: the hash contains it once for each field of the type.
 fn check_type_name(name: &str) -> Result<(), String> {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'/');
     if name.len() > MAX_NAME_BYTES || !name.bytes().all(plain) {
@@ -482,7 +482,7 @@ impl Parser<'_> {
     }
 
     fn base(&self, owner: &str, element: &str) -> Result<Base, String> {
-        if let Some(primitive) = Primitive::named(element, self.dialect) {
+        if let Some(primitive) = Primitive::from_name(element, self.dialect) {
             return Ok(Base::Primitive(primitive));
         }
         let (word, bound) = match element.split_once("<=") {
@@ -514,7 +514,7 @@ fn constant(written: &str, name: &str, line: &str, bare: &str) -> Result<String,
     let element = written.split("<=").next().unwrap_or_default();
     let is_text = matches!(element, "string" | "wstring");
     // Neither ROS has constants of times; the name of ROS 1's is a type of its own in ROS 2.
-    if !is_text && Primitive::named(element, Dialect::Ros2).is_none() {
+    if !is_text && Primitive::from_name(element, Dialect::Ros2).is_none() {
         return Err(format!("'{written}' is no type of a constant; allowed: numbers and text"));
     }
     let source = if is_text { line.trim_start() } else { bare };

@@ -14,8 +14,8 @@ const HEADER: &str = "std_msgs/Header";
 const TIME: &str = "builtin_interfaces/Time";
 const DURATION: &str = "builtin_interfaces/Duration";
 
-/// Fields that ROS 1 writes in capitals, which its md5 covers. Other types that both ROS ship have
-/// no such fields.
+/// Fields that ROS 1 writes in capitals, which its md5 covers. No other type that both ROS ship has
+/// such fields.
 const IN_CAPITALS: &[(&str, &[&str])] =
     &[("sensor_msgs/CameraInfo", &["d", "k", "r", "p"]), ("stereo_msgs/DisparityImage", &["t"])];
 

@@ -9,7 +9,7 @@ use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// Types in a [`Cache`].
+/// Maximum number of types in a [`Cache`].
 const MAX_CACHED: usize = 1024;
 
 /// Folder and extension of messages.
@@ -79,14 +79,14 @@ impl Installed {
         let name = short_name(type_name);
         match (self.whole_text(&name, MESSAGE, dialect), dialect) {
             (Err(missing @ Missing::NoFile { .. }), Dialect::Ros1) => {
-                self.of_python(&name).ok_or(missing)
+                self.python_module_types(&name).ok_or(missing)
             }
             (found, _) => found,
         }
     }
 
     /// The definition in a message's Python module (`genpy`, `_full_text`).
-    fn of_python(&self, name: &str) -> Option<String> {
+    fn python_module_types(&self, name: &str) -> Option<String> {
         let (package, own) = name.split_once('/').filter(|(a, b)| is_plain(a) && is_plain(b))?;
         let module = Path::new("lib/python3/dist-packages").join(package);
         let module = module.join(MESSAGE).join(format!("_{own}.py"));
@@ -132,13 +132,13 @@ impl Installed {
         mut known: HashSet<String>,
         dialect: Dialect,
     ) -> Result<String, Missing> {
-        let mut wanted = needs(root, &text, dialect, file)?;
+        let mut wanted = referenced_types(root, &text, dialect, file)?;
         while let Some(name) = wanted.pop() {
             if !known.insert(name.clone()) {
                 continue;
             }
             let (part, file) = self.read(&name, MESSAGE)?;
-            wanted.extend(needs(&name, &part, dialect, &file)?);
+            wanted.extend(referenced_types(&name, &part, dialect, &file)?);
             text.push_str(&format!("\n{}\nMSG: {name}\n{part}", separator()));
             if text.len() > MAX_TEXT_BYTES || known.len() > MAX_TYPES {
                 let problem = format!(
@@ -180,7 +180,8 @@ impl Cache {
         Self { installed, known: HashMap::new() }
     }
 
-    /// Returns a definition, by `read` if it is not cached. A missing one is empty, and reported once.
+    /// Returns a definition, and calls `read` if it is not cached. A missing definition is empty, and
+    /// is reported once.
     pub fn get(
         &mut self,
         type_name: &str,
@@ -218,7 +219,12 @@ fn is_plain(part: &str) -> bool {
 }
 
 /// Short names of the types to which a file's text refers, on either side of a line `---`.
-fn needs(name: &str, text: &str, dialect: Dialect, file: &Path) -> Result<Vec<String>, Missing> {
+fn referenced_types(
+    name: &str,
+    text: &str,
+    dialect: Dialect,
+    file: &Path,
+) -> Result<Vec<String>, Missing> {
     let mut all = Vec::new();
     let lines: Vec<&str> = text.lines().collect();
     for part in lines.split(|line| is_divider(line)) {

@@ -22,7 +22,7 @@ pub use super::definition::dialect_of;
 const RENAMED: &[(&str, &str)] = &[("tf/tfMessage", "tf2_msgs/TFMessage")];
 
 /// Whether messages of a peer's topic or service of this name and type are translated for the local
-/// ROS. An action keeps the form of ROS 2 on the whole way: the gateway to ROS 1 converts it.
+/// ROS. An action keeps the form of ROS 2 on its whole path: the gateway to ROS 1 converts it.
 pub fn is_translated(name: &str, type_name: &str, own: Dialect) -> bool {
     dialect_of(type_name) != own && !(own == Dialect::Ros1 && action_of(name).is_some())
 }
@@ -128,7 +128,8 @@ pub fn localize(
 /// A peer's service in the local ROS.
 #[derive(Debug)]
 pub struct LocalService {
-    /// The service here. It has no definition if the peer has the same ROS, where nodes need none.
+    /// The service here. Without a translator, it has a definition only if the gateway to ROS 1 converts
+    /// its action: nodes need none.
     pub service: Service,
     /// `Some` if the peer has the other ROS.
     pub translator: Option<ServiceTranslator>,

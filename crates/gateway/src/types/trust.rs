@@ -61,7 +61,7 @@ pub fn trusted_definition(topic: &Topic, installed: &Installed) -> Result<Arc<st
 }
 
 /// Like [`trusted_definition`], for a service. In ROS 2 the hash covers the request only. The
-/// unverified text of the response is used for the responses of that peer alone.
+/// unverified text of the response is used only for the responses of that peer.
 pub fn trusted_service(service: &Service, installed: &Installed) -> Result<Arc<str>, Untrusted> {
     let name = &service.type_name;
     let dialect = dialect_of(name);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Payloads that are of their type, payloads that cannot be, and the cost of telling them apart.
+//! Payloads of their type, payloads that cannot be of their type, and the cost of the check.
 
 use crate::topics::{BAR, topic};
 use proptest::prelude::*;

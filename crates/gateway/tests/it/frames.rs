@@ -14,7 +14,7 @@ use tautline_gateway::types::{Dialect, Schema};
 
 /// Time for which a cost is measured.
 const MEASURED: Duration = Duration::from_millis(500);
-/// More than any cache of the processor.
+/// More bytes than any cache of the processor holds.
 const UNCACHED_BYTES: usize = 240_000_000;
 
 fn rules() -> Rules {

@@ -74,7 +74,7 @@ fn fields_that_would_have_one_name_in_ros_2_are_refused_with_both() {
         let error = derive::to_ros2(&ros1(text)).unwrap_err().to_string();
         assert!(error.contains(&format!("a/A.{}", both[0])) && error.contains(both[1]), "{error}");
     }
-    // If ROS 2 has an installed type, each field has its own counterpart.
+    // If ROS 2 has an installed type, the field of the same name is the counterpart. The other has none.
     let two = Transcoder::new(&ros1("int8 fooBar\nint8 foo_bar"), &ros2("int8 foo_bar")).unwrap();
     assert_eq!(two.one_sided(), ["a/A.fooBar, ROS 1 only"]);
     assert_eq!(two.to_ros2(&[1, 2]).unwrap(), [0, 1, 0, 0, 2]);

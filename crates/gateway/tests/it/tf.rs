@@ -43,7 +43,7 @@ fn ros1(poses: &[Pose]) -> Vec<u8> {
     bytes
 }
 
-/// The same in CDR, in either byte order.
+/// Writes the same transforms in CDR, in either byte order.
 fn cdr(poses: &[Pose], little_endian: bool) -> Vec<u8> {
     let mut bytes = vec![0, u8::from(little_endian), 0, 0];
     let put = |bytes: &mut Vec<u8>, mut number: Vec<u8>| {
@@ -77,7 +77,7 @@ fn rules(frames: &[&str], prefix: &str, shared: &[&str]) -> Rules {
 }
 
 /// A ROS 1 message after the rules.
-fn ruled(rules: &Rules, poses: &[Pose]) -> Vec<u8> {
+fn message_after_rules(rules: &Rules, poses: &[Pose]) -> Vec<u8> {
     let transforms = rules.apply(Encoding::Ros1.parse(&ros1(poses)).unwrap());
     Encoding::Ros1.emit(&transforms).unwrap()
 }
@@ -140,7 +140,7 @@ fn emitted_messages_follow_the_definitions_of_their_types() {
     let rules = rules(&[], "r1/", &["map"]);
     let in_cdr = rules.apply(Encoding::Ros2.parse(&cdr(&poses, true)).unwrap());
     let in_cdr = Encoding::Ros2.emit(&in_cdr).unwrap();
-    assert_eq!(transcoder.to_ros2(&ruled(&rules, &poses)).unwrap(), in_cdr);
+    assert_eq!(transcoder.to_ros2(&message_after_rules(&rules, &poses)).unwrap(), in_cdr);
 }
 
 #[test]
@@ -159,9 +159,9 @@ fn only_selected_child_frames_are_sent_with_the_prefix() {
         pose("robot1/base_link", "robot1/arm/1", 1, 3.0),
         pose("robot1/arm/1", "robot1/arm/1/tip", 1, 4.0),
     ];
-    assert_eq!(ruled(&rules, &poses), ros1(&expected));
+    assert_eq!(message_after_rules(&rules, &poses), ros1(&expected));
     assert!(!rules.change_nothing() && Rules::default().change_nothing());
-    assert_eq!(ruled(&Rules::default(), &poses), ros1(&poses));
+    assert_eq!(message_after_rules(&Rules::default(), &poses), ros1(&poses));
 }
 
 #[test]
@@ -170,7 +170,7 @@ fn the_leading_slash_of_tf_is_removed() {
     let nameless = pose("", "laser", 1, 3.0);
     let poses = [&old[..], &[nameless]].concat();
     let expected = [pose("r_odom", "r_base_link", 1, 1.0)];
-    assert_eq!(ruled(&rules(&[], "r_", &[]), &poses), ros1(&expected));
+    assert_eq!(message_after_rules(&rules(&[], "r_", &[]), &poses), ros1(&expected));
 }
 
 #[test]
@@ -293,24 +293,24 @@ fn transforms_beyond_the_limit_are_counted_and_known_ones_still_updated() {
 
 /// A message of a publisher, its end, or the sending of the merged transforms.
 #[derive(Debug, Clone)]
-enum Happening {
+enum Input {
     Message(u32, Vec<Pose>),
     Gone(u32),
     Sent,
 }
 
-fn happening() -> impl Strategy<Value = Happening> {
+fn any_input() -> impl Strategy<Value = Input> {
     let names = || prop::sample::select(vec!["map", "odom", "base", "arm", "tip"]);
     let transform = (names(), names(), 0..1000u32, prop::sample::select(vec![0.5, 1.5]));
     let transform = transform.prop_map(|(parent, child, stamp, x)| pose(parent, child, stamp, x));
     prop_oneof![
-        6 => (0..3u32, prop::collection::vec(transform, 0..5)).prop_map(|(s, m)| Happening::Message(s, m)),
-        1 => (0..3u32).prop_map(Happening::Gone),
-        2 => Just(Happening::Sent),
+        6 => (0..3u32, prop::collection::vec(transform, 0..5)).prop_map(|(s, m)| Input::Message(s, m)),
+        1 => (0..3u32).prop_map(Input::Gone),
+        2 => Just(Input::Sent),
     ]
 }
 
-/// What each publisher said last of each frame, and in which order they changed it.
+/// The last transform of each frame from each publisher, in the order of the changes.
 #[derive(Default)]
 struct Model(Vec<(u32, Pose)>);
 
@@ -337,7 +337,7 @@ impl Model {
 proptest! {
     #[test]
     fn the_merger_matches_a_simple_model(
-        happenings in prop::collection::vec(happening(), 0..60),
+        inputs in prop::collection::vec(any_input(), 0..60),
         keep: bool,
     ) {
         let (mut merger, mut model) = (Merger::default(), Model::default());
@@ -347,18 +347,18 @@ proptest! {
             poses.into_iter().map(|pose| Pose { stamp: 0, ..pose }).collect()
         };
         let mut last = Vec::new();
-        for happening in happenings {
-            match happening {
-                Happening::Message(from, poses) => {
+        for input in inputs {
+            match input {
+                Input::Message(from, poses) => {
                     prop_assert_eq!(add(&mut merger, source(from), &poses), 0);
                     poses.iter().for_each(|pose| model.add(source(from), pose));
                 }
-                Happening::Gone(from) if keep => {
+                Input::Gone(from) if keep => {
                     merger.remove(Source::local(from));
                     model.0.retain(|(source, _)| *source != from);
                 }
-                Happening::Gone(_) => {}
-                Happening::Sent => {
+                Input::Gone(_) => {}
+                Input::Sent => {
                     last = if keep { without_stamps(model.latest()) } else { Vec::new() };
                     model.0.retain(|_| keep);
                     merger.mark_sent(keep);

@@ -149,7 +149,7 @@ fn service_definitions_follow_the_same_rules() {
     assert!(matches!(trusted_service(&lie, &none), Err(Untrusted::OtherHash { .. })));
 }
 
-/// As many lines as fit into a definition.
+/// A definition with as many lines as fit into [`MAX_TEXT_BYTES`].
 fn filled_definition(head: &str, line: impl Fn(usize) -> String) -> String {
     let mut text = head.to_owned();
     for number in 0.. {

@@ -20,9 +20,9 @@ use tautline_gateway::types::{Dialect, Transcoder, action, derive, trust};
 
 /// Messages of each type that are converted there and back.
 const MESSAGES: u64 = 1000;
-/// Of these, the number decoded by rosbags in Python.
+/// Number of these messages that rosbags in Python decodes.
 const DECODED: u64 = 20;
-/// Of these, the number that are also truncated to every length.
+/// Number of these messages that are also truncated to every length.
 const CUT: u64 = 2;
 /// The most elements of an unbounded sequence.
 const ELEMENTS: u64 = 3;
@@ -48,7 +48,7 @@ fn answer(program: &mut Command, input: &[u8]) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// A type as each ROS defines it, if it does.
+/// A type as each ROS defines it; a ROS may lack it.
 struct Type {
     name: String,
     ros1: Option<Schema>,
@@ -113,7 +113,7 @@ fn hashes_of_observations_match_other_implementations() {
             rihs01s += 1;
         }
     }
-    // ROS 1's transforms are in none of these, and in Debian's packages.
+    // ROS 1's two types of transforms are missing in these sources; Debian's packages have them.
     assert_eq!((md5s, rihs01s), (OBSERVATIONS.len() - 2, OBSERVATIONS.len() - 1));
 }
 

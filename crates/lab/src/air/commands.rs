@@ -18,7 +18,7 @@ use std::time::Duration;
 
 /// Time between SIGTERM and SIGKILL, and longest wait for a program's last lines.
 const PATIENCE: Duration = Duration::from_secs(3);
-/// Longest piece of a program's line that is printed in one line.
+/// Maximum number of bytes of a program's line that are printed as one line.
 const MAX_LINE_BYTES: u64 = 4096;
 
 /// A command and its station.

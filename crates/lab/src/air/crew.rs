@@ -33,7 +33,7 @@ struct Bridge {
 /// State that only one thread at a time may use.
 struct Helm {
     emulator: Emulator,
-    /// Latest wake-up time of each thread.
+    /// Time at which each thread wakes at the latest.
     asleep_until: Vec<Nanos>,
 }
 
@@ -166,7 +166,7 @@ impl Bridge {
         };
         if waited[1].revents().contains(PollFlags::IN) {
             let mut count = [0; 8];
-            // Only this thread reads it; at worst it runs one empty turn.
+            // Only this thread reads the nudge; at worst the thread runs one empty turn.
             let _ = rustix::io::read(nudged, &mut count);
         }
         Ok(came)

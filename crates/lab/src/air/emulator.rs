@@ -20,7 +20,7 @@ use tautline_medium::{Frame, Medium, Nanos, NetworkId, Output, RadioId, RadioSta
 const CE: u8 = 3;
 /// EtherType of IPv4.
 const IPV4: [u8; 2] = [8, 0];
-/// Longest wait: after it the threads check at least whether to stop.
+/// Longest wait of a thread; after this time it checks whether to stop.
 const LONGEST_WAIT: Nanos = 20_000_000;
 /// Minimum time from a program's send to the receipt of its frame here: the kernel's path to the
 /// queue and the wake-up of this thread (measured: 45-75 us for nine in ten).
@@ -29,12 +29,12 @@ const INTAKE: Nanos = 50_000;
 /// times, frames of two radios would collide although the second radio in fact heard the first.
 /// (Without it, half of all collisions on scenarios/plain-udp.yaml were of this kind.)
 const SEND_TIME: Nanos = 10_000;
-/// Limit on the 99th percentile of the emulator's scheduling delay. A run at or below it counts; no
-/// other criterion applies.
+/// A run counts if the 99th percentile of the emulator's scheduling delay does not exceed this limit.
+/// No other criterion applies.
 pub const COUNTS_BELOW: Duration = Duration::from_micros(400);
 /// Resolution of the counted scheduling delay, nanoseconds.
 const LATENESS_STEP: u64 = 10_000;
-/// Number of steps; the last one also counts all longer delays.
+/// Number of steps; the last step also counts all longer delays.
 const LATENESS_STEPS: usize = 10_000;
 
 /// Scheduling delay of the emulator.
@@ -42,11 +42,11 @@ const LATENESS_STEPS: usize = 10_000;
 pub struct Punctuality {
     /// Frames delivered or reported as transmitted.
     pub frames: u64,
-    /// Median scheduling delay, microseconds, rounded up to 10.
+    /// Median scheduling delay in microseconds, rounded up to a multiple of 10.
     pub late_p50_us: u64,
-    /// 99th percentile, microseconds.
+    /// 99th percentile of the scheduling delay, microseconds.
     pub late_p99_us: u64,
-    /// Maximum, microseconds.
+    /// Maximum scheduling delay, microseconds.
     pub late_max_us: u64,
     /// Processor time of the emulator's threads, percent of one core.
     pub cpu_percent: f64,
@@ -177,7 +177,7 @@ impl Emulator {
         }
     }
 
-    /// Discards the delays measured so far: those while programs started do not count.
+    /// Discards the delays measured so far: delays while programs start do not count.
     pub fn count_from_now(&mut self) {
         self.lateness = Lateness::new();
         self.cpu = Duration::ZERO;
@@ -212,7 +212,7 @@ impl Emulator {
         for (frame, number) in frames.into_iter().zip(1..) {
             let ago = INTAKE + SEND_TIME * (last - number);
             let came = now.saturating_sub(ago).max(self.handled);
-            // First all earlier work, each part at its own time.
+            // Do all earlier work first, each part at its own time.
             self.handle_due(came)?;
             self.take(came, frame)?;
         }
@@ -236,7 +236,8 @@ impl Emulator {
         of_medium(&self.scenario, &self.medium, used)
     }
 
-    /// Returns the busy time of each network since the start, and the time up to which it counts.
+    /// Returns the busy time of each network since the start, and the time up to which the busy time is
+    /// counted.
     pub fn busy(&self) -> (Nanos, Vec<Nanos>) {
         let networks = 0..self.scenario.networks.len();
         let busy = |number| self.medium.busy(NetworkId(number), self.handled);

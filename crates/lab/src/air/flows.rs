@@ -63,7 +63,7 @@ impl Flows {
         Ok(self)
     }
 
-    /// Waits for the end, which is `end` by the emulator's clock.
+    /// Waits for the end of the run: `end` by the emulator's clock.
     pub fn finish(
         self,
         scenario: &Scenario,

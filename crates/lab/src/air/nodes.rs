@@ -75,8 +75,8 @@ impl Nodes {
         self.each_maker(|node| node.go(seconds))
     }
 
-    /// Waits until the load ends, little longer than `remaining`, and then ends the nodes. Returns the
-    /// samples of each flow, in the emulator's time.
+    /// Waits until the load ends (at most a little longer than `remaining`), and then ends the nodes.
+    /// Returns the samples of each flow, in the emulator's time.
     pub fn finish(
         mut self,
         scenario: &Scenario,
@@ -167,12 +167,13 @@ fn rule(scenario: &Scenario, flow: &Flow) -> String {
         scenario.stations[flow.to].name,
         keep_last.unwrap_or_default(),
         lifespan.unwrap_or_default(),
-        use_of_links(scenario, flow),
+        link_use_text(scenario, flow),
         order(flow.order)
     )
 }
 
-/// Formats the order of a flow's messages, whose wait is the default.
+/// Formats the order in which a flow's messages are delivered, with the default wait for missing
+/// messages.
 fn order(order: DeliveryOrder) -> &'static str {
     match order {
         DeliveryOrder::Arrival => "",
@@ -182,7 +183,7 @@ fn order(order: DeliveryOrder) -> &'static str {
 }
 
 /// Formats how a flow uses the links, which have the names of their networks.
-fn use_of_links(scenario: &Scenario, flow: &Flow) -> String {
+fn link_use_text(scenario: &Scenario, flow: &Flow) -> String {
     let mut text = format!(", links: {}", flow.links.as_str());
     if let LinkPolicy::Duplicate(copies) = flow.links {
         let _ = write!(text, ", copies: {copies}");

@@ -78,7 +78,7 @@ impl Air {
         self.origin
     }
 
-    /// Discards the delays measured so far: those while programs started do not count.
+    /// Discards the delays measured so far: delays while programs start do not count.
     pub fn count_from_now(&self) {
         self.crew.with(Emulator::count_from_now);
     }
@@ -104,7 +104,8 @@ impl Air {
         self.crew.with(|emulator| look(emulator))
     }
 
-    /// Returns the busy time of each network since the start, and the time up to which it counts.
+    /// Returns the busy time of each network since the start, and the time up to which the busy time is
+    /// counted.
     pub fn busy(&self) -> (Nanos, Vec<Nanos>) {
         self.crew.with(|emulator| emulator.busy())
     }

@@ -51,7 +51,7 @@ pub fn start(
         listener.set_nonblocking(true)?;
         Ok(listener)
     })?;
-    let stream = air.run_inside(flow.from, || unconnected(flow))?;
+    let stream = air.run_inside(flow.from, || open_socket(flow))?;
     let to = reached_by(scenario, flow.from, flow.to).context("no path")?;
     let start = air.origin() + offset;
     let sender = Sender {
@@ -70,7 +70,7 @@ pub fn start(
 }
 
 /// Returns a socket of the calling thread's station.
-fn unconnected(flow: &Flow) -> Result<TcpStream> {
+fn open_socket(flow: &Flow) -> Result<TcpStream> {
     let socket = socket_with(AddressFamily::INET, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
     let congestion = match flow.congestion {
         Congestion::Cubic => "cubic",

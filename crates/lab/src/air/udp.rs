@@ -57,7 +57,7 @@ const WRITER_PAUSE: Duration = Duration::from_millis(1);
 /// Interval between the first ARP requests of two flows. Simultaneous requests would collide, and
 /// the kernel repeats a request only after a second.
 const ASKING_GAP: Nanos = 20_000_000;
-/// Sequence number of a datagram that is no message.
+/// Sequence number of a datagram that carries no message.
 const NO_MESSAGE: u64 = u64::MAX;
 
 /// Sends messages of a fixed size to an address.
@@ -70,7 +70,7 @@ struct Sender {
 impl Sender {
     /// Makes the kernel resolve the receiver's link address in advance: a lost ARP request costs a
     /// second.
-    fn make_known(&self) -> Result<()> {
+    fn resolve_receiver(&self) -> Result<()> {
         let mut datagram = [0; HEADER_BYTES];
         let message = Stamp { sequence: NO_MESSAGE, sent_ns: 0 };
         Piece { message, part: 0, parts: 1 }.write(&mut datagram);
@@ -161,7 +161,7 @@ pub fn start(
     let asking = monotonic_ns() + number as u64 * ASKING_GAP;
     let sender = spawn("sender", move || {
         sleep_until(asking, 0);
-        sender.make_known()?;
+        sender.resolve_receiver()?;
         schedule.run(&sender)
     })?;
     Ok(Running { sender, readers })

@@ -44,7 +44,7 @@ impl Scene {
     }
 }
 
-/// What the robot has sent: over its links, and of its laser.
+/// Counts of the packets that the robot has sent over its links, and of its laser's messages.
 struct Counters {
     links: Sent,
     laser: Sent,

@@ -28,7 +28,7 @@ use std::time::Duration;
 
 /// Name on the command line, of the data and of the table in its page.
 pub const NAME: &str = "bottleneck";
-/// Name of its data in the documentation.
+/// Name of the case's data file in the documentation.
 const DATA: &str = "bottleneck.json";
 /// Counted seconds of a run, unless the user states them.
 pub const SECONDS: u64 = 20;
@@ -57,7 +57,7 @@ const PAYLOAD_BYTES: f64 = 1425.0;
 const TRACE_QUEUE: u32 = 100;
 /// Messages before this time do not count: the capacity is not known yet.
 const SETTLING: Duration = Duration::from_secs(4);
-/// Masters, daemons and programs start in this time.
+/// Time in which masters, daemons and programs start.
 const START_TIME: Duration = Duration::from_secs(12);
 
 /// Images that arrive, percent of those that fit.
@@ -73,7 +73,7 @@ pub struct Plan<'a> {
     pub setup: &'a DaemonSetup,
     /// Transports that take part; `None` for Tautline and TCPROS.
     pub only: Option<&'a [Transport]>,
-    /// Beginnings of names of cells, or `all`; empty for the usual ones.
+    /// Prefixes of the names of cells, or `all`; empty for the usual cells.
     pub cells: &'a [String],
     /// Recorded capacities in the format of mahimahi, which may be compressed (.gz).
     pub traces: &'a [PathBuf],
@@ -307,7 +307,7 @@ impl Counts {
     }
 }
 
-/// Returns the percent that was lost between two counts of what arrived and what was lost.
+/// Returns the percent of packets lost between two counts of arrived and lost packets.
 fn share(after: Option<[u64; 2]>, before: Option<[u64; 2]>) -> Option<f64> {
     let (after, before) = after.zip(before)?;
     // A packet that arrives after all no longer counts as lost.
@@ -397,7 +397,7 @@ fn rows(measured: &Measured) -> Vec<Row> {
         }
     }
     let place = |row: &Row| policers().position(|(name, _)| name == row.cell);
-    // Recorded links last.
+    // Recorded links come last.
     rows.sort_by_key(|row| place(row).unwrap_or(usize::MAX));
     rows
 }

@@ -74,7 +74,7 @@ pub fn run(setup: &DaemonSetup, output: &Output) -> Result<Conclusion> {
         ("packets, handshakes and forged initiations", CPU_TIME),
         ("the laser over two daemons", MESSAGES_TIME),
     ]);
-    // A separate thread, so that processes started later are not confined to that processor.
+    // Use a separate thread, so that processes started later are not confined to that processor.
     let rows = std::thread::scope(|scope| scope.spawn(rows).join());
     let rows = rows.unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
     progress.enter_next();

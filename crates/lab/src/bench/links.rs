@@ -168,11 +168,11 @@ fn measure(
     drop(masters);
     let times = Times { first, failed, returned, end: after(first, time) };
     ALL.into_iter()
-        .map(|flow| Ok(of_flow(failure, flow, &ros::samples(folder, flow)?, times)))
+        .map(|flow| Ok(flow_figures(failure, flow, &ros::samples(folder, flow)?, times)))
         .collect()
 }
 
-fn of_flow(failure: Failure, flow: Flow, samples: &Samples, times: Times) -> Figures {
+fn flow_figures(failure: Failure, flow: Flow, samples: &Samples, times: Times) -> Figures {
     let Times { first, failed, returned, end } = times;
     let settling = SETTLING.as_nanos() as u64;
     let before_ms = delay(samples.delays(first + settling..failed));

@@ -137,7 +137,7 @@ impl Agents {
         Ok(())
     }
 
-    /// Ends a near node in order, and starts another.
+    /// Ends a near node cleanly, and starts another node.
     pub fn replace_near(&mut self, node: usize) -> Result<()> {
         let fresh = self.start_another(NEAR)?;
         let mut before = std::mem::replace(&mut self.nodes[NEAR][node], fresh);

@@ -27,7 +27,7 @@ const KINDS: &[&str] = &[
     "std_msgs/UInt8MultiArray",
     "std_msgs/Header",
 ];
-/// Types that only ROS 1 has. No package has the second one.
+/// Types that only ROS 1 has. No package has the second type.
 const KINDS_OF_ROS_1: &[&str] = &[TRANSFORMS, "parity_msgs/Own"];
 /// Types that only ROS 2 has.
 const KINDS_OF_ROS_2: &[&str] = &[
@@ -183,8 +183,8 @@ impl Draw {
         self.push(Step::Advertise(publisher));
     }
 
-    /// Adds a subscriber on a node that has none of the topic; two in one ROS 1 node share a
-    /// connection.
+    /// Adds a subscriber on a node that has no subscriber of the topic: two subscribers in one ROS 1
+    /// node share a connection.
     fn subscribe(&mut self, topic: usize) {
         let is_free =
             |node: &usize| !self.subscribers.iter().any(|it| it.topic == topic && it.node == *node);
@@ -362,8 +362,8 @@ impl Draw {
         }
     }
 
-    /// Adds subscribers that appear when nothing more is published; on topics with a lifespan, after it has
-    /// passed.
+    /// Adds subscribers that appear when nothing more is published; on topics with a lifespan, after
+    /// the lifespan has passed.
     fn late_joiners(&mut self) {
         if self.situation.topics.iter().any(|topic| topic.rule == Rule::Lifespan) {
             self.push(Step::Wait { ms: BEYOND_LIFESPAN_MS });

@@ -8,14 +8,14 @@ use crate::setup::ros::Ros;
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Lifespan of the topics with one, and of publishers with one, seconds.
+/// Lifespan of the topics and publishers that have a lifespan, seconds.
 const LIFESPAN_S: f64 = 1.0;
 /// Time that a busy subscriber may take to read a message that arrived in time, seconds.
 const READING_S: f64 = 0.8;
 /// Number of messages of a stream of one second that a topic may carry with `rate: 2Hz`, including one
 /// at each end.
 const RATE_COUNT: usize = 4;
-/// Of a best-effort burst of at least this many messages, one has to arrive.
+/// Smallest number of messages in a best-effort burst of which one message has to arrive.
 const BEST_EFFORT_BURST: usize = 3;
 /// Time that a call may take longer than within one ROS graph, seconds.
 const CALL_SLACK_S: f64 = 2.0;
@@ -48,8 +48,8 @@ pub fn faults(record: &Record) -> Vec<Fault> {
             faults.extend(pair.faults());
         }
     }
-    faults.extend(calls(record));
-    faults.extend(goals(record));
+    faults.extend(call_faults(record));
+    faults.extend(goal_faults(record));
     faults
 }
 
@@ -87,7 +87,8 @@ impl Pair<'_> {
             && (self.situation().team.far == Ros::One || self.subscriber.latched)
     }
 
-    /// Whether a publisher is this one, or shares its latch: rospy has one for a topic and a node.
+    /// Whether `other` is the pair's publisher or shares its latch: rospy has one latch for a topic and
+    /// a node.
     fn shares_latch(&self, other: &Publisher) -> bool {
         let place = |it: &Publisher| (it.topic, it.node);
         other.id == self.publisher.id
@@ -108,9 +109,9 @@ impl Pair<'_> {
         self.publisher.reliable && self.subscriber.reliable
     }
 
-    /// Returns the messages that the subscriber may get, with their steps: those that it got in one ROS
-    /// graph. There, a ROS 1 subscriber may stand in for a ROS 2 subscriber, which gets kept messages only
-    /// if it asks for them.
+    /// Returns the messages that the subscriber may get, with their steps: the messages that it got in
+    /// one ROS graph. There, a ROS 1 subscriber may take the place of a ROS 2 subscriber, which gets
+    /// kept messages only if it asks for them.
     fn allowed(&self) -> Vec<(usize, Message)> {
         let got = self.record.plain.received_messages(&self.subscriber.id, &self.publisher.id);
         let sent = self.record.plain.sent_messages(&self.publisher.id);
@@ -180,7 +181,7 @@ impl Pair<'_> {
         self.situation().team.near == Ros::Two || !KINDS_WITHOUT_HEADER.contains(&kind)
     }
 
-    /// Returns the messages of a stream of which more arrived than the rate of the topic allows.
+    /// Returns the messages of a stream if more of them arrived than the rate of the topic allows.
     fn beyond_rate(&self, sent: &[(usize, Message)], seen: &BTreeSet<u32>) -> Vec<u32> {
         if self.rule() != Rule::Rate {
             return Vec::new();
@@ -216,11 +217,11 @@ impl Pair<'_> {
         missing.into_iter().filter(|(step, _)| lost_all(*step)).map(|(_, n)| n).collect()
     }
 
-    /// Whether a message has to arrive: it was published while everything was connected, or it was
-    /// kept for the subscriber at a moment when everything was.
+    /// Whether a message has to arrive: it was published while everything was connected, or it was kept
+    /// for the subscriber at a moment when everything was connected.
     fn must_arrive(&self, sent: usize, n: u32) -> bool {
         match self.rule() {
-            // Which messages of a stream pass is not determined, and the last is kept.
+            // Which messages of a stream pass is not determined, and the last message is kept.
             Rule::Rate => self.is_last(n) && !self.has_lifespan() && self.kept_when_calm(sent, n),
             _ if self.has_lifespan() => {
                 // No volatile writer reaches the subscriber.
@@ -322,7 +323,7 @@ fn answers<'a>(run: &'a Run, id: &str) -> Vec<Answer<'a>> {
     run.events.iter().filter_map(answer).collect()
 }
 
-fn calls(record: &Record) -> Vec<Fault> {
+fn call_faults(record: &Record) -> Vec<Fault> {
     let mut faults = Vec::new();
     for (at, step) in record.situation.steps.iter().enumerate() {
         let Step::Call { id, .. } = step else { continue };
@@ -376,7 +377,7 @@ fn endings_of_call(run: &Run, id: &str) -> Vec<Ending> {
     run.events.iter().filter_map(ending).collect()
 }
 
-fn goals(record: &Record) -> Vec<Fault> {
+fn goal_faults(record: &Record) -> Vec<Fault> {
     let mut faults = Vec::new();
     for (at, step) in record.situation.steps.iter().enumerate() {
         let Step::Goal { id, order, cancel_after, .. } = step else { continue };

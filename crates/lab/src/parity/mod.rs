@@ -181,7 +181,7 @@ fn print(arguments: &Arguments, verdicts: &[Verdict], started: Instant) -> Resul
     })
 }
 
-/// Plays the seeds of a team one after the other, in one world as far as it lasts.
+/// Plays the seeds of a team one after the other, in the same world as long as that world works.
 fn play_all(team: Team, seeds: &[u64], program: &Path, output: &Path) -> Result<Vec<Verdict>> {
     let mut world = None;
     let mut verdicts = Vec::new();

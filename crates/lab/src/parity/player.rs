@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 /// Longest wait until publishers and subscribers are connected.
 const MATCH_PATIENCE: Duration = Duration::from_secs(15);
-/// Longest wait for what has to arrive, and for calls and goals.
+/// Longest wait for messages that have to arrive, and for calls and goals.
 const ARRIVAL_PATIENCE: Duration = Duration::from_secs(6);
 /// Longest wait for the agents' own time-outs of calls and goals.
 const ANSWER_PATIENCE: Duration = Duration::from_secs(25);
@@ -23,9 +23,9 @@ const QUIET: Duration = Duration::from_millis(300);
 const QUIET_AFTER_LEAVING: Duration = Duration::from_millis(1000);
 /// Pause after messages of a transient local publisher, whose depth Tautline has to count.
 const QUIET_AFTER_HISTORY: Duration = Duration::from_millis(1300);
-/// Pause after messages under `rate: 2Hz`, of which the last one waits for its turn.
+/// Pause after messages under `rate: 2Hz`, because the last message waits for its turn.
 const QUIET_AFTER_STREAM: Duration = Duration::from_millis(800);
-/// Interval between two looks.
+/// Interval between two checks.
 const LOOK_PERIOD: Duration = Duration::from_millis(60);
 
 /// Plays a situation. An error is a failure of the machine or of plain ROS, not of Tautline.
@@ -370,7 +370,8 @@ fn classes(situation: &Situation, topic: usize) -> Vec<String> {
     classes
 }
 
-/// Returns the order of a step: whether a near node carries it out, which, and the order.
+/// Returns the order of a step: whether a near node carries it out, the number of the node, and the
+/// order.
 fn order_of(situation: &Situation, step: &Step) -> Option<(bool, usize, Value)> {
     let publisher = |id: &str| situation.publisher(id).map(|(_, it)| it);
     let subscriber =

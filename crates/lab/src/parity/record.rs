@@ -20,7 +20,7 @@ pub enum Event {
     Answer { call: String, text: Option<String>, error: Option<String>, t: f64 },
     /// An action server executes a goal.
     Executed { server: String, order: u32, t: f64 },
-    /// A client got a feedback of this number of entries.
+    /// A client got feedback with this number of entries.
     Feedback { goal: String, length: u32, t: f64 },
     /// A goal ended: status of action_msgs, entries of the result; or an error.
     Result { goal: String, status: Option<i8>, length: Option<u32>, error: Option<String>, t: f64 },

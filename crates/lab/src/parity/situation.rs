@@ -175,9 +175,9 @@ pub enum Step {
     Subscribe(Subscriber),
     /// The subscriber of that id leaves.
     Unsubscribe(String),
-    /// The process of a far node is killed; another takes its place.
+    /// The process of a far node is killed; another process takes its place.
     ReplaceFarNode(usize),
-    /// The process of a near node ends in order; another takes its place.
+    /// The process of a near node ends cleanly; another process takes its place.
     ReplaceNearNode(usize),
     /// A server appears on a near node.
     Serve { id: String, node: usize, service: String },
@@ -191,7 +191,7 @@ pub enum Step {
     Goal { id: String, node: usize, action: String, order: u32, cancel_after: Option<u32> },
     /// Nothing passes between the computers from here on.
     Cut,
-    /// The link works again, this time after the cut.
+    /// The link works again, this number of milliseconds after the cut.
     Mend { after_ms: u32 },
     /// A daemon ends, or takes a changed file.
     Daemon { side: Side, how: How },
@@ -238,8 +238,8 @@ impl Situation {
         })
     }
 
-    /// Whether a node of rospy began to latch a topic with this publisher while it had connections.
-    /// It tells nobody.
+    /// Whether a node of rospy began to latch a topic with this publisher while the node had
+    /// connections. The node tells nobody.
     pub fn latches_late(&self, publisher: &Publisher) -> bool {
         let begin = self.publisher(&publisher.id).map(|(at, _)| at);
         let is_earlier = |(at, it): (usize, &Publisher)| {

@@ -65,7 +65,7 @@ impl World {
             world.start_daemon(side)?;
         }
         world.await_connected()?;
-        // Their start keeps the processors busy for seconds.
+        // The start of the agents keeps the processors busy for seconds.
         world.plain.start()?;
         world.tautline.start()?;
         Ok(world)

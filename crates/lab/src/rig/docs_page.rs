@@ -18,8 +18,8 @@ pub fn check(docs: &Path, page: &str) -> Result<()> {
     Ok(())
 }
 
-/// Replaces the named parts of a page and of its page of tables, `PAGE-tables`, if it has one; all others
-/// stay as they are.
+/// Replaces the named parts of a page and of its page of tables, `PAGE-tables`, if it has one; all
+/// other parts stay as they are.
 pub fn fill<N: AsRef<str>>(docs: &Path, page: &str, parts: &[(N, String)]) -> Result<()> {
     check(docs, page)?;
     let tables = path(docs, &format!("{page}-tables"));

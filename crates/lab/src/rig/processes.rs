@@ -137,7 +137,7 @@ impl Process {
         ended.ok_or_else(|| self.trouble(&format!("still runs {patience:?} after SIGTERM")))
     }
 
-    /// Closes the program's standard input, upon which it ends by itself.
+    /// Closes the program's standard input, so that the program ends by itself.
     pub fn end_input(&mut self) {
         self.stdin = None;
     }
@@ -158,12 +158,12 @@ impl Process {
             .with_context(|| format!("{} in {}", self.name, folder.display()))
     }
 
-    /// Returns the name under which it was started.
+    /// Returns the name under which the process was started.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Puts all its threads under SCHED_FIFO.
+    /// Gives all threads of the process this SCHED_FIFO priority.
     pub fn prioritize(&self, priority: u8) -> Result<()> {
         let mut chrt = Command::new("chrt");
         let (priority, process) = (priority.to_string(), self.child.id().to_string());
@@ -235,7 +235,7 @@ pub fn wait_for<T>(
     }
 }
 
-/// Creates an empty folder; removes one that exists.
+/// Creates an empty folder; removes an existing folder of that name.
 pub fn empty_folder(folder: &Path) -> Result<()> {
     if folder.exists() {
         std::fs::remove_dir_all(folder)?;

@@ -14,7 +14,7 @@ use rustix::thread::{
 use std::num::NonZeroU64;
 use std::process::Command;
 
-/// Threads for one task, if there are as many processors.
+/// Number of threads for one task, if there are as many processors.
 const HANDS: usize = 2;
 
 /// Real-time priority of a thread (`SCHED_FIFO`); all ranks precede ordinary threads.
@@ -40,7 +40,7 @@ pub fn stay_on(processor: usize) -> Result<()> {
     sched_setaffinity(None, &here).context("cannot stay on a processor")
 }
 
-/// Pins the calling thread to one processor until this is dropped.
+/// Pins the calling thread to one processor until this value is dropped.
 pub struct Confined(CpuSet);
 
 impl Confined {

@@ -61,7 +61,7 @@ pub struct Summary {
     /// Delay from the publisher's timestamp to the subscriber's callback; `None` if nothing
     /// arrived.
     pub delay_ms: Option<Delay>,
-    /// Time between arrivals; `None` for fewer than two.
+    /// Time between arrivals; `None` for fewer than two arrivals.
     pub gap_ms: Option<Gap>,
     /// Scheduling delay of the publisher against its own schedule. A large value shows a machine
     /// that was busy with other work, which makes the other figures unreliable. `None` without a
@@ -130,7 +130,7 @@ impl Samples {
         })
     }
 
-    /// Computes the figures; `period` is the publisher's, if it has one.
+    /// Computes the figures; `period` is the publisher's period, if it has one.
     pub fn summary(&self, period: Option<Duration>) -> Summary {
         let mut seen = HashSet::new();
         let firsts: Vec<Arrival> =

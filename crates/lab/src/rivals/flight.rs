@@ -8,7 +8,8 @@ use tautline_proto::{Duration, Instant};
 
 /// Bytes of a full packet, the segment size (MSS) of all rivals.
 pub const MSS: f64 = 1500.0;
-/// A timer that is late by at most this does not lower the rate (the send quantum of the BBR draft).
+/// A timer that is late by no more than this time does not lower the rate (the send quantum of the BBR
+/// draft).
 const CATCH_UP: Duration = Duration::from_millis(1);
 /// Maximum number of recorded packets: more than a link may have in flight.
 const MAX_PACKETS: usize = 16_384;
@@ -178,7 +179,8 @@ impl Flight {
     }
 }
 
-/// A windowed filter: the greatest, or the least, of recent values. Use it for one of both.
+/// A windowed filter: the greatest, or the least, of recent values. Use a filter for only one of the
+/// two.
 #[derive(Debug, Default)]
 pub struct WindowedExtreme {
     values: VecDeque<(f64, f64)>,

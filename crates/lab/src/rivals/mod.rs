@@ -36,7 +36,7 @@ const fn rival(name: &'static str, make: fn(Tuning) -> Option<Box<dyn Controller
 }
 
 /// Returns the names of Tautline's own rate controls; `fixed` is a configured rate, that of the link.
-pub fn of_product() -> impl Iterator<Item = &'static str> {
+pub fn product_names() -> impl Iterator<Item = &'static str> {
     CONTROLS.into_iter().map(|control| control.name).chain(["fixed"])
 }
 
@@ -51,7 +51,7 @@ pub const NAMES: [&str; ALL.len()] = {
     names
 };
 
-/// Returns the rate control of this name; `None` if it is no rival's.
+/// Returns the rate control of this name; `None` if no rival has this name.
 pub fn named(name: &str) -> Option<Rate> {
     ALL.iter().find(|rival| rival.name == name).map(Rate::PerLink)
 }

@@ -10,17 +10,17 @@ use tautline_proto::{Duration, Instant};
 
 /// The initial gap between packets of 1500 bytes, in seconds: that of RCom's 11 Mbps radio.
 const FIRST_GAP: f64 = 1.6e-3;
-/// 54 Mbps needs 0.2 ms; RCom's radios were not faster.
+/// Smallest gap, in seconds: 54 Mbps needs 0.2 ms, and RCom's radios were not faster.
 const MIN_GAP: f64 = 0.05e-3;
 const MAX_GAP: f64 = 1.0;
 /// Decrease of the gap per delivery, and its increase per loss (AID), in seconds.
 const STEP: f64 = 5e-6;
 /// Factor of the gap per loss (AIMD), which halves the rate.
 const FACTOR: f64 = 2.0;
-/// In-flight bytes: the socket buffer of RCom's sender.
+/// Maximum number of bytes in flight: the socket buffer of RCom's sender.
 const LIMIT: usize = 212_992;
 
-/// A timer that is late by at most this does not lower the rate.
+/// A timer that is late by no more than this time does not lower the rate.
 const CATCH_UP: Duration = Duration::from_millis(1);
 
 /// A gap between packets that shrinks by a step per delivery and grows with each loss.

@@ -12,12 +12,12 @@ use tautline_proto::{Duration, Instant};
 
 /// Target of the queueing delay, in seconds.
 const QDELAY_TARGET: f64 = 0.06;
-/// Seconds.
+/// Virtual round trip, in seconds.
 const VIRTUAL_RTT: f64 = 0.025;
 const QDELAY_AVG_G: f64 = 0.25;
 /// Smallest reference window, in bytes.
 const MIN_REF_WND: f64 = 3000.0;
-/// Bytes.
+/// Size of a segment, in bytes.
 const MSS: f64 = 1500.0;
 const BYTES_IN_FLIGHT_HEAD_ROOM: f64 = 1.5;
 const REF_WND_OVERHEAD_MIN: f64 = 1.5;
@@ -31,7 +31,7 @@ const BETA_LOSS_POLICER: f64 = 0.9;
 const POLICED_GROWTH: f64 = 0.001;
 /// The target bitrate is the window per round trip, divided by this: no queue grows in the sender.
 const RATE_DOWNSCALE: f64 = 1.2;
-/// Bytes per second.
+/// Lowest target bitrate, in bytes per second.
 const RATE_MIN: f64 = 50_000.0 / 8.0;
 
 /// SCReAMv2.

@@ -165,7 +165,7 @@ impl Flow {
     }
 }
 
-/// Runs flows, each from its second on.
+/// Runs flows; each flow starts at its second.
 fn run(flows: &mut [(u64, Flow)], pipe: &Pipe, seconds: u64) {
     let (mut now, mut free_at, mut random) = (START, START, Rng::with_seed(7));
     let end = now + Duration::from_secs(seconds);

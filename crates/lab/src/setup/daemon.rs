@@ -121,7 +121,7 @@ impl DaemonSetup {
         self.run_as(&computer.name, computer, files, logs)
     }
 
-    /// Like [`Self::run`], for a node of another name than its computer.
+    /// Like [`Self::run`], for a node whose name differs from its computer's name.
     pub fn run_as(
         &self,
         node: &str,
@@ -215,7 +215,8 @@ pub fn write_statuses(daemons: &[Daemon], folder: &Path) -> Result<Vec<Value>> {
     daemons.iter().zip(NAMES).map(write).collect()
 }
 
-/// Returns the most frequent reason for which daemons have dropped messages, and how many.
+/// Returns the most frequent reason for which daemons have dropped messages, and the number of these
+/// messages.
 pub fn most_dropped(statuses: &[Value]) -> Option<(String, u64)> {
     let topics = statuses.iter().filter_map(|status| status["topics"].as_array()).flatten();
     let reasons = topics.filter_map(|topic| topic["dropped"].as_object()).flatten();

@@ -36,7 +36,7 @@ const WARM_UP: u64 = 999_999_999_999;
 const WARM_UP_PERIOD: Duration = Duration::from_millis(50);
 /// Longest wait for a subscriber that lags behind; other programs may starve it.
 const ROOM_PATIENCE: Duration = Duration::from_secs(10);
-/// Larger than any message here, bytes.
+/// Size limit in bytes, larger than any message here.
 const MAX_MESSAGE: usize = 16_000_000;
 
 /// The library that an end uses.
@@ -304,7 +304,7 @@ impl Received {
         }
     }
 
-    /// Waits for `count` messages, at most for `patience`; returns the messages received.
+    /// Waits up to `patience` for `count` messages; returns the messages received.
     fn await_count(&self, count: usize, patience: Duration) -> Vec<Arrival> {
         let until = Instant::now() + patience;
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);

@@ -17,7 +17,7 @@ pub const COUNTDOWN: Duration = Duration::from_millis(500);
 pub const DRAIN_PATIENCE: Duration = Duration::from_secs(5);
 /// Longest wait for the first message of each topic.
 pub const FIRST_PATIENCE: Duration = Duration::from_secs(30);
-/// Publishing may end this much later than planned.
+/// Maximum time by which publishing may end later than planned.
 const LATENESS: Duration = Duration::from_secs(10);
 
 /// Publishers and subscribers of several flows.

@@ -13,7 +13,7 @@ use std::time::Duration;
 pub struct Received {
     /// Topic of the message.
     pub topic: String,
-    /// The number and times.
+    /// Number and times of the message.
     pub arrival: Arrival,
 }
 

@@ -41,7 +41,7 @@ pub enum Ros {
 }
 
 impl Ros {
-    /// Returns 1 or 2.
+    /// Returns the version: 1 or 2.
     pub fn number(self) -> u8 {
         match self {
             Ros::One => 1,
@@ -286,7 +286,7 @@ impl<'a> RosProgram<'a> {
     }
 }
 
-/// Starts a master on robot and base station each.
+/// Starts one master on the robot and one on the base station.
 pub fn masters(pair: &Pair, folder: &Path) -> Result<Vec<Process>> {
     [&pair.robot, &pair.base].map(|it| RosProgram::own(it, folder).roscore()).into_iter().collect()
 }

@@ -28,7 +28,7 @@ pub const DONE: &str = "done";
 /// `go SECONDS` on standard input starts a load; the end of standard input ends the node.
 pub const GO: &str = "go";
 
-/// Longest wait for outcomes: while a peer is unplugged, its messages have none.
+/// Longest wait for outcomes: while a peer is unplugged, its messages have no outcome.
 const SETTLE_PATIENCE: Duration = Duration::from_secs(2);
 const POLL_PERIOD: Duration = Duration::from_millis(50);
 

@@ -47,7 +47,7 @@ pub struct TokenBucket {
     pub rate_bps: u64,
     /// Bytes that pass at once after an idle time.
     pub burst_bytes: u32,
-    /// Bytes that wait for the bucket; what exceeds them is dropped.
+    /// Bytes that wait for the bucket; further bytes are dropped.
     pub queue_bytes: u32,
 }
 
@@ -135,7 +135,8 @@ impl Computer {
         command
     }
 
-    /// Returns its entry among the peers of another node's file ([`crate::rig::node_file::NodeFile`]).
+    /// Returns the computer's entry among the peers of another node's file
+    /// ([`crate::rig::node_file::NodeFile`]).
     pub fn entry(&self) -> (&str, String) {
         (&self.name, format!("address: {}", self.address))
     }
@@ -222,7 +223,7 @@ impl Computer {
         Ok(())
     }
 
-    /// Makes the interface hold its packets: at this rate one takes 12 s.
+    /// Makes the interface hold its packets: at this rate, one packet takes 12 s.
     pub fn block(&self) -> Result<()> {
         self.shape("change", INTERFACE, TokenBucket::ordinary(1000))
     }
@@ -242,7 +243,7 @@ const SECOND_INTERFACE: &str = "veth1";
 
 /// A second cable between two computers.
 pub struct SecondLink {
-    /// Addresses of robot and base on it.
+    /// Addresses of robot and base on this link.
     pub addresses: [String; 2],
 }
 
@@ -366,8 +367,8 @@ impl Pair {
         self.air.as_ref()?.warning()
     }
 
-    /// Returns the time for which the radio channel was busy since its start, and the time up to
-    /// which it counts, in nanoseconds; `None` for a wire.
+    /// Returns the time for which the radio channel was busy since its start, and the time up to which
+    /// this is counted, in nanoseconds; `None` for a wire.
     pub fn channel(&self) -> Option<[u64; 2]> {
         let (until, busy) = self.air.as_ref()?.busy();
         Some([*busy.first()?, until])

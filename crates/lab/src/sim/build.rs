@@ -139,7 +139,7 @@ fn topic(name: &str, priority: u8) -> OfferedTopic {
     OfferedTopic { priority, ..topic }
 }
 
-/// Returns the address by which `from` reaches `to`, and that of the opposite direction.
+/// Returns the address by which `from` reaches `to`, and the address of the opposite direction.
 fn addresses(scenario: &Scenario, from: usize, to: usize) -> Result<[Ipv4Addr; 2]> {
     let there = reached_by(scenario, from, to).zip(reached_by(scenario, to, from));
     there.map(|(there, back)| [there, back]).context("a flow between stations without a path")

@@ -127,7 +127,7 @@ impl Gate {
     }
 
     /// Checks a sent datagram with messages: it must fit the budget, unless the radio is idle.
-    pub fn see(&mut self, departure: &Departure) {
+    pub fn check_departure(&mut self, departure: &Departure) {
         let Departure { host, in_flight, limit, ip_bytes } = departure;
         let within = *in_flight == 0 || in_flight + ip_bytes <= limit + RIDING_BYTES;
         if !within {

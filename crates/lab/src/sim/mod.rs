@@ -95,13 +95,13 @@ pub fn samples(scenario: &Scenario, seed: u64) -> Result<Vec<(String, Samples)>>
 }
 
 /// The state of a run at one time.
-pub struct Sight<'a> {
+pub struct RunView<'a> {
     /// Time since the scenario's start.
     pub at_ns: Nanos,
     world: &'a World,
 }
 
-impl Sight<'_> {
+impl RunView<'_> {
     /// Returns the rate at which a station sends to its first peer, bits per second.
     pub fn rate_bps(&self, station: StationId) -> Option<u64> {
         let endpoint = self.world.net.view(station)?;
@@ -129,12 +129,12 @@ pub fn watch(
     scenario: &Scenario,
     seed: u64,
     every: Nanos,
-    mut see: impl FnMut(Sight<'_>),
+    mut see: impl FnMut(RunView<'_>),
 ) -> Result<Vec<(String, Samples)>> {
     let mut world = build::build(scenario, seed)?;
     for at_ns in (0..=scenario.duration).step_by(every as usize) {
         world.run(WARM_UP + at_ns);
-        see(Sight { at_ns, world: &world });
+        see(RunView { at_ns, world: &world });
     }
     world.run(WARM_UP + scenario.duration + DRAIN);
     Ok(samples_by_flow(&world))
@@ -175,7 +175,7 @@ pub struct RunSize {
 }
 
 /// Runs a scenario without collecting results.
-pub fn pass(scenario: &Scenario, seed: u64) -> Result<RunSize> {
+pub fn run_for_size(scenario: &Scenario, seed: u64) -> Result<RunSize> {
     let mut world = build::build(scenario, seed)?;
     world.run(WARM_UP + scenario.duration + DRAIN);
     let attempts = |radio| world.net.medium.stats(radio).attempts;

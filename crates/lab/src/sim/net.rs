@@ -493,7 +493,7 @@ impl Net {
         let ahead = counted.clone().any(|((_, it), bytes)| *it >= class && *bytes > 0);
         let in_flight = if ahead { counted.map(|(_, bytes)| bytes).sum() } else { 0 };
         let limit = node.endpoint.radio(radio).in_flight_limit_bytes;
-        gate.see(&Departure { host, in_flight, limit, ip_bytes });
+        gate.check_departure(&Departure { host, in_flight, limit, ip_bytes });
     }
 
     /// Sends a datagram of the hostile station.

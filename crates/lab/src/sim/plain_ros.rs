@@ -7,7 +7,7 @@ use super::tcp::{Connection, Part, Segment};
 use crate::rig::stamp::Stamp;
 use tautline_medium::Nanos;
 
-/// ROS 1 precedes each message by its length.
+/// Bytes of the length that ROS 1 puts in front of each message.
 const LENGTH_BYTES: u32 = 4;
 
 /// The connection of a flow.
@@ -68,7 +68,8 @@ impl Flows {
         self.all[number].pump(net, number)
     }
 
-    /// Handles a segment that has left the radio's queue, sent or not; returns whether the flow is by TCP.
+    /// Handles a segment that has left the radio's queue, sent or not; returns whether the flow uses
+    /// TCP.
     pub fn segment_left(&mut self, number: usize) -> bool {
         let ros = self.all[number].plain_ros.as_mut();
         ros.map(|ros| ros.connection.handle_left()).is_some()

@@ -29,7 +29,7 @@ const FIRST_WINDOW: f64 = 10.0;
 const AFTER_LOSS: f64 = 0.7;
 /// Smallest window after a loss, segments.
 const LEAST_WINDOW: f64 = 2.0;
-/// Duplicate ACKs that show a loss.
+/// Number of duplicate ACKs that show a loss.
 const DUPLICATES: u32 = 3;
 /// Linux: TCP_RTO_MIN, which also is the first timeout here, since the handshake has measured a round
 /// trip.
@@ -38,8 +38,8 @@ const LEAST_TIMEOUT: Nanos = 200_000_000;
 const MOST_DOUBLINGS: u32 = 9;
 /// Linux: TCP_DELACK_MIN.
 const DELAYED_ACK: Nanos = 40_000_000;
-/// Segments of a connection in the radio's queue: two buffers (TCP small queues) of two segments (the
-/// least that Linux puts into one).
+/// Maximum number of segments of a connection in the radio's queue: two buffers (TCP small queues) of
+/// two segments (the least that Linux puts into a buffer).
 const MOST_QUEUED: u32 = 4;
 
 /// A TCP packet of a connection.
@@ -81,7 +81,7 @@ impl Part {
 #[derive(Debug)]
 pub struct Connection<M> {
     has_nodelay: bool,
-    /// Most messages in the queue of ROS.
+    /// Maximum number of messages in the queue of ROS.
     ros_queue: usize,
     /// Queue of ROS: messages that have not begun, with their bytes.
     waiting: VecDeque<(M, u32)>,

@@ -42,7 +42,8 @@ pub struct World {
     refills: BTreeMap<usize, Nanos>,
     random: Rng,
     radio: RadioConfig,
-    /// Fixed rates of the radios by network, instead of that of `radio`; empty without any.
+    /// Fixed rates of the radios by network, which replace the rate in `radio`; empty if there are
+    /// none.
     pub network_rates: Vec<u64>,
     /// Peer number of the second host at the first, for hosts with links between them.
     peers: BTreeMap<(StationId, StationId), PeerId>,
@@ -226,7 +227,7 @@ impl World {
             HostEvent::Left(flow, _) | HostEvent::Dropped(flow, _)
                 if self.flows.segment_left(flow) =>
             {
-                // What a full queue drops is sent again by timers and acknowledgements.
+                // Packets that a full queue drops are sent again by timers and acknowledgements.
                 if matches!(happened, HostEvent::Left(..)) {
                     self.pump(flow);
                 }

@@ -14,11 +14,11 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
-/// Runs in virtual time, whose samples are combined.
+/// Number of runs in virtual time; their samples are combined.
 const SIM_SEEDS: u64 = 40;
 /// Largest relative difference between virtual time and real programs.
 const SHARE: f64 = 0.05;
-/// Largest difference in milliseconds, where this is more than [`SHARE`].
+/// Largest difference in milliseconds, where it allows more than [`SHARE`] does.
 const MILLISECONDS: f64 = 0.3;
 /// Limit of the emulator's CPU time, percent of one core.
 const CPU_PERCENT: f64 = 25.0;

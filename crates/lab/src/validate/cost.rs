@@ -19,9 +19,9 @@ use tautline_proto::{
     Role, SecretKey, Transmit,
 };
 
-/// Largest cost of a packet over two links, relative to one.
+/// Largest cost of a packet over two links, relative to its cost over one link.
 const MOST: f64 = 1.15;
-/// Rounds with a run of each case; the median is reported.
+/// Number of rounds, each with a run of each case; the median is reported.
 const ROUNDS: usize = 9;
 const IMAGES: u64 = 1000;
 const IMAGE_BYTES: usize = 61_000;
@@ -61,7 +61,7 @@ struct Cost {
     packets: u64,
     /// Processor time of the thread.
     us_per_packet: f64,
-    /// Relative to one link, median of the rounds.
+    /// Cost relative to one link, median of the rounds.
     relative: f64,
 }
 

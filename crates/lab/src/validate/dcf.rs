@@ -20,8 +20,9 @@ const SEED: u64 = 1;
 const IP_BYTES: u32 = 1500;
 /// Expected duration of a point on an ordinary computer.
 const STAGE: Duration = Duration::from_millis(400);
-/// Largest deviations of a point from the reference.
+/// Largest relative deviation of a point's throughput from the reference.
 const THROUGHPUT_TOLERANCE: f64 = 0.03;
+/// Largest deviation of a point's collision probability from the reference.
 const COLLISION_TOLERANCE: f64 = 0.02;
 
 /// Stations that always have a frame to send, at one rate.

@@ -179,7 +179,7 @@ mod tests {
 
     /// Repeats the rows that need no recording: the page must match the code.
     #[test]
-    fn the_table_in_docs_is_of_this_code() {
+    fn the_table_in_docs_is_current() {
         let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/how-to/networks.md");
         let page = std::fs::read_to_string(page).unwrap();
         for (network, name) in NETWORKS.into_iter().filter(|(_, name)| *name != LTE) {

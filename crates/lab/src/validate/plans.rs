@@ -21,9 +21,9 @@ use tautline::config::Problem;
 use tautline_medium::RateControl;
 use tautline_plan::{Assessment, Channel, Fleet, Flow};
 
-/// Fleets of the golden summary.
+/// Number of fleets in the golden summary.
 const FLEETS: u64 = 200;
-/// The planner was tuned with lower seeds.
+/// Seed of the first fleet: the planner was tuned with lower seeds.
 const FIRST_SEED: u64 = 2001;
 
 const SECONDS: u64 = 40;

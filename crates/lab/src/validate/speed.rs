@@ -59,7 +59,7 @@ fn measure(scenario: &Scenario) -> Result<Speed> {
     let mut best: Option<Speed> = None;
     for _ in 0..REPEATS {
         let started = cpu_of_this_thread();
-        let crate::sim::RunSize { time, messages, frames } = crate::sim::pass(scenario, 1)?;
+        let crate::sim::RunSize { time, messages, frames } = crate::sim::run_for_size(scenario, 1)?;
         let taken_s = (cpu_of_this_thread() - started).as_secs_f64();
         let simulated_s = time.as_secs_f64();
         if best.as_ref().is_none_or(|best| taken_s < best.taken_s) {

@@ -19,11 +19,11 @@ const WITH_COOKIE: Allowance = Allowance { burst: 4, per_second: 4 };
 /// Limit of cookie replies. A reply is smaller than the initiation that causes it, and costs one
 /// packet.
 const COOKIE_REPLIES: Allowance = Allowance { burst: 128, per_second: 512 };
-/// Groups of senders with a cookie.
+/// Number of groups of senders with a cookie.
 const GROUPS: usize = 256;
-/// A cookie is valid for the rest of one such span and for the next.
+/// Length of a span. A cookie is valid for the rest of its span and for the next span.
 const COOKIE_SPAN: Duration = Duration::from_secs(60);
-/// An initiator uses a cookie for this time. The cookie is certain to be valid for as long.
+/// An initiator uses a cookie for this time. The cookie is valid for at least that long.
 const COOKIE_USE: Duration = Duration::from_secs(60);
 
 /// The decision on an initiation.

@@ -90,7 +90,7 @@ fn nonce(link: u8, number: u64) -> Nonce {
     Nonce::assume_unique_for_key(bytes)
 }
 
-/// Encrypts a short text under a key for this text alone.
+/// Encrypts a short text under a key that is used only for this text.
 pub(crate) fn seal_once(
     key_bytes: &[u8; KEY],
     nonce: [u8; NONCE_LEN],

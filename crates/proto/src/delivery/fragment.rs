@@ -3,7 +3,7 @@
 
 use std::ops::Range;
 
-/// Limit of ranges in a set. A fragment that would exceed the limit is refused, so that hostile
+/// Maximum number of ranges in a set. A fragment that would exceed the limit is refused, so that hostile
 /// fragments of one byte cannot make every insertion slow.
 pub(crate) const MAX_RANGES: usize = 4096;
 

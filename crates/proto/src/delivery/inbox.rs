@@ -19,10 +19,10 @@ use std::collections::{BTreeMap, HashMap};
 
 /// Interval at which incomplete messages are checked.
 pub(crate) const PARTIAL_CHECK: Duration = Duration::from_secs(1);
-/// An incomplete message is dropped after this many missed checks. It misses a check if a newer message of
-/// its source got a fragment since the previous check, and it did not. The sender sends the messages of a
-/// source in turn, so it has given the older message up. Time alone shows nothing, since more urgent messages
-/// or an outage may hold a message up.
+/// An incomplete message is dropped after this many missed checks. A message misses a check if, since the
+/// previous check, a newer message of its source got a fragment and the message itself did not. The sender
+/// sends the messages of a source in turn, so it has given up the older message. Time alone shows nothing,
+/// since more urgent messages or an outage may delay a message.
 const MISSED_CHECKS: u8 = 10;
 /// Longest header of a parity symbol: a varint and two bytes.
 const MAX_PARITY_HEADER: usize = 12;
@@ -48,7 +48,7 @@ pub struct Received {
 pub(crate) struct Transit {
     /// Half a round trip, within the bounds of the clocks: decides whether a message has expired.
     pub(crate) assumed: Duration,
-    /// By the clocks of both ends, for statistics.
+    /// The same time by the clocks of both ends, for statistics.
     pub(crate) measured: Option<Duration>,
 }
 
@@ -239,7 +239,7 @@ impl Inbox {
         let Ok(priority) = u8::try_from(data.channel) else { return FrameEffect::UnknownChannel };
         let traffic = Traffic::Relayed(priority);
         self.channels.entry(traffic).or_insert_with(InChannel::relayed);
-        self.take_of(now, transit, traffic, data, bytes)
+        self.take_message_frame(now, transit, traffic, data, bytes)
     }
 
     /// Adds a DATA frame to its block; returns the frames that can now be recovered.
@@ -316,12 +316,12 @@ impl Inbox {
     ) -> FrameEffect {
         match Traffic::of_data(data.channel) {
             Traffic::Control => self.take_control(now, data, bytes),
-            traffic => self.take_of(now, transit, traffic, data, bytes),
+            traffic => self.take_message_frame(now, transit, traffic, data, bytes),
         }
     }
 
     /// Handles a frame of a topic, or of relayed packets.
-    fn take_of(
+    fn take_message_frame(
         &mut self,
         now: Instant,
         transit: Transit,

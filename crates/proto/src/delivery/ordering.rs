@@ -47,7 +47,7 @@ pub(super) struct InOrder {
     ends: BTreeSet<(Instant, Stream, u64)>,
     /// Payload bytes of the messages that wait.
     bytes: usize,
-    /// Messages that wait no longer.
+    /// Messages that no longer wait.
     ready: VecDeque<(Traffic, Complete)>,
 }
 
@@ -76,7 +76,7 @@ impl InOrder {
         }
     }
 
-    /// Begins a line whose numbers up to this one are passed.
+    /// Begins to track a source whose numbers up to this one are passed.
     fn pass_from_start(&mut self, stream: Stream, passed: u64) {
         self.lines.insert(stream, Line { passed, waiting: BTreeMap::new() });
     }
@@ -179,7 +179,7 @@ impl Inbox {
         }
     }
 
-    /// Drops the complete messages of a channel, those that wait no longer included.
+    /// Drops the complete messages of a channel, including those that no longer wait.
     pub(super) fn drop_waiting(&mut self, channel: u64) {
         for stream in self.in_order.streams_of(channel) {
             let last = self.in_order.lines.get(&stream).and_then(|it| it.waiting.last_key_value());
@@ -195,8 +195,8 @@ impl Inbox {
         (0..dropped).for_each(|_| channel.stats.dropped.add(DropReason::Refused));
     }
 
-    /// The next message that waits no longer, and its channel. A message that has expired meanwhile,
-    /// because this process paused, is dropped.
+    /// The next message that no longer waits, and its channel. A message that has expired meanwhile, because
+    /// this process paused, is dropped.
     pub(crate) fn next_ready(&mut self, now: Instant) -> Option<(u64, Received)> {
         while let Some((traffic, complete)) = self.in_order.ready.pop_front() {
             let Complete { mut message, delay, since } = complete;

@@ -6,7 +6,7 @@ use crate::time::{Duration, Instant};
 
 /// Bytes of repairs in a burst, unless the messages that are being sent have earned more.
 const BURST: i64 = 65_536;
-/// Least bytes of repairs per second that are allowed regardless of other data.
+/// Minimum number of repair bytes per second that are allowed regardless of other data.
 const TRICKLE: i64 = 8_000;
 /// After this time with nothing but repairs to send, repairs get a share of the link's rate.
 const IDLE_AFTER: Duration = Duration::from_secs(1);

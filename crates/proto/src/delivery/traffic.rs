@@ -23,7 +23,7 @@ impl Traffic {
         if channel == CONTROL_CHANNEL { Self::Control } else { Self::Topic(channel) }
     }
 
-    /// The number of its channel in frames.
+    /// The number of the traffic's channel in frames.
     pub(crate) fn channel(self) -> u64 {
         match self {
             Self::Control => CONTROL_CHANNEL,

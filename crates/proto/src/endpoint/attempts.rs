@@ -28,8 +28,8 @@ impl Network {
         let is_due = is_translated || when == DirectPath::Always;
         let is_possible = peer.links.relayed_link().is_some() && !self.own_addresses(id).is_empty();
         if !is_due || !is_possible {
-            // The relay may be silent for a moment, or has not yet told this node at which address
-            // it sees it.
+            // The relay may be silent for a moment, or has not yet reported the address at which it sees this
+            // node.
             return self.cx.timers.set(Timer::Rendezvous(id), Some(now + CHECK_INTERVAL));
         }
         let peer = &mut self.peers[id];
@@ -98,9 +98,9 @@ impl Network {
         self.cx.emit(id, Event::Candidates { peer: id, link, addresses });
     }
 
-    /// Seeks direct paths to the peers behind the relay `hop`. The relay has told at which address it sees
-    /// this node.
-    pub(crate) fn seek_behind(&mut self, now: Instant, hop: PeerId) {
+    /// Seeks direct paths to the peers behind the relay `hop`. The relay has reported the address at which it
+    /// sees this node.
+    pub(crate) fn seek_peers_behind(&mut self, now: Instant, hop: PeerId) {
         for peer in self.peers.iter_mut() {
             let is_behind = peer.links.iter().any(|link| link.via == Some(hop));
             if is_behind && !peer.links.is_heard() {

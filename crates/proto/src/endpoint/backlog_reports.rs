@@ -19,7 +19,7 @@ struct BacklogReport {
     bytes: u64,
     /// Bytes in the last report.
     reported_bytes: u64,
-    /// How often the last report was sent.
+    /// Number of times that the last report was sent.
     times: usize,
     /// When the next report is due.
     due: Option<Instant>,
@@ -27,14 +27,14 @@ struct BacklogReport {
 
 impl BacklogReport {
     /// Whether the neighbour has not yet been sent a report of the present backlog.
-    fn is_news(&self) -> bool {
+    fn is_unreported(&self) -> bool {
         self.times == 0 || self.bytes != self.reported_bytes
     }
 
     fn change(&mut self, now: Instant, bytes: u64) {
-        let pending = self.due.filter(|_| self.is_news());
+        let pending = self.due.filter(|_| self.is_unreported());
         self.bytes = bytes;
-        self.due = if self.is_news() {
+        self.due = if self.is_unreported() {
             // The sender knows that a backlog grows, since it sent the packets. It waits for the
             // backlog to shrink.
             let due = if bytes < self.reported_bytes { now } else { now + BACKLOG_REPORT_DELAY };
@@ -45,7 +45,7 @@ impl BacklogReport {
     }
 
     fn on_reported(&mut self, now: Instant) {
-        self.times = if self.is_news() { 1 } else { self.times + 1 };
+        self.times = if self.is_unreported() { 1 } else { self.times + 1 };
         self.reported_bytes = self.bytes;
         self.due = self.repeat_at(now);
     }
@@ -86,7 +86,8 @@ impl BacklogReports {
     pub(crate) fn take_due(&mut self, now: Instant, neighbour: ShortName) -> Vec<Held> {
         let mut taken = Vec::new();
         // A new report travels with the acknowledgement of the packets that caused it.
-        let includes = |it: &BacklogReport| it.due.is_some_and(|at| at <= now || it.is_news());
+        let includes =
+            |it: &BacklogReport| it.due.is_some_and(|at| at <= now || it.is_unreported());
         for (flow, report) in self.0.iter_mut().filter(|(_, it)| includes(it)) {
             let from = Some(flow.from).filter(|from| *from != neighbour);
             taken.push(Held { to: flow.to, bytes: report.bytes, from });

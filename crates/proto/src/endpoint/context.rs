@@ -15,9 +15,9 @@ use crate::wire::address::Candidates;
 use crate::wire::relay::{Held, ShortName};
 use std::collections::VecDeque;
 
-/// Limit of definitions of the application's own topics that are remembered, in bytes.
+/// Maximum bytes of remembered definitions of the application's own topics.
 const MAX_DEFINITIONS_BYTES: usize = 16 << 20;
-/// Limit of queued responses, cookie replies and ECHO packets.
+/// Maximum number of queued responses, cookie replies and ECHO packets.
 const MAX_REPLIES: usize = 64;
 
 /// Buffers of datagrams that were sent, for reuse by later datagrams.
@@ -25,7 +25,7 @@ const MAX_REPLIES: usize = 64;
 pub(crate) struct SpareDatagrams(Vec<Vec<u8>>);
 
 impl SpareDatagrams {
-    /// Most buffers kept: the number of packets that leave in one system call.
+    /// Maximum number of buffers kept: the number of packets that leave in one system call.
     const MAX: usize = 64;
 
     /// Returns an empty buffer of at least `capacity` bytes.
@@ -57,8 +57,8 @@ pub(crate) enum Request {
     AvailableRate(LinkId),
     /// The peer names addresses at which it may be reached.
     Candidates { peer: PeerId, candidates: Candidates },
-    /// The peer told at which address it sees this node: direct paths to peers behind it may be
-    /// sought.
+    /// The peer has reported the address at which it sees this node: direct paths to peers behind the peer
+    /// may be sought.
     SeekBehind(PeerId),
     /// A goodbye was sent or received.
     EndSession { peer: PeerId, said_goodbye: bool },
@@ -142,7 +142,7 @@ impl Context {
         }
     }
 
-    /// Queues a reply to the address from which the packet came that caused it.
+    /// Queues a reply to the sender of a packet, at the address from which the packet came.
     pub(crate) fn reply(&mut self, to: ReturnPath, datagram: Option<Vec<u8>>) {
         if let Some(datagram) = datagram.filter(|_| self.replies.len() < MAX_REPLIES) {
             // A reply replaces an older one to the same address: the older reply's state is

@@ -235,7 +235,7 @@ pub enum Notice {
         from: Place,
         /// The version.
         theirs: u8,
-        /// Ours.
+        /// This node's version.
         ours: u8,
     },
     /// Two nodes have the same key: a peer's, or our own.

@@ -58,7 +58,7 @@ impl PeerMut<'_> {
     }
 
     /// Refuses a channel that the peer offered. A peer that does not acknowledge earlier control messages is
-    /// not told: otherwise each of its messages might queue another refusal.
+    /// not notified: otherwise each of its messages might queue another refusal.
     pub fn refuse(&mut self, now: Instant, channel: ChannelId, reason: String) {
         self.endpoint.router.net.peers[self.id].channels.refuse(now, channel, reason);
     }

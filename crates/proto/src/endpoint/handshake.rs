@@ -160,7 +160,7 @@ impl Handshakes {
         response: &Response<'_>,
     ) -> Result<(), RefusedPacket> {
         let from = origin.remote;
-        let known = net.peers.with_session(response.your_session);
+        let known = net.peers.find_by_session(response.your_session);
         let id = known.ok_or(RefusedPacket::UnknownSession)?;
         if !self.cookie_checker.has_valid_mac1(response) {
             return Err(RefusedPacket::Unauthentic);
@@ -212,7 +212,7 @@ pub(crate) fn handle_cookie_reply(
     from: Place,
     cookie: &CookieReply<'_>,
 ) -> Result<(), RefusedPacket> {
-    let known = net.peers.with_session(cookie.your_session);
+    let known = net.peers.find_by_session(cookie.your_session);
     let peer = &mut net.peers[known.ok_or(RefusedPacket::UnknownSession)?];
     if peer.session.pending_session() != Some(cookie.your_session) {
         return Err(RefusedPacket::Duplicate);
@@ -237,7 +237,7 @@ fn known_initiator(
     greeting: &Greeting<'_>,
 ) -> Result<PeerId, RefusedPacket> {
     let Network { cx, peers, .. } = net;
-    if let Some(peer) = peers.with_key(&received.initiator) {
+    if let Some(peer) = peers.find_by_key(&received.initiator) {
         return Ok(peer);
     }
     let name = greeting.name.to_owned();

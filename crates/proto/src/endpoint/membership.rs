@@ -49,11 +49,11 @@ impl Router {
         if name == cx.config.name || peers.iter().any(|p| !p.removed && p.name == name) {
             return Err(SetupError::NameTaken(name.into()));
         }
-        if key == cx.public || peers.with_key(&key).is_some() {
+        if key == cx.public || peers.find_by_key(&key).is_some() {
             return Err(SetupError::KeyTaken(name.into()));
         }
         let short_name = key.short_name();
-        if short_name == cx.short_name || peers.with_short_name(team, short_name).is_some() {
+        if short_name == cx.short_name || peers.find_by_short_name(team, short_name).is_some() {
             return Err(SetupError::ShortNameTaken(name.into()));
         }
         let epoch = cx.draw_token();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! All peers, and the radios that their links share: what one peer cannot answer alone.
+//! All peers, and the radios that their links share: what no peer can decide alone.
 
 use crate::address::Place;
 use crate::arena::Arena;
@@ -19,11 +19,11 @@ use crate::wire::relay::ShortName;
 use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
 
-/// Upper bound of the bytes that a hop adds to a relayed packet: 29 of the hop's own packet; the
-/// frame's type, length, priority, number, flags, age and (14 bytes) fragment position; and 8 of
+/// Upper bound of the bytes that a hop adds to a relayed packet: 29 of the hop's own packet; 14 of a frame
+/// with a fragment (type, length, priority, number, flags, age, size of the message, offset); and 8 of
 /// [`crate::wire::relay::RelayHeader`].
 const HOP_BYTES: usize = 64;
-/// Limit of packets without messages in the kernel for one radio: one on the air, and the next.
+/// Maximum number of packets without messages in the kernel for one radio: one on the air, and the next.
 const MAX_REPORTS: usize = 2;
 
 /// A datagram to be sent.
@@ -73,7 +73,7 @@ pub(crate) struct HandOver {
     pub(crate) urgency: Option<Urgency>,
 }
 
-/// A packet that was accounted for, and where it goes.
+/// A packet that was accounted for, and its destination.
 pub(crate) enum AccountedPacket {
     Datagram(Transmit),
     ToRelay(HandOver),
@@ -316,7 +316,7 @@ impl Network {
         let ip_bytes = datagram.len() + link.config.header_bytes;
         link.on_sent(now, class, ip_bytes);
         match priority {
-            Some(priority) => link.on_priority_sent(now, priority),
+            Some(priority) => link.on_messages_sent(now, priority),
             None => link.on_report_sent(class),
         }
         let (peer, local) = (link.peer, link.source.address(link.remote));

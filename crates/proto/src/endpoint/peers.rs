@@ -100,7 +100,7 @@ impl Peers {
     }
 
     /// The peer of a link.
-    pub(crate) fn of_link(&mut self, id: LinkId) -> Option<&mut Peer> {
+    pub(crate) fn peer_of_link(&mut self, id: LinkId) -> Option<&mut Peer> {
         let owner = self.owner(id)?;
         Some(&mut self.peers[owner.peer])
     }
@@ -146,7 +146,7 @@ impl IndexMut<LinkId> for Peers {
 /// wrong index.
 const NOBODY: Owner = Owner { peer: PeerId(u32::MAX), number: 0 };
 
-/// What leads to a peer.
+/// Session numbers, keys and short names of peers.
 impl Peers {
     /// Draws an unused session number at random and assigns it to a peer.
     pub(crate) fn draw_session(&mut self, cx: &mut Context, peer: PeerId) -> u32 {
@@ -166,15 +166,19 @@ impl Peers {
         }
     }
 
-    pub(crate) fn with_session(&self, session: u32) -> Option<PeerId> {
+    pub(crate) fn find_by_session(&self, session: u32) -> Option<PeerId> {
         self.by_session.get(&session).copied()
     }
 
-    pub(crate) fn with_key(&self, key: &PublicKey) -> Option<PeerId> {
+    pub(crate) fn find_by_key(&self, key: &PublicKey) -> Option<PeerId> {
         self.by_key.get(key).copied()
     }
 
-    pub(crate) fn with_short_name(&self, team: Option<TeamId>, name: ShortName) -> Option<PeerId> {
+    pub(crate) fn find_by_short_name(
+        &self,
+        team: Option<TeamId>,
+        name: ShortName,
+    ) -> Option<PeerId> {
         self.by_short_name.get(&(team, name)).copied()
     }
 }

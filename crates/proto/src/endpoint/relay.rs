@@ -26,14 +26,14 @@ use crate::wire::cursor::Reader;
 use crate::wire::relay::{Held, RelayHeader, ShortName};
 use std::collections::BTreeMap;
 
-/// Most relays on a route. The limit ends a routing loop.
+/// Maximum number of relays on a route. The limit ends a routing loop.
 const HOPS: u8 = 8;
 /// Lifespan of packets without messages: an older one carries no information about the path.
 const REPORT_LIFE: Duration = Duration::from_secs(1);
 /// A larger reported backlog is not credible. The limit prevents overflow of sums.
 const MAX_REPORTED_BACKLOG: u64 = u32::MAX as u64;
-/// Least time between two searches for idle routes of one neighbour. Each search looks into the
-/// queues of all peers.
+/// Least time between two searches for idle routes of one neighbour. Each search examines the queues of all
+/// peers.
 const ROUTE_SWEEP_PERIOD: Duration = Duration::from_secs(1);
 
 /// The route of relayed packets from one neighbour, and their backlog beyond this node.
@@ -241,7 +241,7 @@ impl Relay {
             return Err(RefusedPacket::NotRelayed);
         };
         // For the sender, members of other teams do not exist: it learns nothing about them.
-        let Some(peer) = net.peers.with_short_name(net.peers[hop].team, to) else {
+        let Some(peer) = net.peers.find_by_short_name(net.peers[hop].team, to) else {
             net.cx.notice(Notice::UnknownEnd { name: net.peers[hop].name.clone() });
             return Err(RefusedPacket::NoRoute);
         };
@@ -258,7 +258,9 @@ impl Relay {
         let expires = header.life.map(|life| published + life);
         let priority = priority.min(rights.max_priority);
         let flow = Flow { from, to };
-        if net.peers[next].channels.outbox.queues.held_from(hop) >= limits::RELAYED_BYTES {
+        if net.peers[next].channels.outbox.queues.memory_of_packets_from(hop)
+            >= limits::RELAYED_BYTES
+        {
             return Err(RefusedPacket::Bound);
         }
         if !teams.has_room(&net.peers, next, payload.len()) {
@@ -307,7 +309,7 @@ pub(crate) fn may_relay(net: &Network, hop: PeerId) -> bool {
 /// configuration names `hop` as its relay. If `from` is no peer, the rights of `hop` apply.
 fn relay_rights(net: &Network, hop: PeerId, from: ShortName) -> Option<Rights> {
     let team = net.peers[hop].team;
-    let owner = match net.peers.with_short_name(team, from) {
+    let owner = match net.peers.find_by_short_name(team, from) {
         // Members of a team do not relay: a packet that names an origin outside the team has no
         // rights.
         None if team.is_some() => return None,

@@ -18,15 +18,15 @@ use crate::time::{Duration, Instant};
 use crate::wire::address::Candidates;
 use std::net::SocketAddr;
 
-/// Time from the first sign of the peer through the relay to the first attempt: by then the relay
-/// has told this node at which address it sees it.
+/// Time from the first sign of the peer through the relay to the first attempt: by then the relay has
+/// reported the address at which it sees this node.
 const FIRST_ATTEMPT: Duration = Duration::from_millis(300);
 /// Time from the first attempt to the second. It doubles after each attempt.
 const MIN_INTERVAL: Duration = Duration::from_secs(1);
 /// Longest time between attempts. An attempt takes about 2 kB of IP in both directions: 9 MB in 30
 /// days at this interval.
 const MAX_INTERVAL: Duration = Duration::from_secs(600);
-/// Time for which an answer is expected.
+/// Time for which an answer to CANDIDATES counts.
 const ANSWER_WAIT: Duration = Duration::from_secs(5);
 /// Number of challenges to each address, 100 ms apart. The ends start less than half a second
 /// apart, even over a satellite.
@@ -43,8 +43,8 @@ const GIVE_UP: Duration = Duration::from_secs(30);
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DirectPath {
     /// Only if an address translator is on this node's path to the relay, or on the peer's. Without a
-    /// translator, a configured address would suffice, and the relays of a radio network are there because
-    /// the radios do not reach further.
+    /// translator, a configured address would suffice, and a radio network has relays because its radios do
+    /// not reach further.
     IfTranslated,
     /// Always.
     Always,

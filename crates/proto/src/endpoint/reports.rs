@@ -16,7 +16,7 @@ impl Network {
         let id = self.peers.find_link(|link| link.candidates.iter().any(is_due))?;
         let capacity = self.datagram_bytes(id);
         let Self { cx, peers, .. } = self;
-        let (to, datagram) = peers.of_link(id)?.due_challenge(cx, now, id, capacity)?;
+        let (to, datagram) = peers.peer_of_link(id)?.due_challenge(cx, now, id, capacity)?;
         let transmit = Transmit::unlinked(to.radio, (to.local, to.remote), datagram);
         Some(AccountedPacket::Datagram(transmit))
     }
@@ -91,7 +91,7 @@ impl Network {
             }
             let class = self.class(id, None);
             let Self { cx, peers, .. } = self;
-            let peer = peers.of_link(id)?;
+            let peer = peers.peer_of_link(id)?;
             if let Some(ip_bytes) = peer.links[id].sent_packets.mtu.due_probe(now)
                 && !peer.links.is_spared(now, id)
                 && peer.mtu_probes.take(now)

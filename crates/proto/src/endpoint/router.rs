@@ -71,7 +71,7 @@ impl Router {
             }
             Err(_) => Err(RefusedPacket::Malformed),
         };
-        self.settle(now);
+        self.process_requests(now);
         if let Err(reason) = result {
             self.net.cx.refused.add(reason);
         }
@@ -84,13 +84,13 @@ impl Router {
         header: &SessionHeader,
         datagram: &mut [u8],
     ) -> Result<(), RefusedPacket> {
-        let known = self.net.peers.with_session(header.session);
+        let known = self.net.peers.find_by_session(header.session);
         let id = known.ok_or(RefusedPacket::UnknownSession)?;
         origin.is_metered = self.net.is_shunned(id, origin.radio);
         let Network { cx, peers, .. } = &mut self.net;
         let received = peers[id].receive(cx, now, origin, header, datagram);
         peers.release_numbers(id);
-        self.settle(now);
+        self.process_requests(now);
         let (mut packet, frames) = received?;
         let has_relayed = frames.iter().any(|frame| matches!(frame, Frame::Relay(..)));
         packet.may_relay = has_relayed && may_relay(&self.net, id);
@@ -109,7 +109,7 @@ impl Router {
             if let Err(reason) = peers[id].handle_frame(cx, packet, &mut spent, frame) {
                 cx.refused.add(reason);
             }
-            self.settle(packet.now);
+            self.process_requests(packet.now);
             if let Frame::Goodbye = frame {
                 return Ok(());
             }
@@ -146,12 +146,12 @@ impl Router {
     ) -> T {
         let Network { cx, peers, .. } = &mut self.net;
         let done = act(&mut peers[id], cx);
-        self.settle(now);
+        self.process_requests(now);
         done
     }
 
-    /// Does what peers have asked for.
-    pub(crate) fn settle(&mut self, now: Instant) {
+    /// Processes the requests that peers have made.
+    pub(crate) fn process_requests(&mut self, now: Instant) {
         while let Some(request) = self.net.cx.requests.pop_front() {
             let net = &mut self.net;
             match request {
@@ -177,7 +177,7 @@ impl Router {
                 Request::Candidates { peer, candidates } => {
                     net.handle_candidates(now, peer, &candidates);
                 }
-                Request::SeekBehind(hop) => net.seek_behind(now, hop),
+                Request::SeekBehind(hop) => net.seek_peers_behind(now, hop),
                 Request::EndSession { peer, said_goodbye } => {
                     self.end_session(now, peer, said_goodbye);
                 }
@@ -191,7 +191,7 @@ impl Router {
         for link in self.net.peers[id].links.ids().to_vec() {
             let Network { cx, peers, .. } = &mut self.net;
             peers[id].mark_down(cx, now, link);
-            self.settle(now);
+            self.process_requests(now);
         }
         let Network { cx, peers, .. } = &mut self.net;
         peers[id].end_session(cx);
@@ -212,7 +212,7 @@ impl Router {
         self.net.cx.clock_now = now;
         while let Some(timer) = self.net.cx.timers.pop(now) {
             self.on_timer(now, timer);
-            self.settle(now);
+            self.process_requests(now);
         }
     }
 
@@ -243,7 +243,7 @@ impl Router {
         let Network { cx, peers, .. } = &mut self.net;
         let Some(link) = peers.link(id) else { return };
         let has_relay = link.via.is_none_or(|hop| peers.is_heard(hop));
-        let Some(peer) = peers.of_link(id) else { return };
+        let Some(peer) = peers.peer_of_link(id) else { return };
         match timer {
             Timer::Reconnect(_) => peer.on_reconnect_timer(cx, now, id, has_relay),
             Timer::Path(_) => peer.links.on_path_timer(cx, now, id),
@@ -295,7 +295,7 @@ impl Router {
         self.net.radios.ids().find_map(|radio| {
             let Self { net, teams, .. } = self;
             let sent = Schedule { net, teams }.poll_radio(now, radio);
-            self.settle(now);
+            self.process_requests(now);
             self.dispatch(now, sent?)
         })
     }
@@ -307,7 +307,7 @@ impl Router {
     ) -> Option<Transmit> {
         let sent = poll(&mut self.net, now);
         let transmit = sent.and_then(|sent| self.dispatch(now, sent));
-        self.settle(now);
+        self.process_requests(now);
         transmit
     }
 
@@ -318,7 +318,7 @@ impl Router {
             AccountedPacket::Datagram(transmit) => Some(transmit),
             AccountedPacket::ToRelay(packet) => {
                 self.relay.hand_over(&mut self.net, now, packet);
-                self.settle(now);
+                self.process_requests(now);
                 None
             }
         }

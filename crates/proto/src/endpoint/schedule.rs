@@ -114,7 +114,7 @@ impl Schedule<'_> {
         for peer in self.net.peers.ids() {
             let Some(next) = self.next_of_peer(now, radio, peer, held_back) else { continue };
             let first = &self.net.peers[peer].control_first;
-            let late = next.order.is_control() && !first.has_one(now);
+            let late = next.order.is_control() && !first.has_token_at(now);
             let rank = if late { LATE_CONTROL_RANK } else { next.order.rank.0 };
             let is_better = best.is_none_or(|(best_rank, other)| {
                 self.precedes(radio, (rank, peer), (best_rank, other.peer))
@@ -364,7 +364,7 @@ impl Schedule<'_> {
     ) -> Option<Candidate> {
         let is_spent = forecasts.links.iter().all(|forecast| forecast.spent);
         if forecasts.links.is_empty() || is_spent && self.net.peers[peer].links.has_unspent() {
-            return self.next_without_forecast(radio, peer, held_back);
+            return self.next_on_restricted_link(radio, peer, held_back);
         }
         if !forecasts.links.iter().any(|forecast| forecast.radio == radio) {
             return None;
@@ -400,7 +400,7 @@ impl Schedule<'_> {
     /// The first message that this radio can carry while no direct link carries all classes and
     /// channels: on a link on which only lower classes are stuck, on a spent link, or through a
     /// relay.
-    fn next_without_forecast(
+    fn next_on_restricted_link(
         &self,
         radio: RadioId,
         peer: PeerId,

@@ -77,7 +77,7 @@ impl Endpoint {
     /// session can make this claim.
     pub fn claimed_sender(&self, bytes: &[u8]) -> Option<PeerId> {
         match Packet::parse(bytes) {
-            Ok(Packet::Session(header, _)) => self.router.net.peers.with_session(header.session),
+            Ok(Packet::Session(header, _)) => self.router.net.peers.find_by_session(header.session),
             _ => None,
         }
     }
@@ -90,7 +90,7 @@ impl Endpoint {
             Ok(Packet::Response(response)) => response.your_session,
             _ => return false,
         };
-        self.router.net.peers.with_session(number).is_some()
+        self.router.net.peers.find_by_session(number).is_some()
     }
 }
 

@@ -23,8 +23,8 @@ pub struct TeamLimits {
     /// Highest rate of IP packets that carry forwarded packets, to all members together, in bits
     /// per second; `None` without a limit.
     pub rate_bps: Option<u64>,
-    /// Most bytes of packets that are queued, or sent and not acknowledged, with
-    /// [`limits::RELAYED_OVERHEAD_BYTES`] for each.
+    /// Maximum bytes of packets that are queued, or sent and not acknowledged, including
+    /// [`limits::RELAYED_OVERHEAD_BYTES`] for each packet.
     pub queue_bytes: u64,
 }
 
@@ -173,5 +173,7 @@ impl Teams {
 
 fn queue_bytes(peers: &Peers, id: TeamId) -> u64 {
     let members = peers.iter().filter(|peer| peer.team == Some(id));
-    members.map(|peer| peer.channels.outbox.queues.taken_bytes()).fold(0, u64::saturating_add)
+    members
+        .map(|peer| peer.channels.outbox.queues.memory_of_messages())
+        .fold(0, u64::saturating_add)
 }

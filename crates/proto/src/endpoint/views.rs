@@ -91,7 +91,7 @@ pub struct LinkView<'a> {
     pub peer: PeerId,
     /// The link number in packets to the peer, 0 to 15.
     pub number: u8,
-    /// The radio that it uses.
+    /// The radio that the link uses.
     pub radio: RadioId,
     /// The address of the peer, if known.
     pub remote: Option<Place>,

@@ -25,10 +25,11 @@ pub(crate) struct Ends {
     former: Option<SocketAddr>,
     /// Whether the question was sent.
     is_asked: bool,
+    /// When the question may be sent again.
     ask_at: Instant,
     /// Whether the peer's packets come from another address than the one from which it sends.
     is_peer_translated: Option<bool>,
-    /// The address from which the peer's last question came, until it is reported.
+    /// The address from which the peer's last question came, until this node has answered.
     answer: Option<SocketAddr>,
 }
 

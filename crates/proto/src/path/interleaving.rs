@@ -4,7 +4,7 @@
 //!
 //! Interleaving applies where the bottleneck is far and its rate is steady, like that of a modem. The rates
 //! with and without interleaving are compared. Where each packet has a fixed cost, as on 802.11, smaller
-//! packets carry less, and interleaving rests.
+//! packets carry less, and interleaving is suspended.
 
 use crate::path::policy::URGENT;
 use crate::rate::FULL_PACKET;
@@ -15,10 +15,10 @@ const URGENT_MEMORY: Duration = Duration::from_secs(1);
 /// Serialization time of a packet that is cut. It limits a link to 602 such packets per second, whatever rate
 /// a lying peer reports.
 const PACKET_TIME: Duration = Duration::from_micros(1660);
-/// Least IP bytes of a packet that is cut. About 75 bytes of headers then cost 12 % of the rate;
-/// they cost 5 % in full packets.
+/// Least IP bytes of a packet that is cut. About 75 bytes of headers then cost 12 % of the rate. In full
+/// packets, headers cost 5 %.
 const MIN_BYTES: usize = 625;
-/// Cutting begins only if it makes packets at most this large.
+/// Cutting begins only if the cut packets are at most this large.
 const BEGIN_BYTES: usize = FULL_PACKET * 2 / 3;
 /// Cutting ends when cut packets would be larger than this.
 const END_BYTES: usize = FULL_PACKET * 4 / 5;
@@ -36,11 +36,11 @@ const AVERAGE: Duration = Duration::from_millis(250);
 /// If cut packets reach less than this part of the rate of full packets, they cost too much. The rate of a
 /// steady path varies by 2 %.
 const LEAST_PART: f64 = 0.94;
-/// Interleaving rests where a larger fraction of packets is lost. There an urgent message waits for
+/// Interleaving is suspended where a larger fraction of packets is lost. There an urgent message waits for
 /// repairs rather than for a packet, and a message of more packets loses more of them.
 const MAX_LOSS: f64 = 0.03;
-/// Time without interleaving after losses, and after the first comparison that showed a cost. It
-/// doubles with each further one.
+/// Time without interleaving after losses, and after the first comparison that showed a cost. This time
+/// doubles with each further comparison that shows a cost.
 const FIRST_REST: Duration = Duration::from_secs(8);
 /// Longest time without interleaving after such a comparison.
 const MAX_REST: Duration = Duration::from_secs(64);
@@ -132,7 +132,7 @@ impl Interleaving {
         self.phase = phase;
     }
 
-    /// The phase after this one, which has lasted for `age`.
+    /// The phase after the present phase, which has lasted for `age`.
     fn next_phase(&mut self, now: Instant, age: Duration, helps: bool) -> Phase {
         let is_active = self.urgent_at.is_some_and(|at| now.since(at) <= URGENT_MEMORY);
         let bytes = self.cut_bytes();
@@ -169,7 +169,7 @@ impl Interleaving {
         matches!(self.phase, Phase::Cut { .. })
     }
 
-    /// Most IP bytes of a packet whose first message has this priority; `None` without a limit.
+    /// Maximum size, in IP bytes, of a packet whose first message has this priority; `None` without a limit.
     pub(crate) fn limit(&self, priority: u8) -> Option<usize> {
         (self.is_on() && priority < URGENT).then(|| self.cut_bytes())
     }

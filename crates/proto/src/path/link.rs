@@ -24,8 +24,8 @@ use std::net::{IpAddr, SocketAddr};
 /// Least time without a packet before a link is down: three heartbeats.
 const TIMEOUT_MIN: Duration = Duration::from_millis(750);
 const TIMEOUT_MAX: Duration = Duration::from_secs(5);
-/// A link is stalled when the driver has sent nothing of it for this time. The cause is an
-/// unresolved neighbour, not a busy radio: at 1 Mbps two full packets take 24 ms.
+/// A link is stalled when the driver has sent none of its packets for this time. The cause is an unresolved
+/// neighbour, not a busy radio: at 1 Mbps two full packets take 24 ms.
 pub(crate) const STALL: Duration = Duration::from_millis(50);
 
 /// The stall time where another link can carry the messages: a wrong suspicion then costs only
@@ -43,9 +43,9 @@ const ECHO_WAIT: Duration = Duration::from_secs(3);
 /// to 64 ms.
 const OVERDUE_PING: Duration = Duration::from_millis(2);
 
-/// Packets over which the loss is smoothed. At 5 % loss, three of them are lost.
+/// Number of packets over which the loss is smoothed. At 5 % loss, three of them are lost.
 const LOSS_PACKETS: u64 = 64;
-/// Samples over which the one-way delay is smoothed, as the round trip is (RFC 9002, section 5.3).
+/// Number of samples over which the one-way delay is smoothed, as the round trip is (RFC 9002, section 5.3).
 const DELAY_SAMPLES: i32 = 8;
 
 /// Packets sent within this time determine which priority is urgent.
@@ -312,7 +312,7 @@ impl Link {
     /// Whether the link carries packets of `class`. A stall may concern only a lower class, because
     /// other stations' packets of higher classes keep its packets off the air.
     pub(crate) fn carries_class(&self, class: Class) -> bool {
-        self.is_open() && (!self.stalled || self.in_flight.from(class) == 0)
+        self.is_open() && (!self.stalled || self.in_flight.of_class_and_higher(class) == 0)
     }
 
     /// Whether a packet is overdue, and nothing has been acknowledged since.
@@ -338,7 +338,7 @@ impl Link {
 
     /// Whether packets can be sent, at least of the classes that are not stalled.
     pub(crate) fn is_open(&self) -> bool {
-        let is_deferred = self.trial.is_some_and(|it| it.defers());
+        let is_deferred = self.trial.is_some_and(|it| it.defers_messages());
         self.is_heard() && !is_deferred && self.remote.is_some() && !self.sent_packets.is_full()
     }
 
@@ -429,7 +429,7 @@ impl Link {
     }
 
     /// Records that messages of this priority were sent.
-    pub(crate) fn on_priority_sent(&mut self, now: Instant, priority: u8) {
+    pub(crate) fn on_messages_sent(&mut self, now: Instant, priority: u8) {
         self.last_message = Some(now);
         self.interleaving.on_sent(now, priority);
         let RecentPriority { priority: lowest, at } = self.lowest_priority;
@@ -455,7 +455,8 @@ impl Link {
         self.stats.sent_bytes += ip_bytes as u64;
     }
 
-    /// Counts packets whose outcome is known. `by_timer`: no acknowledgement showed it.
+    /// Counts packets whose outcome is known. `by_timer`: a timer determined the outcome, not an
+    /// acknowledgement.
     pub(crate) fn count_losses(&mut self, outcome: &Outcome, by_timer: bool) {
         let Outcome { acked_packets: acked, lost_packets: lost, loss_rows, .. } = *outcome;
         let undone = outcome.losses_undone;

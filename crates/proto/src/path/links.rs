@@ -11,8 +11,8 @@ use crate::time::{Duration, Instant};
 use std::cmp::Reverse;
 use std::ops::{Index, IndexMut};
 
-/// Time after its last message for which a metered link is not yet spared. A message per second
-/// keeps it from being spared.
+/// Time after its last message for which a metered link is not yet spared. A link that carries one message
+/// per second is never spared.
 const SPARED_AFTER: Duration = Duration::from_secs(2);
 /// A report uses another link than the reported packets only if it arrives there at least this much earlier,
 /// in microseconds. Otherwise it keeps to their link, so that the round trip covers both directions of one
@@ -130,7 +130,7 @@ impl Links {
     }
 }
 
-/// Choice.
+/// Choice of a link.
 impl Links {
     /// The links without a relay.
     pub(crate) fn direct(&self) -> impl Iterator<Item = &Link> {
@@ -169,7 +169,7 @@ impl Links {
     }
 
     /// The link that leads to the address of a packet.
-    pub(crate) fn leading_to(&self, radio: RadioId, from: Place) -> Option<LinkId> {
+    pub(crate) fn link_leading_to(&self, radio: RadioId, from: Place) -> Option<LinkId> {
         let leads = |link: &&Link| link.remote == Some(from);
         let exact = |link: &&Link| leads(link) && link.radio == radio;
         self.iter().find(exact).or_else(|| self.iter().find(leads)).map(|link| link.id)
@@ -178,7 +178,7 @@ impl Links {
     /// The link to which an address of the peer belongs, whether or not a link leads there: preferably
     /// one of the same radio on which nothing is received.
     pub(crate) fn link_towards(&self, radio: RadioId, from: Place) -> Option<LinkId> {
-        let known = self.leading_to(radio, from);
+        let known = self.link_leading_to(radio, from);
         if known.is_some() || matches!(from, Place::Relay { .. }) {
             return known;
         }
@@ -189,9 +189,9 @@ impl Links {
         self.direct().max_by_key(worth).map(|link| link.id)
     }
 
-    /// The first link, in the order of preference, that is up and not stalled. Otherwise the first link on
-    /// which no packet of the class or a higher class is stuck, if that link is of this radio. A link through
-    /// a relay counts only while that relay is `heard`. `None` for `link_use`: no link is spent.
+    /// The first link, in the order of preference, that is up and not stalled; otherwise the first link on
+    /// which no packet of the class or a higher class is stuck. `None` if this link is of another radio. A
+    /// link through a relay counts only while that relay is `heard`. `None` for `link_use`: no link is spent.
     pub(crate) fn first_for(
         &self,
         (radio, class): (RadioId, Class),
@@ -219,7 +219,7 @@ impl Links {
     pub(crate) fn is_on_standby(&self, id: LinkId) -> bool {
         let link = &self[id];
         let is_replaced = link.via.is_some() && self.direct().any(Link::carries_data);
-        link.is_heard() && (is_replaced || link.trial.is_some_and(|it| it.defers()))
+        link.is_heard() && (is_replaced || link.trial.is_some_and(|it| it.defers_messages()))
     }
 
     /// The link for a report: the link by which the packets came, if it is up and not much slower than

@@ -94,7 +94,7 @@ pub(crate) struct PathMtu {
     size: usize,
     /// A packet of this size was acknowledged.
     is_confirmed: bool,
-    /// The smallest size that is known not to pass, or one above the limit.
+    /// The smallest size that is known not to pass, or the limit plus one.
     fails: usize,
     /// A size that is tried before the likely ones.
     first: Option<usize>,

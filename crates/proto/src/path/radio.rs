@@ -68,7 +68,7 @@ impl Radio {
         self.config = config;
     }
 
-    /// Forgets a removed peer, so that another with its id starts without history.
+    /// Forgets a removed peer, so that another peer with the same id starts without history.
     pub(crate) fn forget(&mut self, peer: PeerId) {
         self.fair_queue.finish.remove(&peer);
     }
@@ -119,7 +119,7 @@ impl Radio {
         aged_limit(bps, now.since(at))
     }
 
-    /// Whether a peer is to be served before another of the same rank.
+    /// Whether a peer is to be served before another peer of the same rank.
     pub(crate) fn is_served_before(&self, peer: PeerId, other: PeerId) -> bool {
         self.fair_queue.is_before(peer, other)
     }

@@ -11,7 +11,7 @@ const LEAST_LOSS: f64 = 0.015;
 /// Copies are added until the probability that all of them are lost is at most this. The 99th percentile of
 /// the delay is then at most that of the last copy.
 const LOST_TOGETHER: f64 = 0.01;
-/// Most copies of a message, in addition to the first transmission.
+/// Maximum number of copies of a message, in addition to the first transmission.
 const MAX_COPIES: u8 = 2;
 /// Where longer bursts of losses are the rule, there is no redundancy: a copy within a burst is lost as
 /// well, and a repair arrives before a copy that waits for the end of the burst.
@@ -20,8 +20,8 @@ const MAX_BURST: f64 = 2.0;
 const SHARE: f64 = 0.09;
 /// Credit in a burst, in bytes: a few messages.
 const BURST: f64 = 8000.0;
-/// Most debt, in bytes. Every urgent message is charged one copy, so that the debt lasts while copies of all
-/// urgent messages would need more than [`SHARE`]. Copies of only a few messages do not improve the 99th
+/// Maximum debt, in bytes. Every urgent message is charged one copy, so that the debt lasts while copies of
+/// all urgent messages would need more than [`SHARE`]. Copies of only a few messages do not improve the 99th
 /// percentile.
 const DEBT: f64 = 8000.0;
 /// Packets over which the loss is smoothed. At 3 % loss, eight of them are lost, so that an
@@ -43,7 +43,7 @@ pub(crate) struct Redundancy {
 pub(crate) struct LinkState {
     /// Bytes per second.
     pub(crate) rate: f64,
-    /// Time after which a loss is known, and its repair arrives.
+    /// Time after which a loss is known and the repair arrives.
     pub(crate) repair: Duration,
 }
 
@@ -65,7 +65,7 @@ impl Default for Redundancies {
 }
 
 impl Redundancies {
-    /// Takes note of the fate of packets. The lost packets form `rows` rows of consecutive packets.
+    /// Records the fate of packets. The lost packets form `rows` rows of consecutive packets.
     pub(crate) fn on_outcome(&mut self, acked: u64, lost: u64, rows: u64) {
         for (packets, is_lost) in [(acked, 0.0), (lost, 1.0)] {
             let weight = 1.0 - (-(packets as f64) / LOSS_MEMORY).exp();
@@ -75,7 +75,7 @@ impl Redundancies {
         self.burst = (self.burst + grown).max(1.0);
     }
 
-    /// Takes note that packets which were counted as lost arrived after all.
+    /// Records that packets that were counted as lost arrived after all.
     pub(crate) fn on_undone(&mut self, packets: u64) {
         self.loss = (self.loss - packets as f64 / LOSS_MEMORY).max(0.0);
     }
@@ -86,7 +86,7 @@ impl Redundancies {
         self.credit >= BURST && !self.can_help()
     }
 
-    /// Replaces [`Self::next_copy`] where [`Self::needs_no_state`].
+    /// Call this instead of [`Self::next_copy`] if [`Self::needs_no_state`] returns `true`.
     pub(crate) fn pass(&mut self, now: Instant) {
         self.updated = now;
     }

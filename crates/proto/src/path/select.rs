@@ -23,7 +23,7 @@ pub(crate) struct Forecast {
     pub(crate) spent: bool,
     /// The controller sends no packet now.
     pub(crate) held: bool,
-    /// When its radio can send the next packet.
+    /// When the link's radio can send the next packet.
     pub(crate) ready: f64,
     /// Bytes per second that arrive.
     pub(crate) goodput: f64,
@@ -31,7 +31,7 @@ pub(crate) struct Forecast {
     pub(crate) delay: f64,
     /// Time that repairs of losses are expected to take.
     pub(crate) repair: f64,
-    /// Bytes of earlier messages that are assigned to its radio.
+    /// Bytes of earlier messages that are assigned to the link's radio.
     pub(crate) ahead: f64,
 }
 
@@ -56,7 +56,7 @@ impl Forecast {
         self.radio == radio && !self.held
     }
 
-    /// When the last of `bytes` is expected to arrive.
+    /// When the last byte of a message of `bytes` is expected to arrive.
     fn arrival(&self, bytes: f64) -> f64 {
         self.offset() + bytes / self.goodput
     }
@@ -67,7 +67,7 @@ impl Forecast {
     }
 }
 
-/// A message, or the rest of one, that is to be assigned.
+/// A message, or the remaining part of a message, that is to be assigned.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Demand {
     pub(crate) link_use: LinkUse,
@@ -115,7 +115,7 @@ impl FromIterator<usize> for Indices {
 #[derive(Debug, Default)]
 pub(crate) struct Forecasts {
     pub(crate) links: Vec<Forecast>,
-    /// The round in which they were made; the first one is 1.
+    /// The round in which the forecasts were made. The first round is 1.
     pub(crate) round: u64,
 }
 

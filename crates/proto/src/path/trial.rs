@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The trial of a direct path that was found. Nobody has chosen this path, and the relay carries messages as
-//! well. The path therefore replaces the relay only while it loses few packets.
+//! The trial of a direct path that was found. Nobody has chosen this path, and a relay can carry the messages
+//! without it. The path therefore replaces the relay only while it loses few packets.
 
-/// Packets of one round. Without messages they are PINGs, so that a round takes a second.
+/// Number of packets in a round. Without messages they are PINGs, so that a round takes a second.
 const PACKETS: u64 = 10;
-/// Most lost packets with which a round is still passed.
+/// Maximum number of lost packets in a round that is passed.
 const MAX_LOST: u64 = 1;
 /// Smoothed loss below which the path may be used. At a higher loss, the relay is better: losses on its route
 /// are repaired hop by hop.
 const ADMITTED_LOSS: f64 = 0.1;
 /// Smoothed loss above which the trial of a path in use begins again.
 const MAX_LOSS: f64 = 0.2;
-/// Rounds with frequent PINGs.
+/// Number of rounds with frequent PINGs.
 const HURRIED_ROUNDS: u32 = 3;
 /// Acknowledged packets after which a path has proved itself. A path that is interrupted earlier needs twice
 /// as many rounds the next time, at most [`MAX_NEEDED`].
@@ -44,12 +44,12 @@ impl Trial {
     }
 
     /// Whether messages wait for the end of the trial.
-    pub(crate) fn defers(&self) -> bool {
+    pub(crate) fn defers_messages(&self) -> bool {
         !self.is_over() && self.has_relay
     }
 
-    /// Whether PINGs are to be frequent.
-    pub(crate) fn is_hurried(&self) -> bool {
+    /// Whether the trial needs frequent PINGs.
+    pub(crate) fn needs_frequent_pings(&self) -> bool {
         !self.is_over() && self.rounds < HURRIED_ROUNDS
     }
 
@@ -87,23 +87,23 @@ mod tests {
     fn a_direct_path_replaces_the_relay_while_its_loss_is_low() {
         let mut trial = Trial { has_relay: true, ..Trial::new() };
         trial.on_outcome(9, 0, 0.0);
-        assert!(trial.defers());
+        assert!(trial.defers_messages());
         trial.on_outcome(0, 1, 0.02);
-        assert!(!trial.defers(), "one of ten is lost");
+        assert!(!trial.defers_messages(), "one of ten is lost");
         trial.on_outcome(700, 10, 0.19);
-        assert!(!trial.defers());
+        assert!(!trial.defers_messages());
         trial.on_outcome(50, 20, 0.21);
-        assert!(trial.defers() && trial.is_hurried());
+        assert!(trial.defers_messages() && trial.needs_frequent_pings());
         for (acked, lost, loss) in [(8, 2, 0.05), (10, 0, 0.15), (8, 2, 0.05)] {
             trial.on_outcome(acked, lost, loss);
         }
-        assert!(trial.defers() && !trial.is_hurried(), "no round was passed");
+        assert!(trial.defers_messages() && !trial.needs_frequent_pings(), "no round was passed");
         trial.on_outcome(10, 0, 0.05);
-        assert!(!trial.defers());
+        assert!(!trial.defers_messages());
         trial.restart();
-        assert!(trial.defers());
+        assert!(trial.defers_messages());
         trial.has_relay = false;
-        assert!(!trial.defers(), "there is no other path");
+        assert!(!trial.defers_messages(), "there is no other path");
     }
 
     #[test]
@@ -112,7 +112,7 @@ mod tests {
         for needed in [1, 2, 4, 8, 16, 32, 64, 64] {
             let rounds = (1..).find(|_| {
                 trial.on_outcome(10, 0, 0.0);
-                !trial.defers()
+                !trial.defers_messages()
             });
             assert_eq!(rounds, Some(needed));
             trial.restart();
@@ -121,6 +121,6 @@ mod tests {
         trial.on_outcome(PROVED, 0, 0.0);
         trial.restart();
         trial.on_outcome(10, 0, 0.0);
-        assert!(!trial.defers());
+        assert!(!trial.defers_messages());
     }
 }

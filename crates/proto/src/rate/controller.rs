@@ -39,7 +39,7 @@ pub struct Report {
     pub acked_packets: u64,
     /// Packets newly declared lost.
     pub lost_packets: u64,
-    /// Rows of consecutive packets among the lost ones.
+    /// Number of rows (runs of consecutive packets) among the lost packets.
     pub loss_rows: u64,
     /// Packets declared lost before that arrived after all.
     pub spurious_losses: u64,
@@ -58,11 +58,11 @@ pub struct Report {
     pub outstanding_bytes: usize,
 }
 
-/// A policy that releases packets. `in_flight` is the bytes in the kernel for a radio, and the
-/// outstanding bytes for a link.
+/// A policy that releases packets. For a radio, `in_flight` is the bytes in the kernel; for a link, the
+/// outstanding bytes.
 pub trait Controller: std::fmt::Debug + Send {
-    /// Decides whether `packet` may be sent. Changes what [`Self::rate_bps`] and
-    /// [`Self::expected_start`] return only with no bytes in flight: forecasts depend on this.
+    /// Decides whether `packet` may be sent. The decision changes the results of [`Self::rate_bps`] and
+    /// [`Self::expected_start`] only if no bytes are in flight: forecasts depend on this.
     fn release(&mut self, now: Instant, packet: PendingPacket, in_flight: usize) -> Release;
     /// Records that a packet of `bytes` was released. For a radio, `in_flight` bytes are ahead of
     /// it. For a link, `in_flight` includes the packet if it will be acknowledged.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Validates ECN on a link, as RFC 9000, section 13.4.2, does: a path that clears the field, drops
-//! packets with it or marks everything must not be worse than one without ECN.
+//! Validates ECN on a link, as RFC 9000, section 13.4.2, does: a path that clears the field, drops packets
+//! with it or marks everything must not be worse than a path without ECN.
 
 use crate::ecn::{Ecn, EcnCounts, EcnUse};
 use crate::time::{Duration, Instant};
@@ -46,7 +46,7 @@ struct Test {
     acked: u64,
     /// ECN-capable packets lost.
     lost: u64,
-    /// Packets without ECN that were sent between these.
+    /// Packets without ECN that were sent between the ECN-capable packets.
     others: u64,
     /// The number of the last packet without ECN.
     last_other: u64,

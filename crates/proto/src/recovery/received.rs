@@ -57,15 +57,15 @@ pub(crate) struct ReceivedPackets {
     least_difference: LeastDifference,
     /// Packets with a clock since the last acknowledgement.
     timed_packets: u32,
-    /// The sum of their queueing delays.
+    /// The sum of these packets' queueing delays.
     total_queueing_delay: Duration,
-    /// The least of their queueing delays.
+    /// The least of these packets' queueing delays.
     min_queueing_delay: Duration,
     /// The average queueing delay in the last acknowledgement.
     reported_delay: Duration,
     /// The queueing delay of the last packet exceeds the reported one: its sender should know.
     delay_jumped: bool,
-    /// When an acknowledgement last ignored the budget for that reason.
+    /// When an acknowledgement last ignored the budget because of such an excess.
     last_jump: Option<Instant>,
 }
 
@@ -98,7 +98,7 @@ impl ReceivedPackets {
         }
     }
 
-    /// The next number if no packet is lost.
+    /// The number of the next packet, if no packet is lost.
     pub(crate) fn next_number(&self) -> u64 {
         self.numbers.highest().saturating_add(1)
     }

@@ -2,7 +2,7 @@
 //! How much later a packet may arrive than packets that were sent after it.
 //!
 //! In RFC 8985, section 6.2, the window is a multiple of a quarter of the least round trip, at most a whole
-//! round trip, and is reset after 16 recoveries. A short path with parallel ways reorders by more than its
+//! round trip, and is reset after 16 recoveries. A short path with parallel routes reorders by more than its
 //! round trip, and continues to do so whatever else is lost. Therefore the window here also covers the
 //! lateness of the packets that others overtook, whether they were declared lost or not. When other packets
 //! were wrongly declared lost, the window grows as in the RFC.

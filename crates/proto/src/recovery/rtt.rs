@@ -3,11 +3,11 @@
 
 use crate::time::{Duration, smooth};
 
-/// Round trip before the first sample. RFC 9002 takes 333 ms for the Internet; links here are one or two hops.
+/// Round trip before the first sample. RFC 9002 uses 333 ms for the Internet; links here are one or two hops.
 const INITIAL_RTT: Duration = Duration::from_millis(100);
 /// The longest acknowledgement delay decreases by one part in this many with each sample.
 const ACK_DELAY_DECAY: u32 = 16;
-/// A longer delay is a pause of the peer.
+/// A longer acknowledgement delay counts as a pause of the peer.
 const MAX_ACK_DELAY: Duration = Duration::from_millis(100);
 
 /// Updates the longest recent acknowledgement delay with a sample. The result is at least `least`.
@@ -45,7 +45,7 @@ impl Rtt {
         self.variation
     }
 
-    pub(super) fn or_initial(&self) -> Duration {
+    pub(super) fn smoothed_or_initial(&self) -> Duration {
         self.smoothed.unwrap_or(INITIAL_RTT)
     }
 }

@@ -54,7 +54,7 @@ enum Fate {
 struct SentPacket {
     built: Instant,
     class: Class,
-    /// When the driver had sent it. The overdue time counts from then.
+    /// When the driver sent the packet. The overdue time counts from then.
     driver_sent: Instant,
     ip_bytes: usize,
     /// IP bytes sent on the link up to and including this packet.
@@ -85,7 +85,7 @@ pub(crate) struct Outcome {
     pub(crate) overdue: bool,
     pub(crate) acked_packets: u64,
     pub(crate) lost_packets: u64,
-    /// Rows of consecutive packets among the lost ones.
+    /// Number of rows (runs of consecutive packets) among the lost packets.
     pub(crate) loss_rows: u64,
     /// Packets that arrived although they had been declared lost.
     pub(crate) spurious_losses: u64,
@@ -97,7 +97,7 @@ pub(crate) struct Outcome {
     pub(crate) newest: Option<Newest>,
     /// Sum of the times for which our kernel held the newly acknowledged packets.
     pub(crate) kernel_time: Duration,
-    /// Time since our kernel sent the oldest of them.
+    /// Time since our kernel sent the oldest newly acknowledged packet.
     oldest_age: Duration,
 }
 
@@ -108,7 +108,7 @@ pub(crate) struct Newest {
     pub(crate) sent_bytes: u64,
     /// Time since our kernel sent it.
     pub(crate) since_sent: Duration,
-    /// Our kernel held it until the end of a pause, so that its delay says nothing about the path.
+    /// Our kernel held the packet until the end of a pause, so that the delay says nothing about the path.
     pub(crate) paused: bool,
     ack_soon: bool,
 }
@@ -221,7 +221,7 @@ impl SentPackets {
         &self.rtt
     }
 
-    /// How often acknowledgements were overdue since the last one arrived.
+    /// How often acknowledgements were overdue since the last acknowledgement arrived.
     pub(crate) fn overdue_in_a_row(&self) -> u32 {
         self.backoff
     }
@@ -294,8 +294,8 @@ impl SentPackets {
         }
     }
 
-    /// Whether another packet would evict one whose outcome is unknown. Its repair would evict the
-    /// next, without end.
+    /// Whether another packet would evict a packet whose outcome is unknown. The repair of the evicted packet
+    /// would evict the next, without end.
     pub(crate) fn is_full(&self) -> bool {
         let oldest = self.packets.front();
         self.packets.len() >= MAX_SENT_PACKETS
@@ -377,7 +377,7 @@ impl SentPackets {
         let window = self.reorder.get();
         let is_overtaken = newest.number > number
             && (newest.built >= self.probe_built + window
-                || now >= self.probe_built + self.rtt.or_initial() + window);
+                || now >= self.probe_built + self.rtt.smoothed_or_initial() + window);
         if ack.ranges.iter().any(|(first, last)| (*first..=*last).contains(&number)) {
             self.mtu.on_probe_acked(now);
         } else if is_overtaken {
@@ -389,7 +389,7 @@ impl SentPackets {
         let now = ack.now;
         let packet = &mut self.packets[(number - self.first) as usize];
         let before = std::mem::replace(&mut packet.fate, Fate::Acked);
-        let rtt = self.rtt.or_initial();
+        let rtt = self.rtt.smoothed_or_initial();
         let newest = ack.before[packet.class as usize];
         let overtaken = number < newest.number && !self.relayed;
         match before {
@@ -516,7 +516,7 @@ impl SentPackets {
     }
 
     fn reorder_end(&self, packet: &SentPacket) -> Instant {
-        packet.built + self.rtt.or_initial() + self.reorder.get()
+        packet.built + self.rtt.smoothed_or_initial() + self.reorder.get()
     }
 
     fn overdue_at(&self, packet: &SentPacket) -> Option<Instant> {
@@ -531,7 +531,7 @@ impl SentPackets {
         let ack_delay = if ack_soon { self.ack_soon_delay } else { self.ack_delay };
         let least = if self.relayed { RELAY_GRANULARITY } else { GRANULARITY };
         let allowance = (self.rtt.variation() * 4).max(least) + self.reorder.get();
-        self.rtt.or_initial() + allowance + ack_delay
+        self.rtt.smoothed_or_initial() + allowance + ack_delay
     }
 
     fn find_losses(&mut self, now: Instant, outcome: &mut Outcome) {
@@ -557,8 +557,8 @@ impl SentPackets {
         }
     }
 
-    /// Tells [`PathMtu`] of a lost packet that the path may have dropped for its size, and not
-    /// because of an interruption.
+    /// Reports to [`PathMtu`] a lost packet that the path may have dropped for its size, and not because of
+    /// an interruption.
     fn suspect_black_hole(&mut self, index: usize) {
         let number = self.first + index as u64;
         self.mtu.on_lost(number, self.next_number(), self.packets[index].ip_bytes);

@@ -7,8 +7,8 @@ use super::packet::{TYPE_BEACON, start};
 
 /// Bytes of a tag. They make accidental matches rare; a match only causes an initiation.
 pub const TAG: usize = 8;
-/// Limit of tags in a beacon, which then has 522 bytes: 4 ms at 1 Mbps, the rate at which an 802.11
-/// radio sends multicast packets.
+/// Maximum number of tags in a beacon. A beacon with that many has 522 bytes: 4 ms at 1 Mbps, the rate at
+/// which an 802.11 radio sends multicast packets.
 pub const MAX_TAGS: usize = 64;
 
 /// A beacon. Its source address tells the sender's peers where the sender is.

@@ -113,7 +113,7 @@ impl OfferedTopic {
 /// The order in which the messages of a source are delivered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum DeliveryOrder {
-    /// Each as soon as it is complete. A message may overtake earlier ones.
+    /// Each message as soon as it is complete. A message may overtake earlier ones.
     #[default]
     Arrival,
     /// In the order of publication: a complete message waits for missing earlier ones.
@@ -121,7 +121,7 @@ pub enum DeliveryOrder {
         /// The longest wait, at least a millisecond and at most [`MAX_ORDER_WAIT`].
         wait: Duration,
     },
-    /// Each as soon as it is complete, unless a newer one was delivered before.
+    /// Each message as soon as it is complete, unless a newer one was delivered before.
     Newest,
 }
 

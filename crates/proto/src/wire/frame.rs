@@ -35,9 +35,9 @@ const FLAG_BLOCK: u8 = 8;
 pub const MAX_CHANNEL: u64 = u64::MAX >> 1;
 /// Unit of ages on the wire.
 const AGE_UNIT: Duration = Duration::from_micros(100);
-/// Limit of frames that one block protects: their recovery takes about a millisecond.
+/// Maximum number of frames that one block protects: their recovery takes about a millisecond.
 pub const MAX_BLOCK: u8 = 128;
-/// Limit of ranges in one acknowledgement.
+/// Maximum number of ranges in one acknowledgement.
 pub const MAX_ACK_RANGES: usize = 32;
 
 /// One frame.

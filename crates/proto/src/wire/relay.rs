@@ -27,9 +27,9 @@ pub struct RelayHeader {
     pub hops: u8,
     /// Age past which the packet is worthless.
     pub life: Option<Duration>,
-    /// The node that made the packet; `None`: the node that sends it on this hop.
+    /// The node that made the packet; `None`: the node that sends the packet on this hop.
     pub from: Option<ShortName>,
-    /// The node that it is for; `None`: the node that receives it on this hop.
+    /// The final receiver; `None`: the node that receives the packet on this hop.
     pub to: Option<ShortName>,
 }
 
@@ -40,7 +40,7 @@ impl RelayHeader {
         if flags & !(HOPS | FLAG_FROM | FLAG_TO) != 0 {
             return Err(WireError::Value("relay flags"));
         }
-        let life = life_of(reader.u8()?);
+        let life = decode_lifespan(reader.u8()?);
         let mut name = |flag| match flags & flag {
             0 => Ok(None),
             _ => reader.array().map(|bytes| Some(ShortName(bytes))),
@@ -60,7 +60,7 @@ impl RelayHeader {
     pub fn emit(&self, out: &mut Vec<u8>) {
         let flag = |name: &Option<ShortName>, flag| if name.is_some() { flag } else { 0 };
         out.push(self.hops & HOPS | flag(&self.from, FLAG_FROM) | flag(&self.to, FLAG_TO));
-        out.push(life_code(self.life));
+        out.push(encode_lifespan(self.life));
         for name in [self.from, self.to].into_iter().flatten() {
             out.extend_from_slice(&name.0);
         }
@@ -68,13 +68,13 @@ impl RelayHeader {
 }
 
 /// Decodes a lifespan: 0 is none, other values are 2^((code - 1) / 8) ms, at most 42 days.
-fn life_of(code: u8) -> Option<Duration> {
+fn decode_lifespan(code: u8) -> Option<Duration> {
     let steps = f64::from(code.checked_sub(1)?);
     Some(Duration::from_secs_f64(2f64.powf(steps / LIFE_STEPS) / 1000.0))
 }
 
 /// Encodes a lifespan, rounded up: a relay must not drop a packet that its receiver would accept.
-fn life_code(life: Option<Duration>) -> u8 {
+fn encode_lifespan(life: Option<Duration>) -> u8 {
     let Some(life) = life else { return 0 };
     let millis = life.as_secs_f64() * 1000.0;
     let steps = (millis.max(1.0).log2() * LIFE_STEPS - 1e-9).ceil() as u64;
@@ -119,12 +119,12 @@ mod tests {
     fn lifespans_are_rounded_up_by_at_most_a_tenth() {
         for millis in [1, 2, 50, 199, 200, 500, 2000, 100_000] {
             let life = Duration::from_millis(millis);
-            let decoded = life_of(life_code(Some(life))).unwrap();
+            let decoded = decode_lifespan(encode_lifespan(Some(life))).unwrap();
             assert!(decoded >= life - Duration::from_micros(1), "{millis}: {decoded:?}");
             assert!(decoded < life.mul_f64(1.1), "{millis}: {decoded:?}");
         }
-        assert_eq!(life_of(life_code(None)), None);
-        assert_eq!(life_of(life_code(Some(Duration::from_secs(1 << 40)))), None);
+        assert_eq!(decode_lifespan(encode_lifespan(None)), None);
+        assert_eq!(decode_lifespan(encode_lifespan(Some(Duration::from_secs(1 << 40)))), None);
     }
 
     #[test]

@@ -220,7 +220,7 @@ pub enum Session {
     Same,
 }
 
-/// The cause of a peer down.
+/// The reason why a peer went down.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Parting {
@@ -250,7 +250,7 @@ pub enum Misfit {
     RefusedByPeer,
 }
 
-/// The kind of object that a peer is refused.
+/// The kind of object that is refused to a peer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Kind {

@@ -7,9 +7,9 @@ use crate::quota::{Allowance, Cause, Quota};
 use std::collections::BTreeMap;
 use tautline_proto::{Duration, Instant};
 
-/// Number of events recorded per period for each cause. It is enough for a peer of which a hundred
-/// topics are refused. A peer that causes as many events as possible writes 6 MB a day; log files
-/// of the default size hold five days of these events.
+/// Maximum number of events recorded per period for each cause. It suffices even if a hundred
+/// topics of a peer are refused. A peer that causes as many events as possible writes 6 MB a day;
+/// log files of the default size hold five days of these events.
 pub const RECORDED: Allowance = Allowance {
     period: Duration::from_secs(600),
     here: 200,
@@ -77,7 +77,7 @@ impl Recorder {
         self.record(&cause, event);
     }
 
-    /// Records the merged and left-out events once a period is over; call it periodically.
+    /// Records the merged and left-out events once a period is over. Must be called periodically.
     pub(crate) fn sweep(&mut self, now: Instant) {
         if let Some(left_out) = self.quota.next_period(now) {
             self.sum_up(left_out);

@@ -19,7 +19,7 @@ use tautline_proto::{Instant, PeerId};
 pub(crate) enum Job {
     /// Rename frames in a message of this robot, and compress it.
     Encode(Plain),
-    /// A change of a publisher, which only has to stay in order with the messages around it.
+    /// A change of a publisher. It passes through the codec only to stay in order with messages.
     Change(Change),
     /// Decompress or translate a message for this robot's ROS.
     Decode(Incoming),
@@ -36,9 +36,9 @@ pub(crate) enum Job {
 pub(crate) enum Done {
     Encoded {
         message: Outgoing,
-        /// The frames that were to be renamed.
+        /// How the frames were to be renamed, if the job included this.
         renaming: Option<Renaming>,
-        /// Why the frames keep their names, if they do.
+        /// The reason why the frames were not renamed, if renaming failed.
         problem: Option<String>,
     },
     Changed(Change),

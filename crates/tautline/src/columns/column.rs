@@ -4,9 +4,9 @@
 use crate::status::GivenUpReport;
 use std::collections::BTreeMap;
 
-/// Width in characters from which a terminal counts as wide.
+/// Minimum width in characters of a wide terminal.
 pub const WIDE: usize = 100;
-/// Width in characters from which a terminal has space for the links of topics.
+/// Minimum width in characters of a terminal on which the links of topics are shown.
 pub(super) const WIDE_ENOUGH_FOR_LINKS: usize = 180;
 
 /// One report of a snapshot, with its changes since an earlier snapshot where these are known.
@@ -28,7 +28,7 @@ impl<Report, Rates> ReportWithRates<'_, Report, Rates> {
 /// A value with its unit. Each place formats it in its own way.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Value {
-    /// There is no such value: a link without a budget has no budget.
+    /// There is no such value. For example, a link has no budget unless the file sets one.
     Absent,
     /// There is a value that is not known yet.
     Unknown,
@@ -79,7 +79,7 @@ impl Value {
 /// How `top` colours a cell.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Tone {
-    /// As the rest of its row.
+    /// The colour of the rest of the row.
     Usual,
     /// Something to notice.
     Notice,
@@ -101,7 +101,7 @@ pub enum Metric {
 pub enum Width {
     /// Characters.
     Fixed(usize),
-    /// The first number of characters, or the second if a text does not fit into the first.
+    /// The first number of characters, or the second number if a text is longer than the first.
     Either(usize, usize),
     /// Share of the remaining width, relative to the other flexible columns.
     Flexible(usize),
@@ -118,7 +118,7 @@ pub struct Cell {
     pub narrow: Width,
     /// The width on terminals from [`WIDE`].
     pub wide: Width,
-    /// Whether texts end at the right edge.
+    /// Whether texts are aligned to the right.
     pub is_right_aligned: bool,
     /// Whether long texts are cut at their start.
     pub keeps_end: bool,
@@ -127,17 +127,18 @@ pub struct Cell {
 }
 
 impl Cell {
-    /// Returns a column whose texts begin at the left edge.
+    /// Returns a column whose texts are aligned to the left.
     pub const fn left_aligned(title: &'static str, width: Width) -> Self {
         let (is_right_aligned, keeps_end, if_any) = (false, false, false);
         Self { title, from: 0, narrow: width, wide: width, is_right_aligned, keeps_end, if_any }
     }
 
-    /// Returns a column whose texts end at the right edge.
+    /// Returns a column whose texts are aligned to the right.
     pub const fn right(title: &'static str, width: usize) -> Self {
         Self { is_right_aligned: true, ..Self::left_aligned(title, Width::Fixed(width)) }
     }
 
+    /// Limits the column to wide terminals.
     pub(super) const fn only_wide(self) -> Self {
         Self { from: WIDE, ..self }
     }
@@ -202,7 +203,7 @@ impl<Report, Rates> Column<Report, Rates> {
         self
     }
 
-    /// Adds a metric that also falls.
+    /// Adds a metric that can also fall.
     pub(super) const fn gauge(mut self, order: u16, name: &'static str) -> Self {
         self.metric = Some((order, Metric::Gauge(name)));
         self
@@ -225,10 +226,10 @@ impl<Report, Rates> Column<Report, Rates> {
 #[derive(Debug)]
 pub struct Columns<Report: 'static, Rates: 'static>(pub(super) &'static [Column<Report, Rates>]);
 
-/// Returns the position of a column in one place, and its name there.
+/// A function that returns a column's position in one table or output, and its name there.
 pub(super) type Place<Report, Rates, Name> = fn(&Column<Report, Rates>) -> Option<(u16, Name)>;
 
-/// The columns of one place, each with its name there.
+/// The columns of one table or output, each with its name there.
 pub type PlacedColumns<Report, Rates, Name> = Vec<(&'static Column<Report, Rates>, Name)>;
 
 impl<Report, Rates> Columns<Report, Rates> {

@@ -165,7 +165,7 @@ pub const LINKS: Columns<LinkReport, LinkRates> = Columns(&[
         .counter(90, "tautline_link_received_packets"),
 ]);
 
-/// On narrow terminals, only the percentage used.
+/// The cell of a budget. Narrow terminals show only the percentage used.
 const BUDGET_CELL: Cell = {
     let narrow = Cell { if_any: true, ..Cell::right("BUDGET", 6) };
     Cell { wide: Fixed(13), ..narrow }
@@ -176,8 +176,8 @@ fn radio_and_remote(link: Row) -> Value {
     Text(format!("by {} to {remote}", link.now.radio))
 }
 
-/// The loss since the last interruption, and the loss since the start. Losses of the interruption
-/// say nothing about a link that has worked since then.
+/// Returns the loss since the last interruption, and the loss since the start. Losses during the
+/// interruption say nothing about a link that has worked since then.
 fn losses(link: Row) -> Value {
     let lost = link.now.lost_packets.saturating_sub(link.now.late_packets);
     let outcomes = link.now.acked_packets + lost;
@@ -192,7 +192,8 @@ fn losses(link: Row) -> Value {
     }
 }
 
-/// The MTU of the path, followed by a word if it differs from what the interface or the file allows.
+/// Returns the MTU of the path, followed by a word if the MTU differs from what the interface or the
+/// file allows.
 fn mtu(link: Row) -> Value {
     match link.now.mtu_known_by.as_str() {
         _ if !link.now.up => Unknown,

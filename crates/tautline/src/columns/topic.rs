@@ -100,8 +100,8 @@ pub const TOPICS: Columns<TopicReport, TopicRates> = Columns(&[
     .gauge(80, "tautline_topic_given_up_ratio"),
 ]);
 
-/// Shown only on wide terminals, which have space for it, and only with several links, where there
-/// is a choice.
+/// The cell of the links of a topic. Shown only on wide terminals, and only if several links lead
+/// to the peer.
 const LINKS_CELL: Cell =
     Cell { from: WIDE_ENOUGH_FOR_LINKS, if_any: true, ..Cell::left_aligned("LINKS", Flexible(3)) };
 

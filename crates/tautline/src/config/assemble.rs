@@ -94,7 +94,7 @@ pub fn config(
     Some(Config { entries, ..config })
 }
 
-/// The section that a value from outside the file completes, for a key that the file omits.
+/// A section of the file whose omitted keys get values from outside the file.
 struct Outside<'a> {
     /// Start of the section.
     at: Position,
@@ -266,7 +266,7 @@ fn peer(peer: &Peer, security: &Security) -> Option<PeerConfig> {
         team: None,
         mtu: keys.mtu.get().filter(|_| links.is_empty()),
         links,
-        names: names(keys),
+        names: name_map(keys),
         via: keys.via.values(),
         direct: keys.direct.get(),
         relay: keys.relay.get()?,
@@ -281,7 +281,7 @@ fn peer(peer: &Peer, security: &Security) -> Option<PeerConfig> {
 }
 
 /// Returns the accepted names of a peer and their names on this robot.
-pub(super) fn names(peer: &PeerKeys) -> NameMap {
+pub(super) fn name_map(peer: &PeerKeys) -> NameMap {
     NameMap {
         prefix: peer.prefix.get().unwrap_or_default(),
         remap: peer.remap.values().into_iter().collect(),
@@ -306,7 +306,7 @@ fn link(link: &LinkKeys, index: usize) -> Option<LinkConfig> {
 fn topics(file: &RobotFile) -> Option<Vec<TopicRule>> {
     let mut rules = Vec::new();
     for action in file.actions.entries() {
-        let ServiceTreatment { priority, to, .. } = calls(&action.keys)?;
+        let ServiceTreatment { priority, to, .. } = service_treatment(&action.keys)?;
         for own in ACTION_TOPICS {
             let treatment = Treatment { priority, to: to.clone(), ..Treatment::default() };
             rules.push(TopicRule { pattern: part_of_action(action, own)?, treatment });
@@ -322,12 +322,12 @@ fn services(file: &RobotFile) -> Option<Vec<ServiceRule>> {
     let mut rules = Vec::new();
     for action in file.actions.entries() {
         for own in ACTION_SERVICES {
-            let treatment = calls(&action.keys)?;
+            let treatment = service_treatment(&action.keys)?;
             rules.push(ServiceRule { pattern: part_of_action(action, own)?, treatment });
         }
     }
     for service in file.services.entries() {
-        let treatment = calls(&service.keys)?;
+        let treatment = service_treatment(&service.keys)?;
         rules.push(ServiceRule { pattern: service.name.clone(), treatment });
     }
     Some(rules)
@@ -337,7 +337,7 @@ fn part_of_action(action: &Named<String, CallKeys>, own: &str) -> Option<Pattern
     Pattern::new(&format!("{}/_action/{own}", action.text)).ok()
 }
 
-fn calls(keys: &CallKeys) -> Option<ServiceTreatment> {
+fn service_treatment(keys: &CallKeys) -> Option<ServiceTreatment> {
     Some(ServiceTreatment {
         priority: keys.priority.get()?,
         timeout: keys.timeout.get()?,

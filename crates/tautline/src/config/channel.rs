@@ -4,7 +4,7 @@
 use super::units;
 use std::time::Duration;
 
-/// What the planner assumes of a radio.
+/// What the planner assumes about a radio.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Channel {
     /// An 802.11 channel that all stations share.
@@ -77,7 +77,7 @@ pub enum ChannelError {
     /// An unknown kind.
     #[error("'{0}' is no kind; allowed are {FORMS}")]
     Kind(String),
-    /// Not a bit rate, or no text at all where the rate belongs.
+    /// The rate is missing or is not a bit rate.
     #[error("'{0}' is no rate; allowed is 6Mbps, for example")]
     Rate(String),
     /// A bit rate that 802.11 does not have.

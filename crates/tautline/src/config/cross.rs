@@ -32,12 +32,12 @@ pub struct Findings {
 
 pub fn check(file: &RobotFile, surroundings: &Surroundings) -> Findings {
     let mut findings = Findings::default();
-    findings.counts(file);
+    findings.check_counts(file);
     findings.two_kinds_of_ros(file);
     findings.names_for_ros2(file);
     findings.own_name_among_peers(file);
     findings.keys_of_peers(file);
-    findings.relays(file);
+    findings.check_relays(file);
     for peer in file.peers.entries() {
         findings.links_in_two_forms(peer);
         findings.direct_paths(peer);
@@ -52,8 +52,8 @@ pub fn check(file: &RobotFile, surroundings: &Surroundings) -> Findings {
     findings.budgets(file);
     findings.addresses_used_twice(file);
     findings.link_local_addresses(file);
-    findings.beacons(file);
-    findings.destinations(file);
+    findings.check_beacons(file);
+    findings.check_destinations(file);
     findings.frames(file);
     findings.queues_too_small(file);
     findings.classes_out_of_order(file);
@@ -120,15 +120,15 @@ impl Findings {
         self.warn(entry.at, named.path_of(entry), text);
     }
 
-    fn counts(&mut self, file: &RobotFile) {
-        self.count(&file.peers, MAX_PEERS);
-        self.count(&file.topics, MAX_TOPIC_RULES);
-        self.count(&file.services, MAX_TOPIC_RULES);
-        self.count(&file.actions, MAX_TOPIC_RULES);
-        self.count(&file.watchdogs, MAX_TOPIC_RULES);
+    fn check_counts(&mut self, file: &RobotFile) {
+        self.check_count(&file.peers, MAX_PEERS);
+        self.check_count(&file.topics, MAX_TOPIC_RULES);
+        self.check_count(&file.services, MAX_TOPIC_RULES);
+        self.check_count(&file.actions, MAX_TOPIC_RULES);
+        self.check_count(&file.watchdogs, MAX_TOPIC_RULES);
     }
 
-    fn count<T>(&mut self, entry: &Entry<Vec<T>>, most: usize) {
+    fn check_count<T>(&mut self, entry: &Entry<Vec<T>>, most: usize) {
         let count = entry.entries().len();
         if count > most {
             let found = format!("{count} entries");
@@ -207,7 +207,7 @@ impl Findings {
     }
 
     /// A relay must be a neighbour: a peer that is reached without another relay.
-    fn relays(&mut self, file: &RobotFile) {
+    fn check_relays(&mut self, file: &RobotFile) {
         let peers = file.peers.entries();
         let is_neighbour = |peer: &Peer| {
             peer.keys.via.entries().is_empty()
@@ -374,7 +374,7 @@ impl Findings {
         }
     }
 
-    fn beacons(&mut self, file: &RobotFile) {
+    fn check_beacons(&mut self, file: &RobotFile) {
         let list = file.beacons.entries();
         let is_flag = |(_, entry): &(Position, Interfaces)| matches!(entry, Interfaces::All(_));
         if let Some((at, _)) = list.iter().find(|entry| list.len() > 1 && is_flag(entry)) {
@@ -392,7 +392,7 @@ impl Findings {
         }
     }
 
-    fn destinations(&mut self, file: &RobotFile) {
+    fn check_destinations(&mut self, file: &RobotFile) {
         let peers: Vec<&str> = file.peers.entries().iter().map(|peer| &*peer.text).collect();
         let allowed = if peers.is_empty() {
             "none, since there are no peers".into()
@@ -505,7 +505,7 @@ impl Findings {
     /// publish on the topic, the watchdog never starts.
     fn watchdogs_without_publishers(&mut self, file: &RobotFile) {
         let peers = file.peers.entries().iter();
-        let names: Vec<NameMap> = peers.map(|peer| assemble::names(&peer.keys)).collect();
+        let names: Vec<NameMap> = peers.map(|peer| assemble::name_map(&peer.keys)).collect();
         for watchdog in file.watchdogs.entries().iter().filter(|_| has_ros(file)) {
             let topic = &watchdog.text;
             if !names.iter().any(|of_peer| may_publish(of_peer, topic)) {

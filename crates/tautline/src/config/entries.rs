@@ -95,7 +95,7 @@ impl Entries {
     }
 }
 
-/// Keys of a peer that follow its links where differences are shown.
+/// Keys of a peer that are listed after its links in differences.
 const PATHS: [&str; 3] = [PeerKeys::via.name, PeerKeys::direct.name, PeerKeys::relay.name];
 
 impl Member {
@@ -153,7 +153,7 @@ fn parts_of_actions<'f>(
     })
 }
 
-/// What the planner assumes of a topic, if anything.
+/// Returns what the planner assumes about a topic, if the file says anything.
 fn expectation(topic: &Named<Pattern, TopicKeys>) -> Option<Member> {
     let expect = topic.keys.expect.value.as_ref()?;
     let is_given = expect.rate.value.is_some() || expect.size.value.is_some();

@@ -80,7 +80,7 @@ pub enum Kind {
     Bytes(&'static str, &'static str),
     /// Bytes per period.
     Budget,
-    /// What the planner assumes of a radio.
+    /// What the planner assumes about a radio.
     Channel,
     /// Fraction of one, or per cent.
     Share,
@@ -88,7 +88,7 @@ pub enum Kind {
     OneOf(&'static [&'static str]),
 }
 
-/// A text that is no value of a kind.
+/// A text that is not a valid value of its kind.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("found '{found}'; allowed: {allowed}")]
 pub struct Refusal {
@@ -325,7 +325,7 @@ pub fn is_node_name(text: &str) -> bool {
     fits && text.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_' || b == b'-')
 }
 
-/// The word that stands in place of a type and accepts every type.
+/// The word for any type, in place of the name of a type.
 pub const ANY_TYPE: &str = "any";
 
 fn is_type_name(text: &str) -> bool {

@@ -192,11 +192,11 @@ fn check(
     let root = yaml::read(text, &mut problems).map_err(|problem| vec![problem])?;
     let is_relay = relay::is_relay(&root);
     if kind == Some(FileKind::Relay) && !is_relay {
-        problems.push(relay::without_teams(&root));
+        problems.push(relay::no_teams_problem(&root));
         return Err(problems);
     }
     let Findings { config, mut warnings, owners, places_of_channels } = match kind {
-        Some(FileKind::Robot) if is_relay => return Err(vec![relay::not_of_robot(&root)]),
+        Some(FileKind::Robot) if is_relay => return Err(vec![relay::relay_file_problem(&root)]),
         _ if is_relay => relay(&root, surroundings, &mut problems),
         _ => robot(&root, surroundings, &mut problems),
     };

@@ -59,9 +59,9 @@ pub struct Config {
     pub peers: Vec<PeerConfig>,
     /// Rules for sent topics; the first rule that matches a topic applies.
     pub topics: Vec<TopicRule>,
-    /// What the planner assumes of radios, by interface.
+    /// What the planner assumes about radios, by interface.
     pub channels: Vec<(String, Channel)>,
-    /// What the planner assumes of the topics that each rule matches.
+    /// What the planner assumes about the topics that each rule matches.
     pub expected: Vec<TopicExpectation>,
     /// Services of this robot that peers may call; the first rule that matches applies.
     pub services: Vec<ServiceRule>,
@@ -77,7 +77,7 @@ pub struct Config {
     pub entries: Entries,
 }
 
-/// What the planner assumes of the topics that a rule matches.
+/// What the planner assumes about the topics that a rule matches.
 #[derive(Debug, Clone, PartialEq)]
 pub struct TopicExpectation {
     /// The rule's topics.
@@ -215,7 +215,7 @@ pub struct PeerConfig {
     pub call: Vec<Pattern>,
     /// Topics, services and actions of this robot that are advertised to the peer; empty means all.
     pub offer: Vec<Pattern>,
-    /// What of this robot's ROS the peer sees.
+    /// The parts of this robot's ROS that the peer sees.
     pub show: Show,
     /// Parameters of ROS 1, and nodes of ROS 2, that the peer may set.
     pub set_parameters: Vec<Pattern>,
@@ -228,7 +228,7 @@ pub struct PeerConfig {
     pub move_stamps: bool,
 }
 
-/// What of this robot's ROS a peer sees.
+/// The parts of this robot's ROS that a peer sees.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Show {
     /// The nodes.
@@ -240,7 +240,7 @@ pub struct Show {
 }
 
 impl Show {
-    /// Returns the words that the file has for these.
+    /// Returns the words for these parts in the file.
     pub fn words(self) -> Vec<&'static str> {
         let all = [(self.nodes, "nodes"), (self.parameters, "parameters"), (self.logs, "logs")];
         all.into_iter().filter(|(shown, _)| *shown).map(|(_, word)| word).collect()
@@ -295,9 +295,9 @@ pub const MAX_MTU: u16 = 9000;
 pub struct TeamConfig {
     /// Name in the relay's file.
     pub name: String,
-    /// Most bits per second that are forwarded to all members together; `None` without a limit.
+    /// Maximum bits per second that are forwarded to all members together; `None` without a limit.
     pub max_rate_bps: Option<u64>,
-    /// Most bytes of its packets that are queued.
+    /// Maximum bytes of the team's packets that are queued.
     pub queue_bytes: u64,
 }
 

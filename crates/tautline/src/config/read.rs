@@ -17,7 +17,7 @@ use tautline_gateway::types::definition::short_name;
 /// One key of a section, in the file or with its default.
 #[derive(Debug, Clone)]
 pub struct Entry<T> {
-    /// Position of the key; of its section if the key is not in the file.
+    /// Position of the key, or of its section if the key is not in the file.
     pub at: Position,
     /// Whether the key is in the file, even with a wrong value.
     pub is_given: bool,
@@ -80,7 +80,7 @@ impl<T: Clone> Entry<T> {
 }
 
 impl<T> Entry<T> {
-    /// Returns a key that is not in the file and has no default.
+    /// Returns the entry of a key that is not in the file and has no default.
     pub fn absent(setting: &Setting, at: Position) -> Self {
         Self { at, is_given: false, key: setting.name, value: None }
     }
@@ -112,7 +112,7 @@ impl<T: Clone> Entry<List<T>> {
 }
 
 impl<T: Content> Entry<T> {
-    /// Describes the value, if `reload` is what a reload does with a change of the key.
+    /// Describes the value; `None` unless a reload treats a change of the key as `reload` says.
     pub fn described(&self, setting: &Setting, reload: Reload) -> Option<(&'static str, String)> {
         let words = match &self.value {
             Some(value) => value.shown()? + setting.unit,
@@ -154,7 +154,7 @@ pub trait Keys: Sized {
 
     /// Reads the keys of a section; wrong values are reported.
     fn read(walk: &mut Walk<'_>, given: &GivenKeys<'_>) -> Self;
-    /// Describes the keys of which a reload treats a change in this way.
+    /// Describes the keys whose changes a reload treats in this way.
     fn described(&self, reload: Reload) -> Described;
 }
 
@@ -307,7 +307,7 @@ impl Content for Renames {
         Some(renames)
     }
 
-    /// The order of renames does not matter.
+    /// Sorts the renames, because their order has no meaning.
     fn shown(&self) -> Option<String> {
         let mut all: Vec<_> = self.iter().map(|(_, renamed)| renamed).collect();
         all.sort();
@@ -450,7 +450,7 @@ impl Walk<'_> {
         Some(Entry { at: key.at, is_given: true, key: setting.name, value })
     }
 
-    /// Returns a key with its default.
+    /// Returns the entry of an absent key, with its default.
     pub fn absent_key<T: Content>(&mut self, setting: &Setting, given: &GivenKeys<'_>) -> Entry<T> {
         let value = T::absent(self, setting, given.at, &join(given.path, setting.name));
         Entry { value, ..Entry::absent(setting, given.at) }

@@ -41,7 +41,7 @@ pub(super) fn is_relay(root: &Node) -> bool {
 }
 
 /// Returns the problem that a relay's file was found where a robot's is expected.
-pub(super) fn not_of_robot(root: &Node) -> Problem {
+pub(super) fn relay_file_problem(root: &Node) -> Problem {
     Problem {
         at: root.at,
         key: "teams".into(),
@@ -51,7 +51,7 @@ pub(super) fn not_of_robot(root: &Node) -> Problem {
 }
 
 /// Returns the problem that a file without teams was found where a relay's is expected.
-pub(super) fn without_teams(root: &Node) -> Problem {
+pub(super) fn no_teams_problem(root: &Node) -> Problem {
     let names: Vec<&str> = match &root.yaml {
         Yaml::Map(keys) => keys.iter().map(|(key, _)| &*key.name).collect(),
         _ => Vec::new(),
@@ -71,14 +71,14 @@ pub(super) fn without_teams(root: &Node) -> Problem {
 /// Checks across the keys of a relay's file.
 pub(super) fn findings(file: &RelayFile) -> Findings {
     let mut found = Findings::default();
-    counts(&mut found, file);
-    names(&mut found, file);
-    keys(&mut found, file);
+    check_counts(&mut found, file);
+    check_names(&mut found, file);
+    check_keys(&mut found, file);
     teams_without_traffic(&mut found, file);
     found
 }
 
-fn counts(found: &mut Findings, file: &RelayFile) {
+fn check_counts(found: &mut Findings, file: &RelayFile) {
     for (what, count, most) in [
         ("teams", file.teams.entries().len(), MAX_TEAMS),
         ("members of all teams", file.members().count(), MAX_MEMBERS),
@@ -91,7 +91,7 @@ fn counts(found: &mut Findings, file: &RelayFile) {
 }
 
 /// The protocol limits the length of a peer's name.
-fn names(found: &mut Findings, file: &RelayFile) {
+fn check_names(found: &mut Findings, file: &RelayFile) {
     for (team, member) in file.members() {
         let bytes = member_name(&team.text, &member.text).len();
         if bytes > MAX_NAME {
@@ -102,7 +102,7 @@ fn names(found: &mut Findings, file: &RelayFile) {
 }
 
 /// Each key must identify one member of one team.
-fn keys(found: &mut Findings, file: &RelayFile) {
+fn check_keys(found: &mut Findings, file: &RelayFile) {
     let mut owners: HashMap<PublicKey, String> = HashMap::new();
     for (team, member) in file.members() {
         let Some((at, key)) = member.keys.key.with_place() else { continue };

@@ -81,7 +81,7 @@ values! {
     Duration(Duration), |time| format!("{time:?}");
     /// Bytes per period.
     Budget(Budget), ToString::to_string;
-    /// What the planner assumes of a radio.
+    /// What the planner assumes about a radio.
     Channel(Channel), channel::words;
 }
 
@@ -171,7 +171,7 @@ words! {
     /// Discovery ranges of ROS 2 nodes: those values of ROS_AUTOMATIC_DISCOVERY_RANGE that Tautline
     /// supports.
     Range { Subnet = "subnet", Localhost = "localhost" }
-    /// What of this robot's ROS a peer may see.
+    /// The parts of this robot's ROS that a peer may see.
     Part { Nodes = "nodes", Parameters = "parameters", Logs = "logs" }
     /// Compression of payloads.
     Compressor { None = "none", Zstd = "zstd" }

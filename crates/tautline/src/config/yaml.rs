@@ -69,8 +69,8 @@ pub fn quoted_text(text: &str) -> String {
     format!("'{start}...'")
 }
 
-/// Reads one document. The error says that the text is not YAML. A key given twice is added to
-/// `problems`, and its first value is kept.
+/// Reads one document. Fails if the text is too large, or is not one document of YAML. A key given
+/// twice is added to `problems`, and its first value is kept.
 pub fn read(text: &str, problems: &mut Vec<Problem>) -> Result<Node, Problem> {
     if text.len() > MAX_FILE_BYTES {
         return Err(too_large());

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Reports of the node's state to the robot's ROS, as arrays of statuses, each with a level. The
 //! whole state is published on /diagnostics once per second, the links on another topic for
-//! programs that adapt to them. Pure conversion from snapshots to bytes.
+//! programs that adapt to them. This module only converts snapshots to bytes, without I/O.
 //!
 //! | To change | open |
 //! |---|---|
@@ -25,7 +25,7 @@ use tautline_gateway::types::transcode::TranscodeError;
 
 /// The topic that ROS's tools read.
 const TOPIC: &str = "/diagnostics";
-/// Number of snapshots, one per second. A counter counts as growing if it grew since the oldest
+/// Number of snapshots kept, one per second. A counter is growing if it grew since the oldest
 /// snapshot.
 const WINDOW: usize = 5;
 

@@ -22,7 +22,7 @@ pub const GROUP_V6: Ipv6Addr = Ipv6Addr::new(0xff12, 0, 0, 0, 0, 0, 0x8000, 0x48
 /// Interval of beacons while all peers are up; a peer may be down before this node detects it.
 /// While a peer is known to be down, each sweep sends a beacon.
 const IDLE_INTERVAL: Duration = Duration::from_secs(10);
-/// Maximum number of addresses that send beacons; Linux limits a socket to 20 groups of IPv4.
+/// Maximum number of addresses from which beacons are sent. Linux limits a socket to 20 groups of IPv4.
 const MAX_ADDRESSES: usize = 32;
 
 /// Sends and receives beacons.

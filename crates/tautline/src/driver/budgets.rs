@@ -19,12 +19,12 @@ use tautline_proto::{Duration, Instant};
 
 /// Interval at which the data used is saved. A power failure loses the data counted since the last save.
 const SAVE_EVERY: Duration = Duration::from_secs(10);
-/// Fraction of a budget from which a notice warns that it is nearly used up.
+/// Used fraction of a budget from which a notice warns that the budget is nearly used up.
 const NEARLY: f64 = 0.8;
 
 /// The budgets of the node's links.
 pub(super) struct Budgets {
-    /// Is notified when the thread that writes the file ends.
+    /// Receives a notification when the thread that writes the file ends.
     waiting: Arc<Waiting>,
     /// `None` while no link has a budget.
     open: Option<Open>,

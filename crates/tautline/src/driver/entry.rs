@@ -33,7 +33,7 @@ impl FileEntry {
     }
 
     /// Returns the largest IP packet of a link without an address, if the file limits it.
-    pub(super) fn mtu_back(&self) -> Option<u16> {
+    pub(super) fn mtu_without_address(&self) -> Option<u16> {
         if let Self::Back { mtu } = self { *mtu } else { None }
     }
 

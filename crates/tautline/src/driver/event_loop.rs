@@ -111,7 +111,7 @@ impl Driver {
         if let Some(beacons) = &mut self.beacons {
             beacons.sweep(common);
         }
-        self.diagnose(gateway, codec);
+        self.publish_diagnostics(gateway, codec);
         self.news.report(now, &mut self.common, &mut self.topics);
         self.recent.sample(now, self.common.exchange(&self.topics));
     }
@@ -191,7 +191,7 @@ impl Driver {
     }
 
     /// Publishes this node's state on /diagnostics if anybody listens; called once per second.
-    fn diagnose(&mut self, gateway: &dyn Gateway, codec: &Codec) {
+    fn publish_diagnostics(&mut self, gateway: &dyn Gateway, codec: &Codec) {
         let Some(mut diagnostics) = self.diagnostics.take() else { return };
         let now = self.common.now();
         let topic = diagnostics.topic().clone();

@@ -92,18 +92,19 @@ impl Link {
 
     /// Finds the current path to the address from which the peer initiated the handshake.
     pub(super) fn route(&self, remote: SocketAddr) -> io::Result<Path> {
-        let mtu = self.entry.as_ref().and_then(FileEntry::mtu_back);
+        let mtu = self.entry.as_ref().and_then(FileEntry::mtu_without_address);
         route::route(remote, self.device.as_deref(), mtu)
     }
 
+    /// Returns the socket that sends packets of this class.
     pub(super) fn socket_of(&mut self, class: Class) -> Option<&mut LinkSocket> {
         let mut own = self.sockets.iter_mut().filter(|it| !it.is_trial);
         own.find(|it| it.class == class).map(|it| &mut it.socket)
     }
 
-    /// The address and port of this node from which the link sends.
+    /// Returns the address and port of this node from which the link sends.
     pub(super) fn node(&self, listen: &Listen) -> SocketAddr {
-        SocketAddr::new(listen.address.ip(), self.port.or_node(listen.address.port()))
+        SocketAddr::new(listen.address.ip(), self.port.port_or(listen.address.port()))
     }
 
     /// Opens the sockets of all classes on a path.

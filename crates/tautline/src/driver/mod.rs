@@ -8,7 +8,7 @@
 //! | part | its state |
 //! |---|---|
 //! | [`Links`], [`Radios`] | links with their paths and sockets; radios by interface |
-//! | [`PacketReader`], [`PacketSender`] | datagrams of one call and each peer's time; the train that leaves next |
+//! | [`PacketReader`], [`PacketSender`] | received datagrams and each peer's time budget; the next train |
 //! | [`Teams`], [`Beacons`], [`Budgets`], [`Silence`], [`Comparison`], [`Clocks`], [`News`] | one concern each |
 
 mod beacons;

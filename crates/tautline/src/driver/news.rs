@@ -19,7 +19,7 @@ const REPORT_EVERY: Duration = Duration::from_millis(250);
 pub(super) struct News {
     topic: Option<LinkTopic>,
     watchers: Vec<Watcher>,
-    /// Time at which the changes since the last report are due to be reported.
+    /// Time at which a report of the changes since the last report is due.
     due: Option<Instant>,
     reported_at: Instant,
 }
@@ -122,7 +122,7 @@ impl News {
             return;
         };
         let name = &topic.topic().name;
-        // Other ROS nodes use this clock; a time before 1970 is as good as none.
+        // Other ROS nodes use this clock; a time before 1970 is replaced by zero.
         let stamp = SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default();
         match topic.message(now.since(Instant::default()), links, stamp) {
             Ok(message) => topics.send_own(&mut common.context(now), name, message),

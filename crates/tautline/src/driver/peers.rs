@@ -14,7 +14,8 @@ use tautline_proto::{
     LinkConfig, LinkId, MAX_LINKS_PER_PEER, Notice, PeerId, RemovedPeer, SetupError,
 };
 
-/// Maximum datagram on an unknown path, in bytes. It fits the minimum MTU of IPv6, 1280 bytes.
+/// Maximum bytes of a datagram on a path of unknown MTU. Such a datagram fits the minimum MTU of
+/// IPv6, 1280 bytes.
 const DATAGRAM_UNKNOWN: usize = 1200;
 
 /// Checks that none of these peers has more links than the protocol allows.
@@ -25,7 +26,7 @@ pub(super) fn check_links(peers: &[PeerConfig]) -> Result<(), SetupError> {
     over.map_or(Ok(()), |peer| Err(SetupError::TooManyLinks(peer.name.clone())))
 }
 
-/// Removes notices that a peer must not send packets of other nodes, if the file allows it by now.
+/// Removes the notices that a peer must not relay packets of other nodes, if the file now allows this.
 pub(super) fn drop_notices_of_relays(common: &mut Common, peers: &[PeerConfig]) {
     let is_relay = |name: &String| peers.iter().any(|it| it.via.contains(name));
     for PeerConfig { name, .. } in peers.iter().filter(|it| it.relay || is_relay(&it.name)) {

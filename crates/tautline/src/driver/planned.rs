@@ -24,8 +24,8 @@ impl Comparison {
         Self { planned: PlanComparison::new(config, planner), planner }
     }
 
-    /// Adds a notice for each assumption of the file that failed, and removes those of assumptions
-    /// that hold again. Called once per second.
+    /// Adds a notice for each assumption of the file that failed, and removes the notices of
+    /// assumptions that hold again. Called once per second.
     pub(super) fn compare(
         &mut self,
         now: Instant,
@@ -141,7 +141,7 @@ impl Observer<'_> {
             received_bytes: own().map(|it| it.stats.received_bytes).sum(),
             received_packets: own().map(|it| it.stats.received_packets).sum(),
             unplanned_bytes: self.unplanned_bytes(|peer| has_link(peer) && is_only(peer)),
-            too_slow: self.too_slow(&peers),
+            too_slow: self.drops_of_slow_radio(&peers),
             is_busy: peers.iter().any(|peer| endpoint.peer(*peer).queued_bytes > 0),
         }
     }
@@ -157,7 +157,7 @@ impl Observer<'_> {
     }
 
     /// Returns the number of messages to these peers that were dropped because the radio was too slow.
-    fn too_slow(&self, peers: &BTreeSet<PeerId>) -> u64 {
+    fn drops_of_slow_radio(&self, peers: &BTreeSet<PeerId>) -> u64 {
         let endpoint = &self.common.endpoint;
         let keys = self.topics.exported_topics().values().flat_map(LocalTopic::keys);
         let of_peers = keys.filter(|key| peers.contains(&key.peer));

@@ -18,7 +18,7 @@ const MIN_INTERVAL: Duration = Duration::from_secs(2);
 /// normally 5 (RFC 4787, REQ-5). It therefore has at most 30 entries for each link that seeks its peer.
 const MAX_INTERVAL: Duration = Duration::from_secs(10);
 /// Minimum time between two copies. A link that is down sends a PING or an initiation every 170 ms,
-/// alternately (spec, section 10.2). Every third packet is copied, so that both kinds are.
+/// alternately (spec, section 10.2). Every third packet is copied, so that both kinds are copied.
 const COPY_INTERVAL: Duration = Duration::from_millis(400);
 
 /// The source port of a link.
@@ -42,7 +42,7 @@ struct Search {
     next_copy: Instant,
 }
 
-/// Which port a trial uses.
+/// The kind of port that a trial uses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Trial {
     /// The port of the node, which may be the only one that the peer's firewall accepts.
@@ -52,12 +52,12 @@ pub(super) enum Trial {
 }
 
 impl SourcePort {
-    /// Returns the port from which the link sends; `node` is the port of the node.
-    pub(super) fn or_node(&self, node: u16) -> u16 {
+    /// Returns the port from which the link sends: its own port, or else `node`, the port of the node.
+    pub(super) fn port_or(&self, node: u16) -> u16 {
         self.own.unwrap_or(node)
     }
 
-    /// Returns the trial that is due on a link that hears nothing.
+    /// Returns the trial that is due now. To be called while no packets arrive on the link.
     pub(super) fn next_trial(&mut self, now: Instant) -> Option<Trial> {
         let search = self.search.get_or_insert(Search {
             next_trial: now + PATIENCE,
@@ -160,7 +160,7 @@ mod tests {
             port.next_trial(at(0));
             port.search.as_mut().unwrap().port = Some(tried);
             assert_eq!(port.adopt(18470), Some(tried));
-            assert_eq!(port.or_node(18470), kept);
+            assert_eq!(port.port_or(18470), kept);
         }
         assert_eq!(port.own, None, "the node's port is no port of its own");
     }

@@ -49,7 +49,7 @@ impl PacketReader {
         (index, place): (usize, usize),
     ) {
         // The path of the socket, not of the link. If the link was moved to another radio by
-        // mistake, the packets that its own socket receives bring it back.
+        // mistake, the packets that its own socket receives move it back.
         let path = &links.table[index].sockets[place].socket.path;
         let (from, interface) = (path.remote, path.interface.clone());
         let radio = links.radios.of_interface(common, &interface);

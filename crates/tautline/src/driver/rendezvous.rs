@@ -17,7 +17,7 @@ impl Links {
         let now = common.now();
         for peer in peers {
             let Some(id) = common.peer_of(peer.key) else { continue };
-            if let Some(link) = self.link_back(&common.endpoint, id) {
+            if let Some(link) = self.link_without_address(&common.endpoint, id) {
                 common.endpoint.link_mut(link).set_direct_path(now, peer.direct_path());
             }
             if peer.direct_path().is_none() {
@@ -27,7 +27,7 @@ impl Links {
     }
 
     /// Returns the link of a peer that has no configured address.
-    fn link_back(&self, endpoint: &Endpoint, peer: PeerId) -> Option<LinkId> {
+    fn link_without_address(&self, endpoint: &Endpoint, peer: PeerId) -> Option<LinkId> {
         let is_back = |link: &&Link| {
             matches!(link.entry, Some(FileEntry::Back { .. }))
                 && endpoint.link(link.id).is_some_and(|view| view.peer == peer)

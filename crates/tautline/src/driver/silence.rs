@@ -60,7 +60,7 @@ impl Silence {
         }
     }
 
-    /// Notes a failed handshake from an address of a peer. Its own notice states the cause.
+    /// Notes a failed handshake from an address of a peer. The handshake's own notice states the cause.
     pub(super) fn on_event(&mut self, event: &Event) {
         let Event::Notice(
             Notice::UnknownKey { from, .. }
@@ -74,11 +74,12 @@ impl Silence {
             return;
         };
         if let Place::Udp(from) = from {
-            self.heard_from(from.ip());
+            self.note_failed_handshake(from.ip());
         }
     }
 
-    fn heard_from(&mut self, from: IpAddr) {
+    /// Notes that the peers with this address have another notice, about a failed handshake.
+    fn note_failed_handshake(&mut self, from: IpAddr) {
         for silent in self.peers.values_mut() {
             let addresses = &silent.paths.addresses;
             silent.heard |= addresses.iter().any(|(address, _)| address.ip() == from);
@@ -249,7 +250,7 @@ mod tests {
         silence.on_event(&Event::Notice(Notice::Version { from, theirs: 1, ours: 2 }));
         let added = silence.check(at(10), both.clone(), 1).1;
         assert_eq!(added.iter().map(|(name, _)| &**name).collect::<Vec<_>>(), ["b"]);
-        silence.heard_from("10.0.0.6".parse().unwrap());
+        silence.note_failed_handshake("10.0.0.6".parse().unwrap());
         assert_eq!(silence.check(at(11), both.clone(), 1), (added, vec![]));
         assert_eq!(silence.check(at(30), both, 1), (vec![], vec![]));
     }

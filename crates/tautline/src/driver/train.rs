@@ -2,7 +2,7 @@
 //! Trains: packets that leave in one system call.
 //!
 //! The protocol counts each packet as in flight when it builds it. Hence a train is never longer than what
-//! the controllers allow at that moment, and a packet that they hold back ends it.
+//! the controllers allow at that moment, and a packet that the controllers hold back ends the train.
 
 use std::mem::take;
 use tautline_proto::Transmit;
@@ -11,9 +11,10 @@ use tautline_proto::Transmit;
 const MAX_PACKETS: usize = 64;
 /// Maximum bytes of a train. The kernel first builds one IP packet of at most 65 535 bytes from it.
 const MAX_BYTES: usize = 65_000;
-/// Limits a train to what the link sends within 1 ms. A queue or policer on this machine takes or drops a
-/// train as one packet, and a slow link gains nothing from longer trains. After an idle time, a burst that
-/// the path forwards without a queue is not paced. Its trains are then not limited.
+/// Maximum number of trains per second: a train has only what the link sends within 1 ms. A queue or
+/// policer on this machine takes or drops a train as one packet, and a slow link gains nothing from longer
+/// trains. After an idle time, a burst that the path forwards without a queue is not paced. Its trains are
+/// then not limited.
 const MAX_TRAINS_PER_SECOND: u64 = 1000;
 
 /// Packets of one link and class, in the order in which they leave. All have the length of the first, except

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The thread that notifies the data plane of what the program publishes, wants and serves. The
-//! data plane must not lose such events, so passing one to it may block. Only this thread waits for
-//! it.
+//! The thread that notifies the data plane of what the program publishes, subscribes to and serves.
+//! The data plane must not lose such events, so passing an event to it may block. Only this thread
+//! waits for the data plane.
 
 use super::participant::Participant;
 

@@ -10,7 +10,7 @@ show_as_text!(PublishError, SendError, ServeError, CallError, CloseError);
 /// The reason why a topic cannot be published.
 #[derive(Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PublishError {
-    /// The name is no name of a topic.
+    /// The name is not a valid name of a topic.
     #[error("the topic {0}")]
     Name(#[from] NameError),
     /// The configuration sends this topic to no peer.
@@ -42,8 +42,8 @@ pub enum SendError {
         /// The allowed bytes.
         most: usize,
     },
-    /// The message is too large for a peer that has refused a message of this size before. Other
-    /// peers get it.
+    /// The message is too large for a peer, which has stated its limit when it refused an earlier
+    /// message. Other peers get this message.
     #[error(
         "found a message of {bytes} bytes; allowed: {allowed} at '{peer}', {most} here \
          (limits.max_message of each node)"
@@ -84,7 +84,7 @@ pub enum CloseError {
 /// The reason why a service cannot be served.
 #[derive(Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ServeError {
-    /// The name is no name of a service.
+    /// The name is not a valid name of a service.
     #[error("the service {0}")]
     Name(#[from] NameError),
     /// The configuration lets no peer call it.

@@ -11,7 +11,7 @@
 //! | module | contents |
 //! |---|---|
 //! | `participant` | the operations of the program, and the commands of the data plane |
-//! | `announcer` | the thread that tells the data plane of changes |
+//! | `announcer` | the thread that notifies the data plane of changes |
 //! | `state` | what the program and its peers do |
 //! | `published` | a topic of the program, and its publishers |
 //! | `topic`, `service` | the handles of a program |

@@ -214,7 +214,7 @@ impl AuditSink for Participant {
     }
 }
 
-/// The gateway that the data plane has to the participant.
+/// The gateway by which the data plane reaches the participant.
 pub(super) struct ProgramGateway(pub(super) Arc<Participant>);
 
 impl Gateway for ProgramGateway {

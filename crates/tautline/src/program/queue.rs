@@ -160,7 +160,7 @@ impl<T> Queue<T> {
         }
     }
 
-    /// Wakes those who wait. Queued entries can still be taken.
+    /// Wakes the receivers that wait. Queued entries can still be taken.
     pub(super) fn close(&self) {
         let mut state = self.state();
         state.is_closed = true;

@@ -36,7 +36,7 @@ pub fn wait(receivers: &[&dyn Wait], timeout: Duration) -> io::Result<bool> {
     }
 }
 
-/// A descriptor that is created when somebody asks for it. Its owner must call it under a lock.
+/// A descriptor that is created when somebody asks for it. Its owner must use it under a lock.
 #[derive(Debug, Default)]
 pub(super) struct Readable(OnceLock<OwnedFd>);
 

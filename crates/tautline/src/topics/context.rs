@@ -127,16 +127,18 @@ impl Context<'_> {
         self.recorder.record(&self.peers.cause(peer), event);
     }
 
+    /// Orders the gateway to execute a command.
     pub(super) fn gateway(&mut self, command: Command) {
         self.orders.push_back(Order::Gateway(command));
     }
 
+    /// Orders the codec to do a job.
     pub(crate) fn codec(&mut self, job: Job) {
         self.orders.push_back(Order::Codec(job));
     }
 
     /// Advertises a channel; if `known` is given, updates the advertisement of that channel.
-    /// Returns the channel; on failure adds a notice and returns `None`.
+    /// Returns the channel; on failure adds a notice and returns `known`.
     pub(super) fn offer_channel(
         &mut self,
         peer: PeerId,

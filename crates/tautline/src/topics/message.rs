@@ -35,6 +35,7 @@ pub(crate) enum Change {
 pub(crate) struct SourceChange {
     pub(super) topic: String,
     pub(super) source: Source,
-    /// The source of its later messages, and the number of messages that it keeps; `None` if it has left.
+    /// The source of the publisher's later messages, and the number of messages that the publisher keeps;
+    /// `None` if it has left.
     pub(super) successor: Option<(Source, u32)>,
 }

@@ -94,10 +94,10 @@ impl Topics {
     pub(crate) fn on_local(&mut self, cx: &mut Context<'_>, event: LocalEvent) {
         let now = cx.now;
         match event {
-            LocalEvent::Offered(topic) => self.exports.offered_by_others(cx, topic),
-            LocalEvent::Withdrawn { topic } => self.exports.withdrawn_by_others(cx, topic),
+            LocalEvent::Offered(topic) => self.exports.on_offered_by_others(cx, topic),
+            LocalEvent::Withdrawn { topic } => self.exports.on_withdrawn_by_others(cx, topic),
             LocalEvent::SourceGone { topic, source } => {
-                self.exports.source_gone(cx, SourceChange { topic, source, successor: None });
+                self.exports.on_source_gone(cx, SourceChange { topic, source, successor: None });
             }
             LocalEvent::ServiceOffered(service) => self.services.local.on_offered(cx, service),
             LocalEvent::ServiceWithdrawn { service } => {
@@ -112,7 +112,9 @@ impl Topics {
             LocalEvent::Answered { call, outcome, .. } => {
                 self.services.local.on_answer(cx, call, &outcome)
             }
-            LocalEvent::Wanted { topic, wanted } => self.imports.local_wanted(cx, &topic, wanted),
+            LocalEvent::Wanted { topic, wanted } => {
+                self.imports.on_local_wanted(cx, &topic, wanted)
+            }
             LocalEvent::Changed { peer, parameters } => self.shown.ask_to_set(cx, peer, parameters),
             LocalEvent::Nodes(nodes) => {
                 self.shown.show(cx, Kind::Nodes, write_nodes(&nodes).into())
@@ -121,11 +123,11 @@ impl Topics {
                 self.shown.show(cx, Kind::Parameters, write_parameters(&parameters).into());
             }
             LocalEvent::Refused { topic, reason } => {
-                self.imports.local_refused(cx, &topic, &reason)
+                self.imports.on_local_refused(cx, &topic, &reason)
             }
             LocalEvent::Depth { topic, source, successor, depth } => {
                 let successor = Some((successor, depth));
-                self.exports.depth_found(cx, SourceChange { topic, source, successor });
+                self.exports.on_depth_found(cx, SourceChange { topic, source, successor });
             }
             LocalEvent::Message { topic, source, payload, origin, .. } => {
                 let (encoded, published) = (false, now.before(origin.age));

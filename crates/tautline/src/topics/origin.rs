@@ -7,7 +7,7 @@ use bytes::{Buf, BufMut, Bytes, BytesMut};
 use std::time::Duration;
 use tautline_gateway::{Kept, MAX_SOURCES, Origin};
 
-/// Added to the number of a source if its payloads begin with a publication header.
+/// Number that is added to the number of a source if its payloads begin with a publication header.
 const WITH_HEADER: u32 = 128;
 /// The source number of presence messages.
 pub(super) const PRESENCE_SOURCE: u32 = 255;

@@ -13,8 +13,8 @@ use tautline_gateway::types::installed::Installed;
 use tautline_gateway::types::translate::dialect_of;
 use tautline_proto::{Duration, Instant, OfferedTopic, PeerId};
 
-/// Outage of a peer after which nothing is read for it any more. In a shorter outage, published
-/// messages are queued within lifespan and queue limits.
+/// Duration of an outage of a peer after which nothing is read for the peer any more. In a shorter
+/// outage, published messages are queued within lifespan and queue limits.
 pub(super) const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Time for which a channel of a peer's last session is kept if it is not advertised again.

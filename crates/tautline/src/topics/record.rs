@@ -6,6 +6,7 @@ use crate::audit::{Event, Misfit, Parting, Session, Text};
 use crate::notices;
 use tautline_proto::{Endpoint, LinkId, LinkView, Notice, PeerId, Place};
 
+/// Logs and records that a peer came up.
 pub(super) fn arrival(cx: &mut Context<'_>, peer: PeerId, new_session: bool) {
     if cx.may_log_about(peer) {
         tracing::info!(peer = cx.peers.name(peer), new_session, "peer is up");
@@ -18,6 +19,7 @@ pub(super) fn arrival(cx: &mut Context<'_>, peer: PeerId, new_session: bool) {
     cx.record_of(peer, event);
 }
 
+/// Logs and records that a peer went down.
 pub(super) fn departure(cx: &mut Context<'_>, peer: PeerId, said_goodbye: bool) {
     if cx.may_log_about(peer) {
         tracing::info!(peer = cx.peers.name(peer), said_goodbye, "peer is down");
@@ -31,6 +33,7 @@ pub(super) fn removal(cx: &mut Context<'_>, peer: PeerId) {
     cx.record_of(peer, Event::Went { reason: Parting::Removed });
 }
 
+/// Logs and records that the address of a peer changed.
 pub(super) fn relocation(cx: &mut Context<'_>, peer: PeerId, to: Place) {
     if cx.may_log_about(peer) {
         tracing::info!(peer = cx.peers.name(peer), %to, "peer has moved");

@@ -10,9 +10,9 @@ use tautline_proto::OfferedTopic;
 const MAX_NAME: usize = 255;
 /// Maximum characters shown of a type's name.
 const MAX_SHOWN: usize = 128;
-/// Where a missing line belongs, for readers at this robot.
+/// Text that says where a missing line belongs, for readers at this robot.
 pub(super) const HERE: &str = "; add to this file, under peers.";
-/// Where a missing line belongs, for readers at the peer.
+/// Text that says where a missing line belongs, for readers at the peer.
 pub(super) const THERE: &str = "; add there, under peers.";
 
 /// A kind of request of a peer.

@@ -203,7 +203,7 @@ impl WhenSlow {
 }
 
 /// Types whose messages are complete views and take many packets: in a queue of ten messages, all
-/// become old. Video that is coded as differences between images is not among them.
+/// would become old. Types of video that is coded as differences between images are not listed.
 const VIEWS: [&str; 5] = [
     "sensor_msgs/Image",
     "sensor_msgs/CompressedImage",

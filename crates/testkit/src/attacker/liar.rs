@@ -24,7 +24,8 @@ use tautline_proto::{
 /// Draws a number below a bound; 0 when the source is exhausted.
 pub type Draw<'a> = dyn FnMut(u64) -> u64 + 'a;
 
-/// Limit of own datagrams remembered for replays; the same limit applies to datagrams of others.
+/// Maximum number of its own datagrams, and of other nodes' datagrams, that the peer remembers for
+/// replays.
 const REMEMBERED: usize = 16;
 /// Bytes of a fragment of a long relayed packet.
 const PIECE: usize = 1200;
@@ -178,7 +179,7 @@ impl Liar {
         remember(&mut self.heard, datagram);
     }
 
-    /// Returns an initiation if there are no keys or only old ones.
+    /// Returns an initiation if there are no keys or only old keys.
     pub fn due_initiation(&mut self, now: Instant) -> Option<Vec<u8>> {
         let since = self.called.map(|called| now.since(called));
         let patience = if self.has_met() { KEY_LIFETIME } else { INITIATION_INTERVAL };
@@ -196,7 +197,7 @@ impl Liar {
             _ => self.epoch.wrapping_add(1),
         };
         if draw(2) == 0 {
-            // Like a node that has restarted.
+            // Packet numbers start again, as on a node that has restarted.
             self.packets.clear();
             self.messages.clear();
         }
@@ -215,7 +216,7 @@ impl Liar {
     /// Returns a packet with a control message.
     pub fn say(&mut self, now: Instant, control: &Control) -> Option<Vec<u8>> {
         let mut frames = Vec::new();
-        self.plain(false, 0).emit(&control.emit(), &mut frames);
+        self.next_data(false, 0).emit(&control.emit(), &mut frames);
         self.packet(now, &frames)
     }
 
@@ -325,7 +326,7 @@ impl Liar {
                 break;
             }
             frames.clear();
-            self.plain(true, 100).emit_relay(&carried, &mut frames);
+            self.next_data(true, 100).emit_relay(&carried, &mut frames);
         }
         self.in_pieces(now, &frames)
     }
@@ -338,7 +339,7 @@ impl Liar {
         let next = self.packets.get(&2).map_or(1, |last| last.saturating_add(1));
         let Some(inner) = self.seal((2, next), None, false, frames) else { return Vec::new() };
         let carried = RelayHeader { hops: 8, life: None, from: None, to: None }.with_header(&inner);
-        let data = self.plain(true, 101);
+        let data = self.next_data(true, 101);
         let (mut datagrams, total) = (Vec::new(), carried.len() as u32);
         for (at, piece) in carried.chunks(PIECE).enumerate() {
             let fragment = Some(Fragment { total, offset: (at * PIECE) as u32 });
@@ -363,7 +364,7 @@ impl Liar {
 /// Frames.
 impl Liar {
     /// Returns the next message of a channel, or of relayed packets of a priority.
-    fn plain(&mut self, relayed: bool, channel: u64) -> Data {
+    fn next_data(&mut self, relayed: bool, channel: u64) -> Data {
         let last = self.messages.entry((relayed, channel)).or_default();
         *last = last.saturating_add(1);
         let number = *last;
@@ -387,7 +388,7 @@ impl Liar {
             8 => put_ack(draw, self.packets.get(&0).copied().unwrap_or(0), out),
             9 => {
                 let bytes = number(draw, 1000);
-                let (to, from) = (self.somebody(draw), self.somebody(draw));
+                let (to, from) = (self.random_name(draw), self.random_name(draw));
                 put_held(&Held { to, bytes, from: (draw(2) == 0).then_some(from) }, out);
             }
             10 => put_ping(out),
@@ -427,7 +428,7 @@ impl Liar {
     fn put_block(&mut self, draw: &mut Draw<'_>, out: &mut Vec<u8>) {
         let block = number(draw, 3).max(1);
         for _ in 0..1 + draw(12) {
-            let mut data = self.plain(false, 1);
+            let mut data = self.next_data(false, 1);
             if draw(2) == 0 {
                 let (index, since) = (draw(MAX_BLOCK.into()) as u8, age(draw));
                 data.place = Some(BlockPlace { block, index, since });
@@ -443,7 +444,7 @@ impl Liar {
     }
 
     fn drawn_data(&mut self, draw: &mut Draw<'_>, relayed: bool, channel: u64) -> Data {
-        let mut data = self.plain(relayed, channel);
+        let mut data = self.next_data(relayed, channel);
         data.number = number(draw, data.number).max(1);
         if !relayed {
             data.source = pick(draw, &[0, 0, 0, 1, 1000, u32::MAX]);
@@ -477,7 +478,7 @@ impl Liar {
             6 => Control::Refuse { channel, reason: text(draw, MAX_TEXT) },
             _ => Control::Unknown(draw(256) as u8),
         };
-        let mut data = self.plain(false, 0);
+        let mut data = self.next_data(false, 0);
         if draw(8) == 0 {
             data.number = number(draw, data.number).max(1);
         }
@@ -485,7 +486,7 @@ impl Liar {
     }
 
     fn put_relay(&mut self, now: Instant, draw: &mut Draw<'_>, depth: u32, out: &mut Vec<u8>) {
-        let (from, to) = (self.somebody(draw), self.somebody(draw));
+        let (from, to) = (self.random_name(draw), self.random_name(draw));
         let header = RelayHeader {
             hops: draw(16) as u8,
             life: (draw(2) == 0).then(|| age(draw)),
@@ -512,7 +513,7 @@ impl Liar {
         data.emit_relay(&carried, out);
     }
 
-    fn somebody(&self, draw: &mut Draw<'_>) -> ShortName {
+    fn random_name(&self, draw: &mut Draw<'_>) -> ShortName {
         let at = draw(self.cast.team.len() as u64 + 1) as usize;
         self.cast.team.get(at).copied().unwrap_or(ShortName([at as u8; 3]))
     }

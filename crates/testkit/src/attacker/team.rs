@@ -12,18 +12,21 @@ use tautline_proto::{
 };
 
 const LIAR: &str = "liar";
-/// The node under attack, and its two honest peers, which also reach each other through it.
+/// The node under attack.
 const NODE: usize = 0;
+/// An honest peer of the node.
 const BASE: usize = 1;
+/// Another honest peer, which also reaches [`BASE`] through the node.
 const ARM: usize = 2;
-/// The ids by which the node knows its peers.
+/// The ids by which the node knows its honest peers.
 const HONEST: [PeerId; 2] = [PeerId(0), PeerId(1)];
+/// The id by which the node knows its hostile peer.
 const LYING: PeerId = PeerId(2);
 /// Small limits for all nodes, so that missing limits are detected.
 const QUEUE_BYTES: usize = 200_000;
 /// Limit of control messages to one peer, in bytes.
 const MAX_OWN_BYTES: u64 = 8 * MAX_CHANNELS as u64 * 1100;
-/// Steps of one script.
+/// Maximum number of steps of one script.
 const MAX_STEPS: usize = 200;
 /// Maximum delay of an honest message, whatever the hostile peer did before.
 const ARRIVES_WITHIN: Duration = Duration::from_secs(20);

@@ -40,11 +40,11 @@ const IDLE: Duration = Duration::from_micros(200);
 /// Time between two acknowledgements.
 const ACK_EVERY: Duration = Duration::from_millis(5);
 const MAX_RANGES: usize = 32;
-/// Datagrams read in one call of [`Peer::listen`].
+/// Maximum number of datagrams read in one call of [`Peer::listen`].
 const MAX_READ: usize = 256;
-/// Relay backlog reports that are remembered.
+/// Maximum number of relay backlog reports that are remembered.
 const MAX_HELD: usize = 4096;
-/// Handshake initiations whose responses can still be read.
+/// Maximum number of handshake initiations whose responses can still be read.
 const MAX_CALLS: usize = 64;
 /// Interval at which an initiation is repeated, within the node's limit.
 const INITIATION_RETRY: Duration = Duration::from_millis(200);

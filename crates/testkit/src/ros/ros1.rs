@@ -74,7 +74,7 @@ impl Master {
         require_ros();
         let scratch = tempfile::tempdir().unwrap();
         let uri = format!("http://127.0.0.1:{port}");
-        // The script ends its child when its input ends, at the latest with this process.
+        // The script ends its child when the script's input ends, at the latest when this process ends.
         let script =
             format!("{command} {port} >/dev/null 2>&1 & read wait; kill $!; wait $! 2>/dev/null");
         let child = ros("/bin/sh", &uri, scratch.path()).args(["-c", &script]).spawn().unwrap();

@@ -67,7 +67,7 @@ impl Running {
         let config = config::parse(file, &Surroundings::default()).unwrap().config;
         let (sender, started) = sync_channel(1);
         let (arrived, arrivals) = channel();
-        // A node cannot change its thread.
+        // A node cannot move to another thread.
         let thread = std::thread::spawn(move || {
             // The node's threads inherit this thread's network.
             if let Some(network) = network {

@@ -40,7 +40,7 @@ pub fn in_words(config: &Config, teams: &[TeamConfig]) -> String {
     text
 }
 
-/// Returns a team for programs. Its members are among the peers.
+/// Returns a team as JSON, without its members: they are listed among the peers.
 pub fn as_json(team: &TeamConfig) -> Json {
     json!({
         "name": team.name,

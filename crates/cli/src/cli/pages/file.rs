@@ -20,7 +20,7 @@ pub struct FilePage {
     /// A file that passes `tautline check`.
     pub example: &'static str,
     pub keys: &'static [Setting],
-    /// Commands and other pages, as `tautline-run(1)`.
+    /// Commands and other pages, such as `tautline-run(1)`.
     pub see_also: &'static str,
 }
 

@@ -54,7 +54,7 @@ pub fn finish(
     }
 }
 
-/// The next command of a person, as a part of a sentence.
+/// The command that a person should run next, as a part of a sentence.
 fn next_command_words(local: &Local, agreed: &Agreed) -> Option<String> {
     let NextCommand { command, is_here, .. } = agreed.next.as_ref()?;
     Some(match (is_here, local.ros.is_silent) {
@@ -79,7 +79,7 @@ fn check(local: &Local, voice: Voice) -> Result<Config, Failure> {
     Ok(checked.config)
 }
 
-/// Makes the daemon use the file; `false`: a person must start it.
+/// Makes the daemon use the file. Returns `false` if a person must start the daemon.
 fn start(local: &Local, config: &Config, voice: Voice) -> Result<bool, Failure> {
     if let Ok(mut client) = Client::connect(&config.control) {
         let done = client.reload(false, || voice.progress("waiting for the daemon ..."));
@@ -154,7 +154,7 @@ fn is_up(status: &Status, peer: &str) -> bool {
     status.peers.iter().any(|it| it.name == peer && it.state == "up")
 }
 
-/// The topic that a person is shown, or else any of the peer.
+/// Returns the topic that the person is advised to watch, or else any topic of the peer.
 fn topic(status: &Status, peer: &str, agreed: &Agreed) -> Option<String> {
     let wanted = agreed.next.as_ref().map(|it| &it.topic);
     let all = || status.topics.iter().filter(|it| it.peer == peer).map(|it| &it.topic);

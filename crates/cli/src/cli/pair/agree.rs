@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! After both ends have proved the code: they exchange what they are, show what would be written, ask,
-//! and write in two phases. Until both agree, and both have their files complete on the disk, nothing
-//! is in place.
+//! The steps after both ends have proved the code: they exchange facts about themselves, show what they
+//! would write, ask the person, and write in two phases. Nothing is in place until both agree and have their
+//! complete files on the disk.
 
 use super::channel::{Channel, ChannelError, MAX_TEXT, PATIENCE};
 use super::local::{Local, surroundings};
@@ -34,13 +34,13 @@ pub struct OtherEnd {
 /// What was agreed.
 pub struct Agreed {
     pub facts: Facts,
-    /// `None`: one end only tried (`--dry-run`).
+    /// `None` after a trial (`--dry-run` at either end).
     pub placed: Option<PlacedFiles>,
     /// Whether a topic crosses as soon as the peer is up.
     pub has_topics: bool,
     /// The command that shows the first topic at the base.
     pub next: Option<NextCommand>,
-    /// Whether the file waits to be merged by hand.
+    /// Whether a person has to merge the new lines into the file.
     pub needs_merge: bool,
     pub warnings: Vec<String>,
 }
@@ -154,7 +154,7 @@ impl Part<'_> {
         Ok(agreed_result(facts, &plan, Some(placed), change, next))
     }
 
-    /// Both ends see the plan, and neither writes.
+    /// Ends a trial: both ends have shown the plan, and neither writes.
     fn finish_trial(self, other: &mut OtherEnd, facts: &Facts) -> Result<(), Failure> {
         let who = if self.local.dry_run { "this machine" } else { facts.name.as_str() };
         // This may fail: the other end may have left already, and nothing depends on it.
@@ -193,7 +193,7 @@ impl Part<'_> {
                     return Err(self.unconfirmed_failure(&name, &error, prepared));
                 }
                 let placed = prepared.put_in_place()?;
-                // If this is lost, the robot says that it does not know of our files.
+                // If this message is lost, the robot reports that it does not know whether we have written.
                 let _ = other.channel.send(&Message::Written);
                 Ok(placed)
             }
@@ -305,7 +305,8 @@ fn check(local: &Local, change: &Change) -> Result<(), Failure> {
 }
 
 /// Returns the host of the other end for the own file. A robot uses the address at which it reached the
-/// base. A base uses the address of the robot only if it is the robot's own, and not that of a translator.
+/// base. A base uses the address of the robot only if the robot itself has it, and not a
+/// translator.
 fn host(role: Role, given: Option<&str>, address: SocketAddr, facts: &Facts) -> Option<String> {
     let ip = address.ip();
     let is_own =

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The base: it shows a code and waits. Strangers may connect as often as they like: each has little
-//! time and memory, and none holds up another.
+//! The base: it shows a code and waits. Strangers may connect at any rate: each connection has little
+//! time and memory, and none delays another.
 
 use super::channel::{self, Channel};
 use super::voice::Voice;
@@ -19,7 +19,7 @@ use tautline_cli::pairing::{Code, MAX_STRANGERS, PAUSE, STRANGER_TIME, TRIES};
 /// Maximum number of events that wait for a slow terminal: tries, and reports about strangers.
 const MAX_EVENTS: usize = 32;
 /// Maximum number of unreadable HELLO frames that are reported: a stranger may send any number of them.
-const MAX_TOLD: u32 = 8;
+const MAX_REPORTED_ERRORS: u32 = 8;
 /// Interval of the progress line.
 const TICK: Duration = Duration::from_millis(500);
 /// Pause after a failed `accept`.
@@ -74,9 +74,9 @@ struct Strangers {
 }
 
 impl Strangers {
-    fn may_tell(&mut self) -> bool {
+    fn may_report_error(&mut self) -> bool {
         self.told = self.told.saturating_add(1);
-        self.told <= MAX_TOLD
+        self.told <= MAX_REPORTED_ERRORS
     }
 }
 
@@ -91,7 +91,7 @@ pub struct Waiting {
 }
 
 impl Waiting {
-    /// Listens; `name` is that of the base.
+    /// Listens on `port`; `name` is the name of the base.
     pub fn start(port: u16, code: Code, name: &str) -> Result<Self, Failure> {
         let listener = listen(port).map_err(|error| {
             Failure::new(format!(
@@ -196,7 +196,7 @@ fn accept(listener: &TcpListener, room: &Arc<Room>) {
         let Some(id) = admit(room, &stream, from.ip().to_canonical()) else { continue };
         let here = room.clone();
         let work = move || {
-            // Whatever a stranger does wrong, only its connection ends.
+            // An error of a stranger ends only the stranger's connection.
             let _ = meet(&here, stream, from);
             lock(&here.strangers).known.remove(&id);
         };
@@ -237,7 +237,7 @@ fn meet(room: &Room, stream: TcpStream, from: SocketAddr) -> Result<(), channel:
         Ok(done) => done,
         Err(error) => {
             let error = error.to_string();
-            if lock(&room.strangers).may_tell() {
+            if lock(&room.strangers).may_report_error() {
                 let _ = room.events.try_send(Event::OtherVersion { from: address, error });
             }
             return Ok(());
@@ -252,7 +252,7 @@ fn meet(room: &Room, stream: TcpStream, from: SocketAddr) -> Result<(), channel:
     match room.judge(&keys, &proof) {
         Some(refusal) => {
             let sent = channel::write_frame(&stream, &Frame::Refuse(refusal).emit());
-            // After the refusal is sent, because the last wrong code ends this program.
+            // The refusal is sent before this event, because the last wrong code ends this program.
             if let Refusal::WrongCode { left } = refusal {
                 let _ = room.events.send(Event::Wrong { from: address, left });
             }

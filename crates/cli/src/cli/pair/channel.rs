@@ -11,7 +11,7 @@ use tautline_cli::pairing::wire::{LENGTH, frame_length};
 use tautline_cli::pairing::{MAX_OPEN, MAX_SEALED};
 use tautline_gateway::plain::plain;
 
-/// Time limit for an answer for which no person is needed.
+/// Time limit for an answer that needs no person.
 pub const PATIENCE: Duration = Duration::from_secs(30);
 /// Time after which a machine that has vanished is noticed.
 const SILENCE: Duration = Duration::from_secs(20);
@@ -33,7 +33,7 @@ pub enum ChannelError {
     /// The other end refuses to continue.
     #[error("the other machine says: {0}")]
     Refused(String),
-    /// The other end sent something else than the protocol.
+    /// The other end sent something that the protocol does not allow.
     #[error("the other machine sent {0}")]
     Wrong(String),
 }
@@ -41,7 +41,7 @@ pub enum ChannelError {
 impl From<io::Error> for ChannelError {
     fn from(error: io::Error) -> Self {
         match error.kind() {
-            // A reset: it ended with bytes unread.
+            // A reset: the other end closed the connection with bytes unread.
             ErrorKind::UnexpectedEof | ErrorKind::ConnectionReset | ErrorKind::BrokenPipe => {
                 Self::Closed
             }
@@ -60,7 +60,7 @@ pub fn tune(stream: &TcpStream) -> io::Result<()> {
     socket.set_tcp_keepalive(&keepalive)
 }
 
-/// Reads a frame without its length. Only received bytes are buffered.
+/// Reads a frame, and returns it without the length before it. Only received bytes are buffered.
 pub fn read_frame(
     stream: &TcpStream,
     limit: usize,

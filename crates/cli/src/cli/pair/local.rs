@@ -72,7 +72,7 @@ fn folder_of(file: &Path) -> PathBuf {
 }
 
 impl Local {
-    /// Reads everything; writes nothing.
+    /// Reads the settings of this machine; writes nothing.
     pub fn read_settings(arguments: &Arguments) -> Result<Self, Failure> {
         let file = arguments.file.clone();
         let folder = folder_of(&file);
@@ -113,7 +113,7 @@ impl Local {
         Ok(Self { name, file, old, folders, key_file, key, key_is_new, owner, ros, port, dry_run })
     }
 
-    /// The locked folder of one of its files, and the name there.
+    /// Returns the locked folder of one of this machine's files, and the file's name in the folder.
     pub fn place_of<'a>(&self, file: &'a Path) -> Result<(&Arc<Folder>, &'a OsStr), Failure> {
         let folder = folder_of(file);
         let held = self.folders.iter().find(|it| it.path() == folder);
@@ -258,7 +258,7 @@ fn own_addresses() -> Vec<OwnAddress> {
     let interfaces = if_addrs::get_if_addrs().unwrap_or_default().into_iter();
     let own = interfaces.filter(|it| is_global(&it.ip())).map(|it| {
         let is_off_default_route = !default.contains(&it.ip());
-        // A bridge with the default route is the machine's own way out.
+        // A bridge with the default route leads out of the machine.
         let is_inner = is_off_default_route && interfaces::is_inner(&it.name);
         OwnAddress { is_inner, is_off_default_route, ip: it.ip() }
     });

@@ -39,7 +39,7 @@ use tautline_cli::pairing::plan::prefix;
 use tautline_cli::pairing::{Code, PORT, SEARCH_PORT, code};
 use voice::Voice;
 
-/// What the target asks for.
+/// The task that the argument `target` selects.
 enum Task {
     Base,
     BaseWithSsh(String),

@@ -21,7 +21,7 @@ const CONNECT: Duration = Duration::from_secs(5);
 pub struct Proved {
     pub channel: Channel,
     pub name: String,
-    /// The base's host as it was given on the command line; `None`: it was found.
+    /// The base's host as it was given on the command line; `None` if a search found the base.
     pub host: Option<String>,
     pub address: SocketAddr,
 }

@@ -11,7 +11,7 @@ use tautline_cli::pairing::facts::Ros;
 use tautline_gateway::plain::plain;
 use tautline_gateway::survey::Graph;
 
-/// Maximum number of folders of types that the file gets.
+/// Maximum number of folders of types that are written to the file.
 const MAX_FOLDERS: usize = 8;
 
 /// What a person may do without a master.
@@ -104,7 +104,7 @@ pub fn find_ros(flags: &Flags, file: Option<&Config>, sees_shell: bool) -> Resul
     Ok(Found { ros, graph, words, is_silent, lines })
 }
 
-/// Says that settings are those of running programs, and which are unclear.
+/// Says whether settings come from running programs, and which settings are unclear.
 fn origin(settings: &RosSettings) -> String {
     let taken = "; settings of ROS that this shell lacks are those of the running programs";
     let taken = if settings.is_of_programs { taken } else { "" };
@@ -168,7 +168,7 @@ fn search(
             let words = ros2.in_words();
             (Some(ros2), Some(graph), words)
         }
-        // Installed and not running.
+        // ROS 1 is installed and not running.
         (Err(error), Err(_), Some("1")) => {
             let words = format!("{} ({error})", ros1.in_words());
             (Some(ros1), None, words)

@@ -17,7 +17,7 @@ use tautline_cli::pairing::{ANSWERS_PER_SECOND, Code, MAX_ADDRESSES, MAX_BASES, 
 
 /// Interval of queries.
 const INTERVAL: Duration = Duration::from_millis(500);
-/// Time for which a robot asks.
+/// Time for which a robot searches.
 const PATIENCE: Duration = Duration::from_secs(30);
 /// Time for further answers after the first one.
 const MORE: Duration = Duration::from_millis(700);
@@ -108,7 +108,7 @@ pub fn find_bases(code: Code, voice: Voice) -> Result<Vec<Base>, Failure> {
     Ok(bases)
 }
 
-/// Link-local addresses last: they need the interface in the file.
+/// Returns the sort key of an address. Link-local addresses come last: the file must name their interface.
 fn preference(address: IpAddr) -> u8 {
     match address {
         IpAddr::V4(v4) => u8::from(v4.is_link_local()) * 2,
@@ -155,7 +155,7 @@ fn receive(socket: &UdpSocket, query: &Query) -> Option<(Answer, SocketAddr)> {
     (answer.nonce == query.nonce).then_some((answer, from))
 }
 
-/// What a base answers.
+/// Answers queries of robots for a base.
 #[derive(Clone)]
 pub struct Responder {
     pub selector: u8,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a person sees before the question: who the other end is, and what crosses.
+//! What a person sees before the question: who the other end is, and which topics cross.
 
 use super::channel::MAX_TEXT;
 use super::voice::Voice;
@@ -116,7 +116,7 @@ impl ShownResult<'_> {
             _ => "changes in",
         };
         let mut text = format!("\n{what} {file}\n");
-        // The tables above say what a new file has, and it can be read after the answer.
+        // The tables above say what a new file has, and the file can be read after the answer.
         if !change.is_new || self.is_trial {
             let lines = change.lines.iter().map(|line| format!("  {}\n", plain(line, MAX_TEXT)));
             text.extend(lines);

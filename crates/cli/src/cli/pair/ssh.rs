@@ -39,9 +39,9 @@ pub struct Remote {
     /// Threads that show its output.
     readers: Vec<JoinHandle<()>>,
     target: String,
-    /// Set when sudo there has refused.
+    /// Set when sudo on the robot has refused.
     is_refused: Arc<AtomicBool>,
-    /// Set when the code was proved: then the end of ssh is no failure of the wait.
+    /// Whether the code was proved. From then on, the end of ssh is not a failure.
     is_met: bool,
 }
 
@@ -51,7 +51,7 @@ impl Drop for Remote {
             let _ = self.child.kill();
         }
         let _ = self.child.wait();
-        self.let_lines_appear();
+        self.wait_for_last_lines();
     }
 }
 
@@ -109,7 +109,7 @@ impl Remote {
         }
         let mut child = command.spawn().map_err(|error| Failure::new(format!("ssh: {error}")))?;
         if let Some(mut input) = child.stdin.take() {
-            // If ssh has ended already, the wait says so.
+            // If ssh has already ended, `check` reports it.
             let _ = writeln!(input, "{code}");
         }
         let is_refused = Arc::new(AtomicBool::new(false));
@@ -132,7 +132,7 @@ impl Remote {
         match self.child.try_wait() {
             Ok(None) => Ok(()),
             Ok(Some(status)) => {
-                self.let_lines_appear();
+                self.wait_for_last_lines();
                 Err(Failure::new(self.end_reason(status)))
             }
             Err(error) => Err(Failure::new(format!("ssh: {error}"))),
@@ -141,7 +141,7 @@ impl Remote {
 
     /// Waits until the last lines are shown, unless another process of ssh holds the streams: one that
     /// keeps the connection for later calls (ControlPersist).
-    fn let_lines_appear(&self) {
+    fn wait_for_last_lines(&self) {
         let until = Instant::now() + LAST_LINES;
         while !self.readers.iter().all(JoinHandle::is_finished) && Instant::now() < until {
             std::thread::sleep(TICK);

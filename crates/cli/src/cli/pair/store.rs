@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The files that a pairing writes. They are complete on the disk, under temporary names, before the two
-//! ends agree; the agreement only renames them. A signal before that removes them.
+//! ends agree; the agreement only renames them. A signal before the agreement removes the files.
 
 use super::folder::Folder;
 use crate::cli::Failure;
@@ -18,7 +18,7 @@ const EXIT_INTERRUPTED: i32 = 130;
 /// Files that a signal removes.
 static TEMPORARY: Mutex<Vec<(Arc<Folder>, OsString)>> = Mutex::new(Vec::new());
 
-fn temporary() -> MutexGuard<'static, Vec<(Arc<Folder>, OsString)>> {
+fn lock_temporary_files() -> MutexGuard<'static, Vec<(Arc<Folder>, OsString)>> {
     TEMPORARY.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -29,7 +29,7 @@ pub fn end_on_signals() -> io::Result<()> {
     let mut signals = signal_hook::iterator::Signals::new([SIGINT, SIGTERM, SIGHUP])?;
     let work = move || {
         if signals.forever().next().is_some() {
-            let files = temporary();
+            let files = lock_temporary_files();
             files.iter().for_each(|(folder, name)| drop(folder.remove(name)));
             let _ = writeln!(io::stderr(), "\nended by a signal");
             std::process::exit(EXIT_INTERRUPTED);
@@ -43,7 +43,7 @@ struct Pending {
     folder: Arc<Folder>,
     /// The name that it will have.
     name: OsString,
-    /// The file that is replaced, as it was read; `None`: there must be none.
+    /// Text of the file to replace, as it was read; `None` if no file may have this name.
     old: Option<String>,
 }
 
@@ -53,7 +53,7 @@ pub struct Prepared(Vec<Pending>);
 
 impl Drop for Prepared {
     fn drop(&mut self) {
-        let mut files = temporary();
+        let mut files = lock_temporary_files();
         for pending in &self.0 {
             let waiting = pending.waiting_name();
             let _ = pending.folder.remove(&waiting);
@@ -98,7 +98,7 @@ impl Prepared {
                 Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
                 _ => {}
             }
-            temporary().push((folder.clone(), waiting.clone()));
+            lock_temporary_files().push((folder.clone(), waiting.clone()));
             let mut file = folder.create(&waiting)?;
             file.write_all(text.as_bytes())?;
             let known = folder.mode_and_owner(name).ok();
@@ -130,8 +130,8 @@ impl Prepared {
 
     /// Puts all files in place.
     pub fn put_in_place(self) -> Result<PlacedFiles, Failure> {
-        // A signal waits until this is done.
-        let _files = temporary();
+        // A signal waits until all files are in place.
+        let _files = lock_temporary_files();
         let mut placed = PlacedFiles::default();
         for pending in &self.0 {
             if let Err(error) = pending.put_in_place() {
@@ -179,7 +179,7 @@ impl Pending {
     }
 }
 
-/// Files that were put in place, each with whether it replaced another.
+/// Files that were put in place. The flag says whether the file replaced another.
 #[derive(Default)]
 pub struct PlacedFiles(Vec<(Arc<Folder>, OsString, bool)>);
 

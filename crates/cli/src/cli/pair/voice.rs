@@ -7,7 +7,7 @@ use std::io::{IsTerminal, Write};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
 use std::time::Duration;
 
-/// Interval at which a question checks whether it still matters.
+/// Interval at which a question checks whether it still needs an answer.
 const TICK: Duration = Duration::from_millis(100);
 
 /// How this run reports.

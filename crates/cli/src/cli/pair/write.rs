@@ -20,7 +20,7 @@ const EXAMPLE_KEY: &str = "cHVibGljIGtleSBvZiBiYXNlLCBhbiBleGFtcGxlLi4=";
 const FILE_MODE: u32 = 0o644;
 const KEY_MODE: u32 = 0o600;
 
-/// What happens to the own file.
+/// The change of this machine's file.
 #[derive(Debug, Default)]
 pub struct Change {
     /// The whole new text, or the lines to merge.
@@ -38,7 +38,7 @@ pub struct Change {
     pub notes: Vec<String>,
 }
 
-/// Finds out what happens to the own file. `replace`: lines of a known peer are written again.
+/// Determines the change of this machine's file. With `replace`, the lines of a known peer are written again.
 pub fn change(local: &Local, end: &End, replace: bool) -> Result<Change, Failure> {
     let mut change = Change { notes: notes(end), ..Change::default() };
     let Some(old) = &local.old else {
@@ -46,7 +46,7 @@ pub fn change(local: &Local, end: &End, replace: bool) -> Result<Change, Failure
         return Ok(Change { lines: lines_of_new_file(&text), text, is_new: true, ..change });
     };
     let (name, key) = (&end.other.name, &end.other.key);
-    if let Some(other) = of_key(&old.config, key).filter(|it| it.name != *name) {
+    if let Some(other) = peer_with_key(&old.config, key).filter(|it| it.name != *name) {
         return Err(Failure::new(format!(
             "{}: this key is already that of peers.{}. Give the other machine this name (--name {}), \
              or remove the peer from the file. Nothing was written",
@@ -55,7 +55,7 @@ pub fn change(local: &Local, end: &End, replace: bool) -> Result<Change, Failure
             other.name
         )));
     }
-    if let Some(other) = of_prefix(&old.config, end) {
+    if let Some(other) = peer_with_prefix(&old.config, end) {
         return Err(Failure::new(format!(
             "{}: the names of peers.{} are under {} already, where those of {name} would be. Give the \
              robot another name (--name there). Nothing was written",
@@ -100,13 +100,13 @@ pub fn change(local: &Local, end: &End, replace: bool) -> Result<Change, Failure
     }
 }
 
-/// The lines of a text that is new as a whole.
+/// Returns the lines of a new file, each behind `+`.
 fn lines_of_new_file(text: &str) -> Vec<String> {
     text.lines().map(|line| format!("+{line}")).collect()
 }
 
 /// Returns another peer whose prefix at the base is that of the robot, or is below or above it.
-fn of_prefix<'a>(config: &'a Config, end: &End) -> Option<&'a PeerConfig> {
+fn peer_with_prefix<'a>(config: &'a Config, end: &End) -> Option<&'a PeerConfig> {
     let wanted = prefix(&end.other.name);
     let is_below = |name: &str, above: &str| {
         name.strip_prefix(above).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
@@ -119,7 +119,7 @@ fn of_prefix<'a>(config: &'a Config, end: &End) -> Option<&'a PeerConfig> {
     config.peers.iter().find(collides).filter(|_| end.role == Role::Base)
 }
 
-fn of_key<'a>(config: &'a Config, key: &str) -> Option<&'a PeerConfig> {
+fn peer_with_key<'a>(config: &'a Config, key: &str) -> Option<&'a PeerConfig> {
     config.peers.iter().find(|it| it.key.to_string() == key)
 }
 

@@ -148,7 +148,7 @@ fn limit(
 
 type Curves = Cartesian2d<RangedCoordf64, LogCoord<f64>>;
 
-/// The sign before a line of the legend.
+/// The symbol in front of an entry of the legend.
 enum Sign {
     None,
     Solid(RGBColor),
@@ -195,7 +195,7 @@ fn entry(area: &Area<'_>, sign: &Sign, text: &str, y: i32) -> DrawResult {
     area.draw_text(text, &style, (if matches!(sign, Sign::None) { 4 } else { 42 }, y))
 }
 
-/// The end of a name says more than its beginning.
+/// Cuts the beginning of a long name: the end says more.
 fn shortened_name(name: &str) -> String {
     // Names of a peer's topics may contain any characters.
     let name = plain(name, MAX_BYTES);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What doctor says to somebody who has just installed the package, and what is no finding.
+//! What doctor says to somebody who has just installed the package, and what is not a finding.
 
 use super::scene::{Scene, texts_of};
 use super::{harm_of, standard_output};
@@ -69,7 +69,7 @@ fn an_unpaired_or_stopped_service_is_reported_with_its_start_command() {
             "{command}: {text}"
         );
     }
-    // Of another user, nothing is said that this user cannot know.
+    // The program reports nothing that this user cannot know.
     scene.robot.run("chmod 750 /etc/tautline");
     let mut command = scene.robot.command("setpriv");
     command.args(["--reuid", "65534", "--regid", "65534", "--clear-groups"]);

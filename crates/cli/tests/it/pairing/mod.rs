@@ -51,7 +51,7 @@ impl World {
     /// Pairs both without ROS; both succeed.
     pub fn pair_well(&self, more: [&[&str]; 2]) -> [Run; 2] {
         let mut runs = self.pair(more);
-        // A base waits for a robot that has failed.
+        // The robot ends first: after its failure, the base would wait for another robot.
         for run in runs.iter_mut().rev() {
             let status = run.end();
             assert!(status.success(), "{}: {}", run.name, run.output());

@@ -9,11 +9,11 @@ use bytes::Bytes;
 use sha2::{Digest, Sha256};
 use std::fmt::Write;
 
-/// Goals in one status array; further ones are ignored.
+/// Maximum number of goals read from one status array; further goals are ignored.
 pub(super) const MAX_LISTED: usize = 1024;
 /// Longest id of a goal of ROS 1, in bytes.
 pub(super) const MAX_ID_BYTES: usize = 1024;
-/// Longest message written here, without its goal, result or feedback.
+/// Maximum bytes of a message written here, without its goal, result or feedback.
 const MAX_WRITTEN_BYTES: usize = 4 << 20;
 
 /// A time: seconds and nanoseconds.

@@ -44,7 +44,7 @@ const MAX_ACTIONS: usize = 256;
 /// Why a peer's action is refused.
 const LOCAL_SERVER: &str = "a server of this robot has this name";
 
-/// What a peer offers of an action.
+/// The services and topics of an action that a peer offers.
 #[derive(Debug, Default)]
 struct FoundOffer {
     services: BTreeMap<String, Service>,
@@ -127,7 +127,7 @@ impl Actions {
         })
     }
 
-    /// Takes a command of the node if it is about an action; others are returned for the gateway.
+    /// Takes a command of the node if it is about an action; returns other commands for the gateway.
     pub fn command(&self, command: Command) -> Option<Command> {
         let mut state = lock(&self.state);
         let at = Moment::now();
@@ -223,16 +223,16 @@ impl Actions {
     fn take_command(&self, state: &mut State, at: Moment, command: Command) -> Option<Command> {
         match command {
             Command::Serve { service } if Names::from_service(&service.name).is_some() => {
-                self.found_service(state, at, service);
+                self.on_service_offered(state, at, service);
             }
             Command::Unserve { service } if Names::from_service(&service).is_some() => {
-                self.lost_part(state, at, &service);
+                self.on_part_withdrawn(state, at, &service);
             }
             Command::Advertise { topic } if Names::from_ros2_topic(&topic).is_some() => {
-                self.found_topic(state, at, topic);
+                self.on_topic_advertised(state, at, topic);
             }
             Command::Unadvertise { topic } if Names::from_ros2_name(&topic).is_some() => {
-                self.lost_part(state, at, &topic);
+                self.on_part_withdrawn(state, at, &topic);
             }
             Command::Publish { topic, payload, .. } if Names::from_ros2_name(&topic).is_some() => {
                 self.shared.backlog.release(payload.len());
@@ -268,10 +268,10 @@ impl Actions {
                 }
             }
             Command::Subscribe { topic } if Names::from_ros2_name(&topic).is_some() => {
-                self.node_wants(state, &topic, true);
+                self.on_topic_wanted(state, &topic, true);
             }
             Command::Unsubscribe { topic } if Names::from_ros2_name(&topic).is_some() => {
-                self.node_wants(state, &topic, false);
+                self.on_topic_wanted(state, &topic, false);
             }
             Command::Subscribe { topic } => {
                 state.node_reads.insert(topic.clone());
@@ -291,7 +291,7 @@ impl Actions {
         None
     }
 
-    fn node_wants(&self, state: &mut State, topic: &str, wanted: bool) {
+    fn on_topic_wanted(&self, state: &mut State, topic: &str, wanted: bool) {
         let Some(names) = Names::from_ros2_name(topic) else { return };
         if let Some(action) = state.offered.get_mut(&names.action) {
             action.on_wanted(topic, wanted, &mut state.out);
@@ -370,7 +370,7 @@ impl Actions {
         }
     }
 
-    /// A local node publishes a topic that may be one of an action.
+    /// Handles a topic that a local node publishes, which may be a topic of an action.
     fn on_local_topic(&self, state: &mut State, at: Moment, topic: &Topic) {
         let Some((names, end)) = Names::from_ros1_topic(&topic.name) else { return };
         let is_new = !state.seen.contains_key(&names.action);

@@ -16,16 +16,16 @@ use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
-/// Goals of one peer that are remembered. A new goal replaces the oldest that has ended; if there is
-/// none, it is rejected.
+/// Maximum number of remembered goals of one peer. A new goal replaces the oldest ended goal; if no
+/// goal has ended, the new goal is rejected.
 pub(super) const MAX_GOALS_PER_PEER: usize = 64;
-/// Bytes of the kept results of one peer's goals, unless a single one is larger.
+/// Maximum bytes of the kept results of one peer's goals; a single larger result is kept too.
 const MAX_RESULT_BYTES_PER_PEER: usize = 16 << 20;
-/// Calls that wait for one goal's result; a further call ends the first.
+/// Maximum number of calls that wait for one goal's result; a further call ends the first.
 const MAX_WAITING: usize = 64;
-/// Cancel requests under way.
+/// Maximum number of pending cancel requests.
 const MAX_CANCELS: usize = 256;
-/// Goals in one status message to peers.
+/// Maximum number of goals in one status message to peers.
 const MAX_SHOWN: usize = 256;
 /// How long a result is kept for its client, as in ROS 2 up to Humble (rcl_action).
 const RESULT_KEPT: Duration = Duration::from_secs(15 * 60);
@@ -159,7 +159,7 @@ impl OfferedAction {
         out.event(Event::Offered(action::ros2_status(self.names.ros2_status())));
     }
 
-    /// The server has left, or may no longer be offered: its goals are lost.
+    /// Stops the action: the server has left, or may no longer be offered. Its goals are lost.
     pub fn stop(&mut self, at: Moment, out: &mut Outputs) {
         let was_busy = self.goals.values().any(|goal| goal.ended.is_none());
         for uuid in self.goals.keys().copied().collect::<Vec<_>>() {
@@ -392,7 +392,7 @@ impl OfferedAction {
         }
     }
 
-    /// A status message of the server.
+    /// Handles a status message of the server.
     pub fn on_status(&mut self, at: Moment, source: Source, message: &[u8], out: &mut Outputs) {
         let Ok(statuses) = messages::read_statuses(message) else { return };
         self.listed.retain(|(_, other)| *other != source);
@@ -428,7 +428,7 @@ impl OfferedAction {
         }
     }
 
-    /// The server reports the state of a goal.
+    /// Handles the state of a goal that the server reports.
     fn observe(
         &mut self,
         at: Moment,
@@ -473,7 +473,7 @@ impl OfferedAction {
         }
     }
 
-    /// The server does not have the goal any more, and sent no result.
+    /// Ends a goal that the server no longer has and for which it sent no result.
     fn lose(&mut self, at: Moment, uuid: Uuid, out: &mut Outputs) {
         let Some(goal) = self.goals.get(&uuid).filter(|goal| goal.ended.is_none()) else { return };
         if goal.unanswered.is_some() {
@@ -512,7 +512,7 @@ impl OfferedAction {
         }
     }
 
-    /// A result of the server.
+    /// Handles a result of the server.
     pub fn on_result(&mut self, at: Moment, source: Source, message: &[u8], out: &mut Outputs) {
         let Ok((status, result)) = messages::read_report(message) else { return };
         let uuid = messages::uuid_of(&self.robot, &status.goal.id);
@@ -528,7 +528,7 @@ impl OfferedAction {
         self.settle_cancels(at, out);
     }
 
-    /// Feedback of the server.
+    /// Handles feedback of the server.
     pub fn on_feedback(&mut self, at: Moment, source: Source, message: &[u8], out: &mut Outputs) {
         let Ok((status, feedback)) = messages::read_report(message) else { return };
         let uuid = messages::uuid_of(&self.robot, &status.goal.id);
@@ -545,7 +545,7 @@ impl OfferedAction {
         }
     }
 
-    /// The connection to a publisher of status messages has ended. Another may follow.
+    /// Handles the end of a connection to a publisher of status messages. Another may follow.
     pub fn on_source_gone(&mut self, at: Moment, source: Source) {
         self.listed.retain(|(_, other)| *other != source);
         for goal in self.goals.values_mut().filter(|goal| goal.source == Some(source)) {

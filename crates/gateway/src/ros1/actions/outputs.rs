@@ -7,7 +7,8 @@ use crate::{CallId, Command, Event, Kept, Origin, Source, Topic, identity};
 use bytes::Bytes;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
-/// Calls that this module makes have higher numbers than this; those of the gateway have lower ones.
+/// The numbers of calls that this module makes are higher than this; calls of the gateway have lower
+/// numbers.
 pub const FIRST_CALL: CallId = 1 << 62;
 
 /// Now, by both clocks.
@@ -26,7 +27,7 @@ impl Moment {
     }
 }
 
-/// An action that a state machine requests.
+/// A command or event that a state machine requests.
 #[derive(Debug)]
 pub enum Output {
     /// A command for the gateway.

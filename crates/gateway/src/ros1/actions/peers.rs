@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Which actions of peers are served: those of which all services and topics are known, unless a
-//! server of this robot has the name.
+//! Serves the actions of peers whose services and topics are all known, unless a server of this robot
+//! has the name of the action.
 
 use super::served::ServedAction;
 use super::{Actions, FoundOffer, LOCAL_SERVER, MAX_ACTIONS, Moment, Names, State};
@@ -11,8 +11,8 @@ use crate::types::trust::trusted_service;
 use crate::{Event, Service, Topic};
 
 impl Actions {
-    /// A peer offers a service that belongs to an action.
-    pub(super) fn found_service(&self, state: &mut State, at: Moment, mut service: Service) {
+    /// Records a service that a peer offers and that belongs to an action.
+    pub(super) fn on_service_offered(&self, state: &mut State, at: Moment, mut service: Service) {
         let Some((names, _)) = Names::from_service(&service.name) else { return };
         // The peer's text counts only if it has the offered hash; installed types take precedence.
         service.definition = trusted_service(&service, &self.installed).unwrap_or_else(|reason| {
@@ -30,7 +30,7 @@ impl Actions {
         }
     }
 
-    pub(super) fn found_topic(&self, state: &mut State, at: Moment, topic: Topic) {
+    pub(super) fn on_topic_advertised(&self, state: &mut State, at: Moment, topic: Topic) {
         let Some(names) = Names::from_ros2_name(&topic.name) else { return };
         let is_new = !state.found.contains_key(&names.action);
         if is_new && state.found.len() >= MAX_ACTIONS {
@@ -106,8 +106,8 @@ impl Actions {
         ActionType::new(&name, own, theirs)
     }
 
-    /// A peer has withdrawn a service or topic of an action.
-    pub(super) fn lost_part(&self, state: &mut State, at: Moment, name: &str) {
+    /// Records that a peer has withdrawn a service or topic of an action.
+    pub(super) fn on_part_withdrawn(&self, state: &mut State, at: Moment, name: &str) {
         let names =
             Names::from_service(name).map(|(names, _)| names).or(Names::from_ros2_name(name));
         let Some(names) = names else { return };

@@ -17,21 +17,22 @@ use bytes::Bytes;
 use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};
 
-/// Goals of one action that have not ended; further ones are rejected. Each waits for its result in
-/// a call, of which the node allows 32 for one service.
+/// Maximum number of goals of one action that have not ended; further goals are rejected. Each goal
+/// waits for its result in a call, and the node allows 32 calls of one service.
 pub(super) const MAX_GOALS: usize = 24;
-/// Goals of one action in its status message.
+/// Maximum number of goals of one action in its status message.
 const MAX_LISTED: usize = 256;
-/// Cancel messages kept for goals that have not arrived yet, on another connection.
+/// Maximum number of cancel messages kept for goals that have not arrived yet on another connection.
 const MAX_EARLY_CANCELS: usize = 16;
-/// Pending calls of one action to the peer's services; beyond this, requests to cancel all goals are
-/// dropped. Each goal has at most one call of each service.
+/// Maximum number of pending calls of one action to the peer's services; beyond it, requests to cancel
+/// all goals are dropped. Each goal has at most one call of each service.
 const MAX_CALLS: usize = 4 * MAX_GOALS;
 /// Time between two status messages, actionlib's default.
 const STATUS_PERIOD: Duration = Duration::from_millis(200);
 /// How long status messages list an ended goal, actionlib's default.
 const LISTED_AFTER_END: Duration = Duration::from_secs(5);
-/// Time between two attempts of a failed call. Every call may be repeated without a further effect.
+/// Pause before a failed call for a result, or to cancel one goal, is repeated. These calls may be
+/// repeated without a further effect.
 const RETRY: Duration = Duration::from_secs(1);
 /// How long requests for the result of a goal may fail before the goal is lost.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -52,9 +53,9 @@ struct Goal {
     status: GoalStatus,
     accepted: bool,
     canceling: Canceling,
-    /// When the result is asked for again.
+    /// Time at which the result is requested again.
     retry: Option<Instant>,
-    /// Since when requests for the result have failed.
+    /// Time since which requests for the result have failed.
     failing: Option<Instant>,
     ended: Option<Instant>,
 }
@@ -110,7 +111,7 @@ impl ServedAction {
         }
     }
 
-    /// The peer's server has stopped: its goals are lost.
+    /// Stops the action: the peer's server has stopped, and its goals are lost.
     pub fn stop(&mut self, at: Moment, out: &mut Outputs) {
         let was_busy = self.goals.iter().any(|goal| goal.ended.is_none());
         self.goals.clear();
@@ -136,7 +137,7 @@ impl ServedAction {
         out.unsubscribe(self.names.cancel());
     }
 
-    /// The goal of a client.
+    /// Handles the goal message of a client.
     pub fn on_goal(&mut self, at: Moment, message: &[u8], out: &mut Outputs) {
         let Ok((mut id, goal)) = messages::read_goal(message) else { return };
         if self.is_stopping() {
@@ -188,7 +189,8 @@ impl ServedAction {
         }
     }
 
-    /// The cancel message of a client: one goal, those until a time, or all.
+    /// Handles the cancel message of a client: for one goal, for the goals until a time, or for all
+    /// goals.
     pub fn on_cancel(&mut self, at: Moment, message: &[u8], out: &mut Outputs) {
         let Ok(cancel) = messages::read_cancel(message) else { return };
         let everything = cancel.id.is_empty() && cancel.stamp == Stamp::ZERO;
@@ -251,13 +253,14 @@ impl ServedAction {
         self.goals.iter_mut().find(|goal| goal.uuid == uuid && goal.ended.is_none())
     }
 
-    /// The peer's answer to a call.
+    /// Handles the peer's answer to a call.
     pub fn on_answer(&mut self, at: Moment, call: CallId, outcome: &Outcome, out: &mut Outputs) {
         let Some(Pending { uuid, part }) = self.calls.remove(&call) else { return };
         match (part, outcome) {
             (ServicePart::SendGoal, Ok(response)) => self.on_sent(at, uuid, response, out),
             (ServicePart::SendGoal, Err(reason)) => {
-                // Whether the peer has the goal is unknown. If so, it is canceled.
+                // It is unknown whether the peer has the goal. If the peer has it, the goal is
+                // canceled.
                 self.lose(at, uuid, reason, out);
                 let request = messages::cancel_request(uuid, Stamp::ZERO);
                 self.call(uuid, ServicePart::CancelGoal, request, out);
@@ -317,7 +320,7 @@ impl ServedAction {
         self.end_goal(at, uuid, status, "", Some(&result), out);
     }
 
-    /// Ends a goal, and publishes its result, or one of zeros.
+    /// Ends a goal, and publishes its result or a result of zeros.
     fn end_goal(
         &mut self,
         at: Moment,
@@ -347,7 +350,7 @@ impl ServedAction {
         self.publish_status(at, out);
     }
 
-    /// The peer reports the state of a goal.
+    /// Handles the state of a goal that the peer reports.
     fn observe(&mut self, at: Moment, uuid: Uuid, status: u8, out: &mut Outputs) {
         let Some(goal) = self.goal(uuid) else { return };
         let before = goal.status.status;
@@ -363,7 +366,7 @@ impl ServedAction {
         }
     }
 
-    /// A status message of the peer.
+    /// Handles a status message of the peer.
     pub fn on_status(&mut self, at: Moment, message: &[u8], out: &mut Outputs) {
         for goal in messages::read_states(message).unwrap_or_default() {
             self.observe(at, goal.uuid, goal.status, out);

@@ -13,14 +13,14 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::time::timeout;
 
-/// Least time between two requests of all parameters, and between two comparisons of those of a peer,
-/// whatever the peer sends. Half a megabyte costs the master some 50 ms.
+/// Least time between two requests of all parameters, and between two comparisons of the parameters of
+/// a peer, whatever the peer sends. Half a megabyte costs the master some 50 ms.
 const PARAMETER_PERIOD: Duration = Duration::from_secs(2);
 /// Time limit of the calls that remove copies of parameters when the gateway stops. The systemd unit
 /// has ten seconds to stop.
 const REMOVE_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// The report of this robot, and the shown lists of others.
+/// The report of this robot's nodes and parameters, and the lists of peers that are shown here.
 #[derive(Debug, Default)]
 pub(super) struct RobotDescription {
     /// The nodes as last reported.
@@ -30,7 +30,7 @@ pub(super) struct RobotDescription {
     wants_nodes: bool,
     wants_parameters: bool,
     requested: Option<Instant>,
-    /// Values of peers that wait until those before them are set, at most [`MAX_PARAMETERS`].
+    /// Values of peers that wait until earlier values are set, at most [`MAX_PARAMETERS`].
     to_set: Parameters,
     is_setting: bool,
     pub mirrors: Mirrors,

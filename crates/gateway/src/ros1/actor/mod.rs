@@ -41,7 +41,7 @@ use subscriptions::Subscriptions;
 use tokio::sync::mpsc;
 use tokio::time::sleep_until;
 
-/// Notes queued for the actor; beyond them the sending tasks wait.
+/// Maximum number of notes queued for the actor; beyond it the sending tasks wait.
 const NOTE_QUEUE: usize = 1024;
 
 pub(super) struct Actor {

@@ -97,7 +97,7 @@ impl Publications {
         }
     }
 
-    /// The topic is registered: no local node uses it with another type.
+    /// Records that the topic is registered: no local node uses it with another type.
     pub fn set_publishable(&mut self, context: &Context, topic: &str) {
         if let Some(publication) = self.current.get_mut(topic) {
             publication.cleared = true;
@@ -106,7 +106,7 @@ impl Publications {
         context.setup.shared.troubles.clear(topic, "conflict");
     }
 
-    /// A local node uses the topic with another type.
+    /// Refuses a topic that a local node uses with another type.
     pub fn refuse(&mut self, context: &Context, topic: &str, reason: String) {
         let Some(publication) = self.current.get_mut(topic) else { return };
         if publication.conflict.as_ref() != Some(&reason) {
@@ -171,7 +171,7 @@ impl Publications {
         identify(context, id, name, caller);
     }
 
-    /// The process of a subscriber is known.
+    /// Records the process of a subscriber, which is now known.
     pub fn on_identified(&mut self, topic: &str, id: u64, identity: Subscriber) {
         let Some(publication) = find_publication([&mut self.current, &mut self.ended], topic)
         else {

@@ -94,7 +94,7 @@ impl Registrar {
     ) {
         match namesake {
             Some(uri) => self.set_namesake(context, uri),
-            None if self.lacks_registrations(context, snapshot) => self.doubt_name(context),
+            None if self.lacks_registrations(context, snapshot) => self.suspect_namesake(context),
             None => {}
         }
     }
@@ -112,8 +112,8 @@ impl Registrar {
         })
     }
 
-    /// Registers nothing until the master was asked who has our name.
-    pub fn doubt_name(&mut self, context: &mut Context) {
+    /// Suspects that another node has our name: registers nothing until the master was asked.
+    pub fn suspect_namesake(&mut self, context: &mut Context) {
         self.name_is_doubtful = true;
         context.want_poll();
     }
@@ -308,7 +308,8 @@ impl Registrar {
     ) -> bool {
         let Attempt { role, name, caller, serial } = attempt;
         if outcome.is_ok() && caller != context.own_name() {
-            // Also if it is not needed any more: the next poll unregisters it.
+            // The name is held even if the registration is no longer needed: the next poll unregisters
+            // it.
             self.stand_ins.hold(&caller);
         }
         let registration = self.registrations.in_role(role).get_mut(&name);

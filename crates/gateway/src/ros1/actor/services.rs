@@ -24,14 +24,15 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::sync::{mpsc, oneshot, watch};
 
-/// Pending calls of local servers; further ones fail.
+/// Maximum number of pending calls of local servers; further calls fail.
 const MAX_CALLS: usize = 1024;
-/// Connections of local clients to one service. A new one evicts the oldest that never called; if
-/// there is none, it is refused. Each has at most one pending call.
+/// Maximum number of connections of local clients to one service. A new connection evicts the oldest
+/// connection that never called; if there is none, the new one is refused. Each connection has at most
+/// one pending call.
 const MAX_CLIENTS: usize = 256;
-/// Bytes of the requests of all local clients, apart from a few free bytes for each client.
+/// Maximum bytes of the requests of all local clients, apart from a few free bytes for each client.
 const REQUESTS_BYTES: usize = 64 << 20;
-/// Bytes of the responses of all local servers, apart from a few free bytes for each server.
+/// Maximum bytes of the responses of all local servers, apart from a few free bytes for each server.
 const RESPONSES_BYTES: usize = 64 << 20;
 
 /// Local services and services of peers.
@@ -190,7 +191,7 @@ impl Services {
         context.emit(Event::Refused { topic: name.into(), reason });
     }
 
-    /// The service is registered: no other node serves it.
+    /// Records that the service is registered: no other node serves it.
     pub fn set_servable(&mut self, context: &Context, name: &str) {
         if let Some(serving) = self.serving.get_mut(name) {
             serving.refused = None;

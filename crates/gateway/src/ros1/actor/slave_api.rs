@@ -72,7 +72,7 @@ impl SlaveApi<'_> {
                     "ignored a call to shut down over ROS"
                 );
                 // The master makes this call to the older of two nodes with one name.
-                self.registrar.doubt_name(self.context);
+                self.registrar.suspect_namesake(self.context);
                 failure("a Tautline gateway stops with its node only")
             }
         }

@@ -33,7 +33,8 @@ use std::time::Instant;
 use subscriptions::Subscriptions;
 use tautline_dds::{DdsError, Discovery};
 
-/// Most orders that are processed before the actor updates what they have changed.
+/// Maximum number of orders that are processed before the actor updates the topics and services that
+/// they have changed.
 const BATCH: usize = 1024;
 
 pub struct Actor {
@@ -131,7 +132,7 @@ impl Actor {
             Command::Unadvertise { topic } => {
                 self.publications.remove(context, &self.topic_endpoints, &topic);
             }
-            // These do not reach the actor.
+            // These commands do not reach the actor.
             Command::Publish { .. } | Command::Forget { .. } => {}
             Command::Serve { service } => {
                 self.services.serve(context, &self.service_endpoints, service);

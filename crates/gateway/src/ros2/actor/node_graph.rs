@@ -77,12 +77,12 @@ impl NodeGraph {
         self.pace.next_message_time(now).into_iter().chain(self.reports.next_due()).min()
     }
 
-    /// A peer wants to know the nodes of this domain, or none does.
+    /// Sets whether a peer wants to know the nodes of this domain.
     pub fn want_reports(&mut self, wanted: bool, setup: &Setup) {
         self.reports.want(wanted, setup.endpoints.started);
     }
 
-    /// Endpoints of the domain have come or gone.
+    /// Records that endpoints of the domain have appeared or left.
     pub fn on_discovered(&mut self) {
         self.reports.on_change();
     }
@@ -95,7 +95,7 @@ impl NodeGraph {
         self.pace.changed |= !self.stand_ins.is_empty();
     }
 
-    /// Our endpoints have changed.
+    /// Records that our endpoints have changed.
     pub fn on_own_change(&mut self) {
         self.pace.changed = true;
     }

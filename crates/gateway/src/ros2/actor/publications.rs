@@ -19,7 +19,7 @@ use tautline_dds::{DdsError, Discovery, Guid};
 /// The topics of peers that are published here. The thread that writes shares their publications.
 pub struct Publications {
     by_topic: BTreeMap<String, Advertised>,
-    /// When subscribers from before the start that were not found again count as gone.
+    /// Time at which subscribers from before the start that were not found again count as gone.
     rediscovery_ends: Option<Instant>,
 }
 
@@ -55,12 +55,12 @@ impl Publications {
         self.report_keys(context, endpoints, name);
     }
 
-    /// When subscribers from before the start count as gone.
+    /// Time at which subscribers from before the start count as gone.
     pub fn next_due(&self) -> Option<Instant> {
         self.rediscovery_ends
     }
 
-    /// An endpoint of a topic has come or gone.
+    /// Handles an endpoint of a topic that has appeared or left.
     pub fn on_discovered(&self, context: &Context, topic: &str, event: &Discovery) {
         let publication = lock(&context.setup.publications).get(topic).cloned();
         match event {
@@ -160,8 +160,8 @@ impl Publications {
         }
     }
 
-    /// Reports local nodes whose types have a key. A topic with a key would need that key, which
-    /// discovery does not announce.
+    /// Reports local nodes whose types have a key. A topic with a key would need the definition of the
+    /// key, which discovery does not announce.
     pub fn report_keys(&self, context: &Context, endpoints: &Endpoints, name: &str) {
         let is_sent = context.selects(Named::Topic(name));
         let is_published = self.by_topic.contains_key(name);

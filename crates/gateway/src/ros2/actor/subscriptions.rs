@@ -50,7 +50,7 @@ impl Subscriptions {
     /// again. Returns the topics with new depths.
     pub fn count(&mut self, context: &Context, endpoints: &Endpoints) -> BTreeSet<String> {
         let now = Instant::now();
-        for topic in self.histories.to_count(now) {
+        for topic in self.histories.topics_to_count(now) {
             match endpoints.topic_offer(&topic) {
                 Some(offer) => {
                     let participant = &context.setup.endpoints.participant;
@@ -74,7 +74,7 @@ impl Subscriptions {
         topics
     }
 
-    /// When messages are counted next.
+    /// Time at which messages are counted next.
     pub fn next_due(&self) -> Option<Instant> {
         self.histories.next_due()
     }
@@ -95,7 +95,7 @@ impl Subscriptions {
         }
     }
 
-    /// An endpoint of a topic has come or gone.
+    /// Handles an endpoint of a topic that has appeared or left.
     pub fn on_discovered(&mut self, context: &Context, topic: &str, event: &Discovery) {
         let is_kept = matches!(event, Discovery::Writer(it) if it.qos.durability > 0);
         if is_kept && context.selects(Named::Topic(topic)) {
@@ -137,7 +137,7 @@ impl Subscriptions {
         };
         context.set_trouble(name, "types", others);
         if offer.united.transient_local {
-            // Peers get as many messages as a publisher keeps only if they know the number before.
+            // Peers get all messages that a publisher keeps only if they know their number in advance.
             // The status topic of an action keeps one.
             let is_new = !self.offered.contains_key(name) && !is_action_status(name);
             if is_new && self.histories.is_uncounted(name) {

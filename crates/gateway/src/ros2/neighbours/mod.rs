@@ -17,15 +17,15 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
-/// Pause between two looks.
+/// Pause between two checks.
 const INTERVAL: Duration = Duration::from_secs(1);
 /// Time after which a participant that no longer announces itself has left, as by default in Fast DDS.
 const LEASE: Duration = Duration::from_secs(20);
-/// Packets read in one look.
+/// Maximum number of packets read in one check.
 const MAX_PACKETS: usize = 1024;
-/// Participants remembered; further ones are not reported.
+/// Maximum number of remembered participants; further participants are not reported.
 const MAX_FOUND: usize = 64;
-/// Participants named in a notice.
+/// Maximum number of participants named in a notice.
 const MAX_NAMED: usize = 4;
 /// The IPv4 group in which participants are announced (RTPS 2.5, 9.6.2.1).
 const GROUP: Ipv4Addr = Ipv4Addr::new(239, 255, 0, 1);
@@ -34,7 +34,7 @@ const GROUP_V6: Ipv6Addr = Ipv6Addr::new(0xff1e, 0, 0, 0, 0, 0xffff, 0xefff, 1);
 
 /// Reports settings of the daemon's own environment that hide nodes.
 pub fn check_own_settings(range: Range, shared: &Shared) {
-    let hidden = settings::hidden(range, |name| std::env::var(name).ok());
+    let hidden = settings::hidden_nodes_trouble(range, |name| std::env::var(name).ok());
     if !hidden.is_empty() {
         tracing::warn!("{hidden}");
         shared.troubles.set("", "settings", hidden);

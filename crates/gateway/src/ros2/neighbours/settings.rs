@@ -9,7 +9,7 @@ const VISIBLE: [&str; 2] = ["DEFAULT", "UDPv4"];
 
 /// Describes why nodes in this environment are not seen, and what to set; empty if they are seen. In the
 /// range LOCALHOST, ROS 2 replaces the transports by those that we have.
-pub fn hidden(range: Range, variable: impl Fn(&str) -> Option<String>) -> String {
+pub fn hidden_nodes_trouble(range: Range, variable: impl Fn(&str) -> Option<String>) -> String {
     let given = |name| variable(name).filter(|value| !value.is_empty());
     let mut texts = Vec::new();
     if let Some(server) = given("ROS_DISCOVERY_SERVER") {
@@ -34,7 +34,7 @@ mod tests {
     use super::*;
 
     fn setting_found(name: &str, value: &str) -> String {
-        hidden(Range::Machine, |asked| (asked == name).then(|| value.to_owned()))
+        hidden_nodes_trouble(Range::Machine, |asked| (asked == name).then(|| value.to_owned()))
     }
 
     #[test]
@@ -49,7 +49,7 @@ mod tests {
             let local = |asked: &str| {
                 (asked == "FASTDDS_BUILTIN_TRANSPORTS").then(|| transports.to_owned())
             };
-            assert_eq!(hidden(Range::Loopback, local), "");
+            assert_eq!(hidden_nodes_trouble(Range::Loopback, local), "");
         }
         for transports in ["DEFAULT", "UDPv4", ""] {
             assert_eq!(setting_found("FASTDDS_BUILTIN_TRANSPORTS", transports), "");

@@ -376,7 +376,7 @@ fn an_oversized_message_is_dropped_and_reported_and_the_next_arrives() {
     assert_eq!(gateway.messages("/oversize/x").len(), 1);
     let rejected = gateway.status().rejected;
     assert_eq!((&*rejected[0].topic, rejected[0].reason), ("/oversize/x", Reason::TooLarge));
-    // What was sent before we were connected never came.
+    // Messages sent before we were connected never arrived.
     assert!((1..=sent).contains(&rejected[0].count), "{rejected:?} of {sent}");
     assert_eq!(rejected.len(), 1, "{rejected:?}");
 }

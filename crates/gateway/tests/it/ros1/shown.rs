@@ -23,7 +23,7 @@ struct Proxy {
 }
 
 impl Proxy {
-    /// A call of the method `stuck` gets no answer.
+    /// Starts a proxy; calls of the method `stuck` get no answer.
     fn to(master: &Master, stuck: &'static str) -> Self {
         let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
         let uri = format!("http://{}", listener.local_addr().unwrap());

@@ -16,7 +16,7 @@ fn ended_nodes_are_removed_and_stand_ins_use_their_names() {
     }
     let gateway = watch(Range::Machine, "graph");
     gateway.handle(Command::Describe { nodes: true, parameters: false });
-    // Waits for a report since then with the expected nodes; returns its number.
+    // Waits for a report after event `since` with the expected nodes; returns the number of events so far.
     let reported = |since: usize, expected: &[&str]| {
         gateway.wait_since(since, &format!("report of {expected:?}"), |event| match event {
             Event::Nodes(nodes) => nodes.keys().eq(expected).then_some(()),

@@ -91,7 +91,7 @@ fn the_liveliness_of_a_remote_publisher_is_reported_to_subscribers() {
     let mut late = start("kilted", "SUBNET", "alive_late");
     late.subscriber("/kept", STRING, policies("/kept"));
     wait_for("what is kept", || (late.received("/kept").len() == 1).then_some(()));
-    // A peer that changes its mind all the time changes no more than the shortest lease allows.
+    // A peer that changes its state all the time causes no more changes than the shortest lease allows.
     let begun = Instant::now();
     for changed in 0..2000 {
         gateway.advertise(&topic_with_lease("/best_effort", changed % 2 == 0));
@@ -142,7 +142,8 @@ fn a_local_publisher_without_liveliness_is_reported() {
             gateway.offered(name);
             gateway.subscribe(name);
         }
-        // Nobody asserts the manual liveliness. A message does; then assertions suffice, until they end.
+        // At first, nothing asserts the manual liveliness. A message asserts it; then assertions suffice
+        // until they end.
         wait_for_offer(&gateway, &manual, true);
         wait_for("life by a message", || {
             agent.order(json!({"do": "send", "topic": manual, "fields": {"data": "on"}}));

@@ -17,7 +17,7 @@ pub type RadioNumber = usize;
 pub const HEADER_BYTES: usize = 8;
 /// VXLAN's UDP port.
 pub const UDP_PORT: u16 = 4789;
-/// Destination of frames that radios send. It is a broadcast address: for a unicast one the kernel
+/// Destination of frames that radios send. It is a broadcast address: for a unicast address, the kernel
 /// would pass frames from device to device (VXLAN's "local bypass"), past the hook.
 pub const EVERYWHERE: Ipv4Addr = Ipv4Addr::new(127, 255, 255, 255);
 /// Destination of injected frames.

@@ -25,7 +25,7 @@ pub fn interface(index: usize) -> String {
     format!("wlan{index}")
 }
 
-/// Returns an error if a station's name cannot be that of a namespace: `ip` would read a leading
+/// Returns an error if a station's name cannot be the name of a namespace: `ip` would read a leading
 /// '-' as an option.
 pub fn check_names(scenario: &Scenario) -> Result<()> {
     for station in &scenario.stations {
@@ -36,9 +36,9 @@ pub fn check_names(scenario: &Scenario) -> Result<()> {
     Ok(())
 }
 
-/// Returns lines for `ip` in the air. Each radio's device is created from the air, where its
-/// packets meet those of other radios, and placed in its station. TCP passes one segment at a time
-/// to the device: the queue would split a packet of 40 segments, and their simultaneous arrival
+/// Returns the lines for `ip` in the namespace [`AIR`]. Each radio's device is created from the air,
+/// where its packets meet those of other radios, and placed in its station. TCP passes one segment at a
+/// time to the device: the queue would split a packet of 40 segments, and their simultaneous arrival
 /// delays the emulator.
 pub fn air_links(scenario: &Scenario) -> String {
     let mut lines = "link set lo up\n".to_owned();

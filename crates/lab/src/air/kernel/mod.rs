@@ -57,13 +57,13 @@ impl HeldFrame {
     }
 }
 
-/// The stations, their radios and all held frames. Dropping it removes them.
+/// The stations, their radios and all held frames. Dropping this value removes them.
 pub struct Plumbing {
     queue: PacketQueue,
     injector: Injector,
     buffer: Vec<u8>,
     uninjected: u64,
-    // The last field: interfaces outlive their users.
+    // This is the last field, so that the interfaces outlive their users.
     _namespaces: Namespaces,
 }
 
@@ -75,8 +75,8 @@ impl AsFd for Plumbing {
 }
 
 impl Plumbing {
-    /// Creates and connects all stations; inside an enclosure, where no namespace has one of their
-    /// names yet.
+    /// Creates and connects all stations. Call it inside an enclosure, where no namespace has the name
+    /// of a station yet.
     pub fn new(scenario: &Scenario) -> Result<Self> {
         layout::check_names(scenario)?;
         let stations = scenario.stations.iter().map(|station| station.name.clone());

@@ -56,7 +56,7 @@ impl Outgoing {
         self.bytes.extend_from_slice(&head.kind.to_ne_bytes());
         self.bytes.extend_from_slice(&(head.flags | FLAG_REQUEST).to_ne_bytes());
         self.bytes.extend_from_slice(&head.sequence.to_ne_bytes());
-        // Port id 0: the kernel knows the sender's.
+        // Port id 0: the kernel knows the sender's port id.
         self.bytes.extend_from_slice(&[0; 4]);
         self.bytes.extend_from_slice(&[0, 0]);
         self.bytes.extend_from_slice(&head.resource.to_be_bytes());

@@ -120,7 +120,7 @@ impl PacketQueue {
         self.troubles
     }
 
-    /// Returns the report in a message, if the message is one.
+    /// Returns the report in a message, if the message is a report.
     fn note<'a>(&mut self, message: &Incoming<'a>) -> Option<Report<'a>> {
         if matches!(message.outcome(), Some(Some(_))) {
             self.troubles.refused_verdicts += 1;

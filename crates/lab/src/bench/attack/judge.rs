@@ -13,9 +13,10 @@ use std::fmt::Write;
 /// Flows whose delays are judged.
 pub const FLOWS: [Flow; 2] = [Flow::Laser, Flow::Command];
 
-/// Memory growth over the idle daemon.
+/// Limit of the memory growth over the idle daemon.
 const GROWTH_MB: Bound = Bound::AtMost(64.0);
-/// Memory growth 10 s after the attacker has left: an allocator keeps some memory after a load.
+/// Limit of the memory growth 10 s after the attacker has left: an allocator keeps some memory after a
+/// load.
 const LEFT_MB: Bound = Bound::AtMost(16.0);
 const NOTHING: Bound = Bound::AtMost(0.0);
 

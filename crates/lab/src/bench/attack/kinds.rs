@@ -30,16 +30,16 @@ const MESSAGE_BYTES: u32 = 8_000_000;
 const SMALL_MESSAGE_BYTES: u32 = 60_000;
 /// Largest size to which a compressed block of one repeated byte expands (RFC 8878, 3.1.1.2.4).
 const BLOCK_BYTES: u32 = 128 << 10;
-/// Channels that a node accepts from one peer.
+/// Number of channels that a node accepts from one peer.
 const CHANNELS: u64 = 4096;
 /// Levels of nested packets that fit into a datagram.
 const SHALLOW: u64 = 34;
 /// A number of levels of nested packets that exceeds the stack of a thread.
 const DEEP: u64 = 5000;
-/// Control messages sent without waiting for acknowledgements. The victim waits for repeated ones
-/// only where some are lost.
+/// Number of control messages sent without waiting for acknowledgements. The victim waits for
+/// retransmissions only where messages are lost.
 const WINDOW: usize = 20_000;
-/// Frames of control messages that are kept ready.
+/// Number of frames of control messages that are kept ready.
 const READY: usize = 400;
 /// Number of times that an initiation of one session epoch is sent before the next epoch.
 const INITIATIONS_PER_EPOCH: u64 = 20;
@@ -117,7 +117,7 @@ pub struct Barrage {
     kind: Kind,
     /// Short names of the attacker's neighbours: the victim, and the victim's other peer.
     neighbours: [ShortName; 2],
-    /// Counter for everything that must be new.
+    /// Counter for numbers and names that must be new.
     count: u64,
     /// Frames made before the start.
     frames: VecDeque<Vec<u8>>,
@@ -356,7 +356,7 @@ impl Barrage {
                 let offers = &peer.heard.offers;
                 let Some(index) = number.checked_rem(offers.len() as u64) else { return false };
                 let channel = offers[index as usize].channel;
-                for control in about(kind, channel, number) {
+                for control in channel_controls(kind, channel, number) {
                     peer.control(&control);
                 }
             }
@@ -366,7 +366,7 @@ impl Barrage {
 }
 
 /// Returns control messages about a channel of the victim.
-fn about(kind: Kind, channel: u64, number: u64) -> Vec<Control> {
+fn channel_controls(kind: Kind, channel: u64, number: u64) -> Vec<Control> {
     match kind {
         Kind::Wants => [true, false].map(|wanted| Control::Want { channel, wanted }).into(),
         Kind::Refusals => vec![Control::Refuse { channel, reason: long_name(number) }],

@@ -48,10 +48,11 @@ const AROUND: Duration = Duration::from_secs(5);
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Rights {
-    /// Only its key.
+    /// The attacker's entry in the base's file has only its key.
     #[default]
     Default,
-    /// The base accepts all its topics and relays its packets, below commands and laser.
+    /// The base accepts all topics of the attacker and relays its packets, at priorities below commands
+    /// and laser.
     Generous,
 }
 
@@ -63,7 +64,7 @@ impl Rights {
         name_in_reports(self)
     }
 
-    /// Returns the text that follows its key in the base's file.
+    /// Returns the text that follows the attacker's key in the base's file.
     fn lines(self) -> &'static str {
         match self {
             Self::Default => "",
@@ -123,7 +124,8 @@ pub fn run(setup: &DaemonSetup, kinds: &[Kind], runs: u64, output: &Output) -> R
     output.conclude(figures, verdicts, &words)
 }
 
-/// Returns the phases under the same rights; `None` is a baseline, as is the last phase.
+/// Returns the phases under the same rights; `None` stands for a baseline phase. The last phase is a
+/// baseline.
 fn order(kinds: &[Kind]) -> Vec<Option<Kind>> {
     let between = |kinds: &[Kind]| {
         [&[None][..], &kinds.iter().copied().map(Some).collect::<Vec<_>>()].concat()
@@ -167,7 +169,7 @@ fn attempts(
     }
 }
 
-/// Phases, and those in which the machine was late.
+/// Number of phases, and of phases in which the machine was late.
 struct LateCount {
     phases: usize,
     late: usize,

@@ -15,7 +15,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 const EVERY_NS: u64 = 1_000_000;
-/// The machine is late if the 99th percentile exceeds this.
+/// The machine is late if the 99th percentile of its scheduling delay exceeds this limit.
 pub const LATE_OVER_MS: f64 = 0.5;
 
 /// The measuring thread.
@@ -27,7 +27,8 @@ impl Probe {
         Self(std::thread::spawn(move || watch(span)))
     }
 
-    /// Waits for the end of the span; returns ms, `None` if no thread can get the priority.
+    /// Waits for the end of the span; returns the scheduling delays in ms, `None` if no thread can get
+    /// the priority.
     pub fn end(self) -> Result<Option<Lateness>> {
         join(self.0)
     }
@@ -37,7 +38,7 @@ fn watch(span: Range<u64>) -> Result<Option<Lateness>> {
     if !be_punctual(Rank::Emulator)? {
         return Ok(None);
     }
-    // A wake-up due before the thread had its rank shows nothing.
+    // A wake-up that was due before the thread had its priority shows nothing.
     let mut due = span.start.max(monotonic_ns() + EVERY_NS);
     let mut late_ms = Vec::new();
     while due < span.end {

@@ -40,7 +40,7 @@ const FRESH_BYTES: u64 = 8_000_000;
 const SETTLING: Duration = Duration::from_secs(2);
 /// Bytes of control messages that may stay queued for a peer until it returns.
 const FEW_BYTES: u64 = 1000;
-/// Leftovers that are named; further ones are counted.
+/// Maximum number of leftovers that are named; further leftovers are only counted.
 const NAMED: usize = 5;
 
 /// Figures of one phase.
@@ -221,13 +221,13 @@ impl<'a> Scene<'a> {
             agreed,
             ..Figures::default()
         };
-        self.look_back(&mut figures, &registered, &refused_before)?;
+        self.record_leftovers(&mut figures, &registered, &refused_before)?;
         Ok(figures)
     }
 
     /// Records the attacker's leftovers. Restarts the daemon if its state without an attack is no
     /// longer known.
-    fn look_back(
+    fn record_leftovers(
         &mut self,
         figures: &mut Figures,
         registered: &BTreeSet<String>,

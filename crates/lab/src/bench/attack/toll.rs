@@ -70,7 +70,7 @@ impl Meter {
     }
 }
 
-/// Returns the largest value of each until `stop` is set; a process that has ended adds nothing.
+/// Returns the largest value of each figure until `stop` is set; a process that has ended adds nothing.
 fn sample(folder: &Path, stop: &AtomicBool) -> DaemonCost {
     let mut most = DaemonCost::default();
     while !stop.load(Ordering::Relaxed) {

@@ -64,7 +64,7 @@ pub struct Report {
 struct Link {
     /// `token-bucket` or `radio`.
     kind: &'static str,
-    /// Of a radio: the rate at which it sends frames, if there is one rate.
+    /// Rate at which a radio sends frames, if it has a single rate.
     rate_bps: Option<u64>,
     full_duplex: bool,
     mtu: u32,
@@ -104,8 +104,8 @@ fn radio_rate(name: &str) -> Result<Option<u64>> {
 
 /// The machine was busy if one message in a hundred was published later than this.
 const LATE_MS: f64 = 5.0;
-/// Above this, other programs disturb the figures. The bench itself needs about a fifth of two
-/// cores.
+/// Percent of all cores above which other programs disturb the figures. The bench itself needs about a
+/// fifth of two cores.
 const BUSY_PERCENT: f64 = 50.0;
 
 impl Report {
@@ -343,7 +343,7 @@ fn laser_p99(outcomes: &Outcomes) -> Option<f64> {
     Some(outcomes.values().next()?.topics.get(&Flow::Laser)?.delay_ms?.p99)
 }
 
-/// Returns a figure of each transport that has it.
+/// Returns a figure of each transport that has this figure.
 fn by_transport<T>(
     outcomes: &Outcomes,
     figure: impl Fn(&Outcome) -> Option<T>,

@@ -177,7 +177,7 @@ impl Trial<'_> {
         progress.enter_next();
         load.drain(self.time)?;
         let mut emulator = pair.punctuality()?;
-        let unaccounted = account(&write_statuses(&daemons, folder)?);
+        let unaccounted = unaccounted_by_flow(&write_statuses(&daemons, folder)?);
         load.write()?;
         daemons.iter_mut().try_for_each(Daemon::end)?;
         drop(masters);
@@ -202,7 +202,7 @@ impl Trial<'_> {
 }
 
 /// Returns the messages without a known outcome, from the status of the sending daemon.
-fn account(statuses: &[Value]) -> BTreeMap<Flow, Option<i64>> {
+fn unaccounted_by_flow(statuses: &[Value]) -> BTreeMap<Flow, Option<i64>> {
     let [robot, base] = statuses else { return BTreeMap::new() };
     let side = |flow: Flow| if flow.is_from_robot() { robot } else { base };
     ALL.into_iter().map(|flow| (flow, unaccounted_messages(side(flow), flow.topic()))).collect()

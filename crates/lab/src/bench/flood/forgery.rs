@@ -13,7 +13,7 @@ use tautline_proto::PublicKey;
 use tautline_proto::crypto::cookies::MacKey;
 use tautline_proto::wire::packet::{MAC, Packet, start_initiation};
 
-/// Different packets of one kind, sent in a loop.
+/// Number of different packets of one kind, which are sent in a loop.
 const DIFFERENT: usize = 4096;
 /// Bytes of an initiation's Noise message, with a name of four bytes.
 const NOISE_BYTES: usize = 109;

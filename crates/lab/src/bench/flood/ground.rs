@@ -17,7 +17,7 @@ use tautline_proto::PublicKey;
 
 /// Counted time of a phase: 500 scans.
 pub const COUNTED: Duration = Duration::from_secs(10);
-/// Time by which the attack starts before the measurement.
+/// Time from the start of the attack to the start of the measurement.
 pub const LEAD: Duration = Duration::from_millis(500);
 /// P99 of a flow, divided by its median without an attack in the same run.
 pub const TIMES_QUIET: Bound = Bound::AtMost(1.5);

@@ -152,10 +152,10 @@ fn table(phases: &[Figures], meetings: &[Meeting]) -> String {
             right("robot%", 6, |it| format!("{:.1}", it.cpu_percent[0])),
             right("base%", 6, |it| format!("{:.1}", it.cpu_percent[1])),
             bar(),
-            right("forged/s", 8, |it| it.of_flood(|flood| flood.received_per_s, 0)),
-            right("answer/s", 8, |it| it.of_flood(|flood| flood.answers_per_s, 0)),
-            right("bytes%", 6, |it| it.of_flood(|flood| flood.answered_bytes_percent, 1)),
-            right("full%", 6, |it| it.of_flood(|flood| flood.overflowed_percent, 2)),
+            right("forged/s", 8, |it| it.flood_figure(|flood| flood.received_per_s, 0)),
+            right("answer/s", 8, |it| it.flood_figure(|flood| flood.answers_per_s, 0)),
+            right("bytes%", 6, |it| it.flood_figure(|flood| flood.answered_bytes_percent, 1)),
+            right("full%", 6, |it| it.flood_figure(|flood| flood.overflowed_percent, 2)),
             bar(),
             left("refused", 0, |it| {
                 let counts = it.refused.iter().map(|(reason, count)| format!("{reason} {count}"));
@@ -172,7 +172,7 @@ fn table(phases: &[Figures], meetings: &[Meeting]) -> String {
 
 impl Figures {
     /// Formats a figure of the flood; 0 without a flood.
-    fn of_flood(&self, of: fn(&FloodFigures) -> f64, decimals: usize) -> String {
+    fn flood_figure(&self, of: fn(&FloodFigures) -> f64, decimals: usize) -> String {
         number(Some(self.flood.as_ref().map_or(0.0, of)), decimals)
     }
 }

@@ -149,7 +149,7 @@ impl<'a> Scene<'a> {
         Ok(scene)
     }
 
-    /// Ends a daemon until the other one sends it an initiation; returns the initiation.
+    /// Ends a daemon until the other daemon has sent it an initiation; returns the initiation.
     fn record(&mut self, who: usize) -> Result<Vec<u8>> {
         let tap = Tap::open(self.computer(who))?;
         self.daemons.remove(who).end()?;

@@ -53,7 +53,8 @@ const WHOLE_TIME: Duration = Duration::from_secs(6);
 
 const BARE: End = End::Own(By::Bare);
 
-/// Returns a load of single messages at a period. The publisher keeps ten, as in rclpy's default profile.
+/// Returns a load of single messages at a period. The publisher keeps ten messages, as in rclpy's
+/// default profile.
 const fn load(bytes: usize, count: u64, period_ms: u64) -> Load {
     Load { bytes, count, period: Duration::from_millis(period_ms), burst: 1, depth: 10 }
 }
@@ -87,7 +88,7 @@ struct Scene<'a> {
 struct Measure {
     name: &'static str,
     unit: &'static str,
-    /// Computes the figure; the number is the messages of a burst.
+    /// Computes the figure; the number is how many messages a burst has.
     of: fn(&Samples, u64) -> f64,
     target: Option<Target>,
 }
@@ -158,7 +159,7 @@ pub fn run(setup: &DaemonSetup, output: &Output) -> Result<Conclusion> {
     let (pair, folder) = (Pair::new(Link::UNLIMITED, 0)?, &*output.folder);
     let scene = Scene { pair, setup, folder };
     let mut rows = scene.measure_small()?;
-    for part in [Scene::throughput, Scene::large, Scene::measure_whole_path] {
+    for part in [Scene::measure_throughput, Scene::measure_large, Scene::measure_whole_path] {
         progress.enter_next();
         rows.extend(part(&scene)?);
     }
@@ -180,40 +181,39 @@ impl Scene<'_> {
     fn measure_small(&self) -> Result<Vec<Row>> {
         let measures = [P50.to_reach(Target::Added(ADDED_MS)), P99, RECEIVED];
         let (read, written) = ("1 KB at 200 Hz, read", "1 KB at 200 Hz, written");
-        let mut rows = self.in_turns(read, reading, SMALL, SMALL_ROUNDS, &measures)?;
-        rows.extend(self.in_turns(written, writing, SMALL, SMALL_ROUNDS, &measures)?);
+        let mut rows = self.compare(read, reading, SMALL, SMALL_ROUNDS, &measures)?;
+        rows.extend(self.compare(written, writing, SMALL, SMALL_ROUNDS, &measures)?);
         Ok(rows)
     }
 
-    fn throughput(&self) -> Result<Vec<Row>> {
+    fn measure_throughput(&self) -> Result<Vec<Row>> {
         let (rounds, mut rows) = (THROUGHPUT_ROUNDS, Vec::new());
         let steady = STEADY.to_reach(Target::Share(THROUGHPUT_PERCENT));
         for (size, load) in FLOODS {
             let what = format!("{size}, read");
-            rows.extend(self.in_turns(&what, reading, load, rounds, &[steady])?);
+            rows.extend(self.compare(&what, reading, load, rounds, &[steady])?);
         }
         for (size, load) in BURSTS {
             let what = format!("{size}, written");
-            rows.extend(self.in_turns(&what, writing, load, rounds, &[IN_BURSTS, RECEIVED])?);
+            rows.extend(self.compare(&what, writing, load, rounds, &[IN_BURSTS, RECEIVED])?);
         }
         Ok(rows)
     }
 
-    fn large(&self) -> Result<Vec<Row>> {
+    fn measure_large(&self) -> Result<Vec<Row>> {
         let received = RECEIVED.to_reach(Target::Through(LARGE_RECEIVED));
         let (rounds, measures) = (LARGE_ROUNDS, [received, P50, P99]);
         // Without the gateway, both ends are rclpy.
         let or_rclpy = |by| if by == By::Bare { End::Rclpy } else { End::Own(by) };
         let from_rclpy = |by| (End::Rclpy, or_rclpy(by));
         let to_rclpy = |by| (or_rclpy(by), End::Rclpy);
-        let mut rows =
-            self.in_turns("4 MB, read of rclpy", from_rclpy, LARGE, rounds, &measures)?;
-        rows.extend(self.in_turns("4 MB, written to rclpy", to_rclpy, LARGE, rounds, &measures)?);
+        let mut rows = self.compare("4 MB, read of rclpy", from_rclpy, LARGE, rounds, &measures)?;
+        rows.extend(self.compare("4 MB, written to rclpy", to_rclpy, LARGE, rounds, &measures)?);
         Ok(rows)
     }
 
     /// Runs streams without the gateway and through it alternately.
-    fn in_turns(
+    fn compare(
         &self,
         what: &str,
         ends: impl Fn(By) -> (End, End),

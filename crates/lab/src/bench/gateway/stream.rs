@@ -14,7 +14,7 @@ use std::time::Duration;
 
 /// Time between the start command and the start of publishing.
 const COUNTDOWN: Duration = Duration::from_millis(300);
-/// Publishing may take this much longer than planned.
+/// Maximum time by which publishing may take longer than planned.
 const LATENESS: Duration = Duration::from_secs(60);
 
 /// The library on which a publisher or subscriber is written.

@@ -23,7 +23,7 @@ pub struct RecoveryStart {
 pub struct Recovery {
     /// Time until the first message; `None` if there was none.
     pub first_ms: Option<f64>,
-    /// Time until the message from which they flowed; `None` if they did not flow at the end.
+    /// Time until the message from which messages flowed; `None` if messages did not flow at the end.
     pub steady_ms: Option<f64>,
 }
 

@@ -18,8 +18,8 @@ pub const REJOIN_MS: std::ops::RangeInclusive<u64> = 300..=1000;
 const AWAY: Duration = Duration::from_secs(2);
 /// Time from a daemon's kill to its restart: `RestartSec` of packaging/tautline.service.
 const RESTART: Duration = Duration::from_secs(1);
-/// Host parts of the addresses that a robot gets in succession; those below and above belong to
-/// others.
+/// Host parts of the addresses that a robot gets in succession; addresses below and above belong to
+/// other computers.
 const ADDRESSES: std::ops::Range<usize> = 10..250;
 /// Port at which daemons receive.
 const PORT: u16 = 18470;

@@ -44,7 +44,7 @@ pub struct Side {
     pub daemon: Option<Daemon>,
     /// ROS 1 master.
     pub master: Option<Process>,
-    /// Computer that runs them.
+    /// Computer that runs the programs.
     pub computer: Computer,
 }
 

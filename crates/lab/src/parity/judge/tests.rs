@@ -66,7 +66,7 @@ fn publish(count: u32) -> Step {
     Step::Publish { id: "P1".into(), count, gap_ms: 0 }
 }
 
-/// Both present before the messages of step 3.
+/// Publisher and subscriber are present before the messages of step 3.
 fn live(latched: bool) -> Case {
     let (publisher, subscriber) = (publisher(latched, 5), subscriber(latched, true));
     Case::new(vec![
@@ -123,7 +123,7 @@ fn only_messages_of_a_calm_time_must_arrive() {
     assert_eq!(live(false).with_received(&[1, 2, 3], &[1]).kinds(), ["missing"]);
     assert!(live(false).with_trouble(2).with_received(&[1, 2, 3], &[1]).kinds().is_empty());
     assert!(live(false).with_trouble(4).with_received(&[1, 2, 3], &[1]).kinds().is_empty());
-    // Kept until everything is connected again, all have to arrive.
+    // The messages are kept until everything is connected again, so all of them have to arrive.
     let mut case = live(true).with_trouble(4).with_received(&[1, 2, 3], &[1]);
     case.0.situation.steps.extend([Step::Start(Side::Far), Step::Settle]);
     case.0.calm.push(6);

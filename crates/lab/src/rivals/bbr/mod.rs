@@ -192,7 +192,7 @@ impl Bbr {
         }
     }
 
-    /// Restores what losses have changed that proved to be spurious.
+    /// Restores the state before losses that proved to be spurious.
     fn undo_losses(&mut self) {
         let Some(undo) = self.undo.take() else { return };
         self.cwnd = self.cwnd.max(self.prior_cwnd);

@@ -7,7 +7,7 @@ use tautline_proto::{Duration, Instant};
 
 const MIN_RTT_FILTER_LEN: Duration = Duration::from_secs(10);
 const PROBE_RTT_INTERVAL: Duration = Duration::from_secs(5);
-/// Length of the filter, in rounds.
+/// Length of the filter of extra acknowledged bytes, in rounds.
 const EXTRA_ACKED_FILTER_LEN: u64 = 10;
 /// Growth of the delivery rate below which a round of Startup is on a plateau.
 const FULL_BW_GROWTH: f64 = 1.25;

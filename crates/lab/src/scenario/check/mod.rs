@@ -105,13 +105,13 @@ impl Problems {
         }
     }
 
-    /// Records a problem; returns nothing in place of a value.
+    /// Records a problem; returns `None` in place of a value.
     fn refuse<T>(&mut self, problem: Problem) -> Option<T> {
         self.push(problem);
         None
     }
 
-    /// Reads a file that the scenario names; records a problem of it.
+    /// Reads a file that the scenario names; records a problem if that fails.
     fn named_file<T>(
         &mut self,
         file: &At<Reference>,
@@ -122,12 +122,12 @@ impl Problems {
         found.map_err(|wrong| self.push(file.place.other(wrong.found, wrong.allowed))).ok()
     }
 
-    /// Whether further problems would not be shown.
+    /// Whether the limit of shown problems is reached.
     fn are_enough(&self) -> bool {
         self.0.len() >= MAX_PROBLEMS
     }
 
-    /// Records a problem if there are too many of something.
+    /// Records a problem if `count` exceeds `limit`.
     fn limit_count(&mut self, limit: usize, count: usize, what: &str, place: &Place) -> bool {
         if count > limit {
             let found = format!("more than {limit} {what}");

@@ -46,7 +46,7 @@ impl Check {
         let loss = loss(&mut self.problems, wifi.loss.as_ref());
         let access_point = self.access_point(number, wifi);
         if wifi.path_loss.is_some() {
-            self.everyone_has_a_place(number, file);
+            self.check_positions(number, file);
         }
         Some(WifiConfig {
             phy,

@@ -172,7 +172,7 @@ impl Check {
     }
 
     /// Records a problem for each station on the network `number` without a position.
-    pub(super) fn everyone_has_a_place(&mut self, number: usize, file: &File) {
+    pub(super) fn check_positions(&mut self, number: usize, file: &File) {
         let network = &self.done.networks[number].name;
         for (_, At { place, value }) in &file.stations.value.0 {
             let is_on_it = value.networks.0.iter().any(|name| &name.value.0 == network);

@@ -37,7 +37,7 @@ impl Check {
                 let flow = one_flow(&flow.value, name, from, to);
                 self.done.flows.push(Flow { only_links, avoid_links, ..flow });
             }
-            self.fits_what_carries_it(&flow.value);
+            self.check_transport_keys(&flow.value);
             if let Some(start) = &flow.value.start {
                 self.problems.before_the_end(start.value.0, &start.place, &file.duration);
             }
@@ -50,7 +50,7 @@ impl Check {
     }
 
     /// Records a problem for each key that the flow's transport does not support.
-    fn fits_what_carries_it(&mut self, flow: &file::Flow) {
+    fn check_transport_keys(&mut self, flow: &file::Flow) {
         let (over, every) = (word(flow.over.as_ref()), &flow.every.place);
         let saturates = matches!(flow.every.value, Or::Word(_));
         if saturates && over == Over::Tautline {

@@ -20,7 +20,7 @@ pub struct Packet {
     pub to: SocketAddrV4,
     /// Length with headers.
     pub ip_bytes: u32,
-    /// DSCP, which selects the access category on radios that have any.
+    /// DSCP, which selects the access category on radios that have access categories.
     pub dscp: u8,
     /// ECN field that the sender has set.
     pub ecn: Ecn,

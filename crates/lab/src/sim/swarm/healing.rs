@@ -40,10 +40,11 @@ const SETTLE: Nanos = 20_000 * MS;
 const MESSAGE_WITHIN: Nanos = 20_000 * MS;
 /// Time in which a block ends without further frames.
 const BLOCK_ENDS: Nanos = 260 * MS;
-/// Message sizes tried of each topic, in equal steps up to the maximum of [`Healing::easy_len`].
+/// Number of message sizes tried on each topic, in equal steps up to the maximum of
+/// [`Healing::safe_message_len`].
 const ROUNDS: usize = 3;
 /// Maximum size of a message that is sent while nothing else is in flight.
-const MAX_EASY: usize = 50_000;
+const MAX_SAFE_LEN: usize = 50_000;
 /// Bytes that may precede a packet at each hop: two full packets and reports.
 const AHEAD_BYTES: u64 = 6000;
 /// Lowest rate that faults may leave with `Rate::AUTO`, until the next measurement of the path.
@@ -56,7 +57,7 @@ const RELAYS_ROOM: usize = 4000;
 
 /// Conservative capacity of a path.
 #[derive(Debug, Clone, Copy)]
-struct Ease {
+struct PathCapacity {
     bps: u64,
     one_way: Nanos,
     hops: usize,
@@ -77,7 +78,7 @@ impl Healing<'_> {
         self.world.run(SETTLE)?;
         for round in 1..=ROUNDS {
             for topic in 0..self.world.plan.topics.len() {
-                let len = self.easy_len(topic) * round / ROUNDS;
+                let len = self.safe_message_len(topic) * round / ROUNDS;
                 if len > 0 {
                     self.send_alone(topic, len)?;
                 }
@@ -89,14 +90,14 @@ impl Healing<'_> {
     fn meet_again(&mut self) -> Result<()> {
         let healed = self.world.net.now();
         self.world.run(DOWN_AFTER)?;
-        while let Err(wrong) = self.all_up() {
+        while let Err(wrong) = self.check_all_links_up() {
             if self.world.net.now() > healed + UP_WITHIN + self.queues_drain_in() {
                 return Err(wrong);
             }
             self.world.run(1000 * MS)?;
         }
         let up = self.world.net.now();
-        while let Some(topic) = self.not_agreed() {
+        while let Some(topic) = self.find_missing_subscription() {
             if self.world.net.now() > up + AGREE_WITHIN {
                 let TopicPlan { from, to, .. } = self.world.plan.topics[topic];
                 let (there, back) = (self.links_of(from, to), self.links_of(to, from));
@@ -125,7 +126,7 @@ impl Healing<'_> {
     }
 
     /// Returns an error that names a link that is down.
-    fn all_up(&self) -> Result<()> {
+    fn check_all_links_up(&self) -> Result<()> {
         for (a, b) in self.world.plan.pairs.clone().into_iter().flat_map(|[a, b]| [(a, b), (b, a)])
         {
             let (view, peer) = (self.world.view(a), self.world.peer(a, b));
@@ -174,7 +175,7 @@ impl Healing<'_> {
         format!("{own:?} to {:?}", links.collect::<Vec<_>>())
     }
 
-    fn not_agreed(&self) -> Option<usize> {
+    fn find_missing_subscription(&self) -> Option<usize> {
         (0..self.world.plan.topics.len()).find(|topic| !self.world.outward(*topic).wanted)
     }
 
@@ -186,7 +187,7 @@ impl Healing<'_> {
         let (calls, downs) = (self.world.net.initiations, self.world.downs);
         for round in 0..LONG / LONG_STEP {
             let topic = round as usize % self.world.plan.topics.len();
-            let len = self.easy_len(topic).min(LONG_MESSAGE);
+            let len = self.safe_message_len(topic).min(LONG_MESSAGE);
             if len > 0 {
                 self.send_alone(topic, len)?;
             }
@@ -242,14 +243,14 @@ impl Healing<'_> {
             }
             self.world.run(10 * MS)?;
         }
-        // What the radio still holds.
+        // Wait for the packets that the radio still holds.
         self.world.run(100 * MS)
     }
 
     /// Sends one message with nothing else in flight.
     fn send_alone(&mut self, topic: usize, len: usize) -> Result<()> {
-        let (lost, unkept) = (self.world.frames_lost(), self.messages_not_kept());
-        let missed = self.taken_for_lost(topic);
+        let (lost, unkept) = (self.world.frames_lost(), self.count_dropped_messages());
+        let missed = self.declared_lost(topic);
         let deliveries = self.world.oracle.deliveries(topic);
         let number = self.world.send(topic, len);
         let number = number.ok_or_else(|| {
@@ -271,8 +272,8 @@ impl Healing<'_> {
         }
         let oracle = &self.world.oracle;
         let arrived = oracle.has_arrived(number).unwrap_or(oracle.deliveries(topic) > deliveries);
-        let new_drops = self.messages_not_kept() != unkept;
-        let lossless = self.world.frames_lost() == lost && self.taken_for_lost(topic) == missed;
+        let new_drops = self.count_dropped_messages() != unkept;
+        let lossless = self.world.frames_lost() == lost && self.declared_lost(topic) == missed;
         self.send_parity(topic)?;
         if arrived && !new_drops {
             return Ok(());
@@ -291,14 +292,14 @@ impl Healing<'_> {
             config.repair,
             config.topic.lifespan,
             config.topic.keep_last,
-            self.ease(topic),
+            self.path_capacity(topic),
             self.links_of(from, to),
         ))
     }
 
-    /// Returns the number of packets that the publisher's node declared lost. Not all
-    /// are: among hidden stations acknowledgements may take long (seed 9633).
-    fn taken_for_lost(&self, topic: usize) -> u64 {
+    /// Returns the number of packets that the publisher's node declared lost. Some of them did arrive:
+    /// among hidden stations, acknowledgements may take long (seed 9633).
+    fn declared_lost(&self, topic: usize) -> u64 {
         let view = self.world.view(self.world.plan.topics[topic].from);
         let links = view.links().filter_map(|link| view.link(link));
         links.map(|link| link.stats.lost_packets).sum()
@@ -311,10 +312,10 @@ impl Healing<'_> {
         !config.repair || config.topic.lifespan.is_some()
     }
 
-    /// Returns the number of messages that senders and receivers dropped, without the incomplete messages
-    /// that a receiver drops because of its lifespan or of the next message of the source: their sender
-    /// gave them up before.
-    fn messages_not_kept(&self) -> u64 {
+    /// Returns the number of messages that senders and receivers dropped, without the incomplete
+    /// messages that a receiver drops because of their lifespan or of the next message of the source:
+    /// the sender gave these up before.
+    fn count_dropped_messages(&self) -> u64 {
         let given_up = |inward: &Drops| {
             [DropReason::Late, DropReason::Incomplete, DropReason::Expired]
                 .map(|reason| inward.get(reason))
@@ -326,8 +327,8 @@ impl Healing<'_> {
     }
 
     /// Returns the maximum size of a message that surely arrives in time when nothing else is sent.
-    fn easy_len(&self, topic: usize) -> usize {
-        let Ease { bps, one_way, .. } = self.ease(topic);
+    fn safe_message_len(&self, topic: usize) -> usize {
+        let PathCapacity { bps, one_way, .. } = self.path_capacity(topic);
         let plan = &self.world.plan.topics[topic];
         let lifespan = plan.config.topic.lifespan.unwrap_or(Duration::from_secs(5));
         // The receiver takes half the RTT as the one-way delay.
@@ -337,18 +338,18 @@ impl Healing<'_> {
             [plan.from, plan.to].map(|station| &self.world.plan.stations[station].config);
         let taken = from.max_message.min(to.max_message).min(to.reassembly_bytes);
         let others = if self.world.plan.relays { RELAYS_ROOM } else { 0 };
-        plan.max_len.min(in_time).min(taken).min(from.queue_bytes - others).min(MAX_EASY)
+        plan.max_len.min(in_time).min(taken).min(from.queue_bytes - others).min(MAX_SAFE_LEN)
     }
 
-    /// Returns the worst of a topic's paths.
-    fn ease(&self, topic: usize) -> Ease {
+    /// Returns the capacity of the worst of a topic's paths.
+    fn path_capacity(&self, topic: usize) -> PathCapacity {
         let (from, to) = (self.world.plan.topics[topic].from, self.world.plan.topics[topic].to);
         let rate = self.world.plan.stations[from].radio.rate;
         let configured = rate.fixed_bps().unwrap_or(u64::MAX);
         // A relay paces relayed packets like its own.
         let paced = if self.world.plan.relays { AHEAD_BYTES * 8000 * MS / configured } else { 0 };
         let bps = if rate == Rate::AUTO { AUTO_BPS } else { configured };
-        let mut worst = Ease { bps, one_way: 0, hops: 1 };
+        let mut worst = PathCapacity { bps, one_way: 0, hops: 1 };
         for path in self.world.paths(from, to) {
             let hops = match path {
                 Path::Direct(network) => vec![network],
@@ -368,7 +369,7 @@ impl Healing<'_> {
         worst
     }
 
-    /// Returns the capacity of a hop in one direction; at the lowest rate if it adapts.
+    /// Returns the capacity of a hop in one direction; at the lowest rate if the rate adapts.
     fn hop_bps(&self, network: usize) -> u64 {
         let facts = self.world.plan.networks[network].kind.facts();
         facts.one_way_bps(*facts.bps().start())

@@ -386,7 +386,7 @@ fn around_access_point(random: &mut Rng) -> Plan {
     plan
 }
 
-/// Two stations out of range of each other, and one between them that is the peer of both.
+/// Two stations out of range of each other, and a station between them that is the peer of both.
 fn hidden(random: &mut Rng) -> Plan {
     let wifi = draw_wifi(random, true);
     let mut plan = Plan::drawn("hidden", random, vec![NetworkKind::Wifi(wifi)]);

@@ -60,7 +60,7 @@ struct Acquaintance {
     control_bytes: u64,
     /// Era of messages from this node's current start to the other.
     era: Era,
-    /// Restart counter of the other when this node started.
+    /// Restart counter of the other node when this node started.
     first_life: u32,
     /// Sessions since this node started.
     sessions_since: u32,
@@ -68,7 +68,7 @@ struct Acquaintance {
 
 /// The world, see the module.
 pub struct World {
-    /// The plan it was built from.
+    /// The plan from which the world was built.
     pub plan: Plan,
     /// Hosts and medium.
     pub net: Net,
@@ -197,7 +197,7 @@ impl World {
         let partners = self.partners(station);
         for &partner in &partners {
             let acquaintance = self.acquaintances.entry((station, partner)).or_default();
-            // Initially all start, one after the other.
+            // Initially all nodes start, one after the other.
             acquaintance.first_life = self.lives[partner].number.max(1);
             acquaintance.sessions_since = 0;
             self.meet(station, partner)?;

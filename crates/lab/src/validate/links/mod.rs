@@ -86,7 +86,7 @@ impl System {
     }
 
     /// Images per second in the paper's Table 2, offered at 50 Hz.
-    fn of_the_paper(self) -> Option<f64> {
+    fn images_per_s_in_paper(self) -> Option<f64> {
         match self {
             Self::Fixed => Some(3.3),
             Self::Aid => Some(10.1),
@@ -141,7 +141,7 @@ fn images(offered_hz: u64, system: System) -> Result<Images> {
     Ok(Images {
         offered_hz,
         system,
-        paper_per_s: system.of_the_paper().filter(|_| offered_hz == OFFERED_HZ[0]),
+        paper_per_s: system.images_per_s_in_paper().filter(|_| offered_hz == OFFERED_HZ[0]),
         images_per_s,
         packets_per_image: attempts as f64 / during as f64,
         airtime_percent: [airtime(0), airtime(1), airtime(2)],

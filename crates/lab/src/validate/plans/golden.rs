@@ -7,7 +7,8 @@ use serde::{Deserialize, Serialize};
 use std::fmt::Write;
 use std::path::Path;
 
-/// Logarithms differ in their last digits between machines.
+/// Largest relative difference between figures that count as the same: logarithms differ in their last digits
+/// between machines.
 const SAME: f64 = 0.01;
 
 /// A short form of the results of a run.

@@ -13,7 +13,7 @@ use std::time::Duration;
 const BURST_S: u64 = 5;
 const PAUSE_S: u64 = 60;
 const S: u64 = 1_000_000_000;
-/// Small, so that one second shows the rate.
+/// Bytes of a bulk message: small, so that one second shows the rate.
 const BULK_BYTES: u64 = 8_192;
 /// Least rate after the pause, percent of the rate before it.
 const LEAST_PERCENT: f64 = 80.0;

@@ -22,7 +22,7 @@ const SECONDS: u64 = 30;
 const JUDGED: Range<u64> = 5_000_000_000..60_000_000_000;
 /// One-way delay of the path without a packet's serialization time, in ms.
 const PATH_MS: f64 = 1.0;
-/// The p99 may be this many times the least delay.
+/// Largest p99, as a multiple of the least delay.
 const MOST: f64 = 1.5;
 /// Expected duration of one run, for the progress line.
 const EXPECTED: Duration = Duration::from_millis(150);

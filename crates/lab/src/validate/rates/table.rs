@@ -53,7 +53,7 @@ pub struct Cell {
 
 /// Returns the compared rate controls; `fixed` has the right rate configured.
 fn controllers() -> impl Iterator<Item = &'static str> {
-    rivals::of_product().chain([rivals::AID, rivals::AIMD])
+    rivals::product_names().chain([rivals::AID, rivals::AIMD])
 }
 
 impl Case {
@@ -188,7 +188,7 @@ mod tests {
 
     /// Repeats a few cells: the page must match the code.
     #[test]
-    fn the_table_in_docs_is_of_this_code() {
+    fn the_table_in_docs_is_current() {
         let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/explanation/rates.md");
         let docs = std::fs::read_to_string(docs).unwrap();
         for (mbps, loss_percent) in [(1, 0), (3, 0), (6, 0), (6, 20), (24, 0)] {

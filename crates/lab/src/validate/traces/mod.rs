@@ -23,7 +23,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 use tautline_medium::{Nanos, OPPORTUNITY_BYTES, RadioId, StationId, Trace};
 
-/// `fixed` has the mean rate of the trace configured.
+/// The compared controllers; `fixed` has the mean rate of the trace configured.
 const CONTROLLERS: [&str; 7] = ["auto", "bbr3", "copa", "scream2", "gcc", "cubic", "fixed"];
 const S: Nanos = 1_000_000_000;
 const SECONDS: u64 = 60;
@@ -345,7 +345,7 @@ mod tests {
 
     /// Repeats a generated link: the page must match the code.
     #[test]
-    fn the_table_in_docs_is_of_this_code() {
+    fn the_table_in_docs_is_current() {
         let page = Path::new(env!("CARGO_MANIFEST_DIR"));
         let page = page.join("../../docs/explanation/unknown-links.md");
         let page = std::fs::read_to_string(page).unwrap();

@@ -197,7 +197,7 @@ impl Link {
                 let share = log_uniform(&mut random, 0.001, 0.2);
                 let _ = write!(extra, ", duplicate: {share:.4}");
             }
-            // The others have rates that change, or nothing.
+            // The other kinds have changing rates, or no property of their own.
             _ => {}
         }
         if kind != Kind::Policer && random.f64() < 0.2 {

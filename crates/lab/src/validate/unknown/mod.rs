@@ -34,7 +34,7 @@ const NEVER_MS: f64 = 10_000.0;
 const COLLAPSE: f64 = 0.5;
 /// Expected duration of one run, for the progress line.
 const EXPECTED: Duration = Duration::from_millis(400);
-/// Cells listed as the worst ones.
+/// Number of cells listed as the worst.
 const WORST: usize = 25;
 
 /// Arguments of the command.
@@ -64,7 +64,7 @@ pub(super) struct Run {
     /// Bulk that arrived, percent of what was offered or of what fits, whichever is less.
     pub(super) bulk_percent: f64,
     laser_mean_ms: f64,
-    /// A message that never arrived counts as ten seconds.
+    /// 99th percentile of the laser's delay; a message that never arrived counts as ten seconds.
     pub(super) laser_p99_ms: f64,
     laser_lost_percent: f64,
 }
@@ -118,7 +118,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     let seeds = arguments.first..arguments.first + arguments.seeds;
     let only = |name: &&str| arguments.only.as_deref().is_none_or(|it| it == *name);
     let controllers: Vec<_> =
-        published::of_product().chain(published::NAMES).filter(only).collect();
+        published::product_names().chain(published::NAMES).filter(only).collect();
     let stage = |seed| (format!("link {seed}"), EXPECTED * controllers.len() as u32);
     let progress = Progress::new(seeds.clone().map(stage).collect());
     let cells = parallel::run(&progress, seeds.collect(), |seed| {

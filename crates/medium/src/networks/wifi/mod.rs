@@ -20,7 +20,7 @@ use crate::scene::Scene;
 pub use access::Category;
 use access::{ChannelAccess, category_of};
 use fastrand::Rng;
-use signals::{Heard, Kind, Powers, Transmission, disturb};
+use signals::{Heard, Kind, Powers, Transmission, update_interference};
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::RangeInclusive;
 
@@ -245,7 +245,7 @@ impl<P: Clone> Wifi<P> {
             self.busy_since = now;
         }
         self.on_air.push(transmission);
-        disturb(&mut self.on_air);
+        update_interference(&mut self.on_air);
     }
 
     fn sense_start(&mut self, now: Nanos, index: usize) {

@@ -25,7 +25,7 @@ pub struct Heard {
     /// Maximum total power of all other signals, milliwatts; infinite if the radio itself
     /// transmitted.
     pub disturbance: f64,
-    /// Whether the radio's carrier sense counts it.
+    /// Whether the radio's carrier sense counts the transmission.
     pub sensed: bool,
 }
 
@@ -121,7 +121,7 @@ impl Powers {
 
 /// Updates the interference between all transmissions after a new one. Transmissions that started
 /// at the same time interfere as well.
-pub fn disturb(on_air: &mut [Transmission]) {
+pub fn update_interference(on_air: &mut [Transmission]) {
     let [others @ .., new] = on_air else { return };
     if let Some(from) = new.from {
         for other in others.iter_mut() {

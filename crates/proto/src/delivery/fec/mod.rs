@@ -77,7 +77,7 @@ fn decode<'a>(
 
 /// Whether a receiver of these frames and parity symbols can recover the other frames. As many
 /// symbols as the block has frames suffice in all but one in 256 cases.
-fn suffices(
+fn can_recover_all(
     sources: u8,
     frames: impl Iterator<Item = u8>,
     parity: impl Iterator<Item = u8>,

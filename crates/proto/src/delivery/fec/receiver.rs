@@ -37,7 +37,7 @@ impl RecoveredFrame {
 /// The symbols of one block that have arrived.
 #[derive(Debug)]
 struct Block {
-    /// Time of its first frame by our clock.
+    /// Time of the block's first frame by our clock.
     began: Instant,
     last_symbol: Instant,
     /// Number of frames, and bytes of a parity symbol; known once a parity symbol has arrived.
@@ -133,7 +133,7 @@ impl Blocks {
         })
     }
 
-    /// Adds a parity symbol that arrived on a channel.
+    /// Adds a parity symbol that arrived on a channel. `age`: the time since the block began.
     pub(crate) fn add_parity(
         &mut self,
         now: Instant,

@@ -14,7 +14,7 @@ use std::collections::{BTreeMap, HashMap};
 const ENOUGH: usize = 10;
 /// A block ends this long after its first frame: longer than ten messages at 50 Hz.
 const MAX_WAIT: Duration = Duration::from_millis(250);
-/// A block waits for at most one part in this many of the lifespan of its messages.
+/// A block waits for at most the lifespan of its messages divided by this number.
 const LIFESPAN_DIVISOR: u32 = 4;
 /// Bytes that a parity frame has beyond a protected frame: its header and the length of the body.
 pub(crate) const PARITY_OVERHEAD: usize = 24;
@@ -24,7 +24,7 @@ pub(crate) struct JoiningFrame<'a> {
     pub(crate) data: &'a Data,
     pub(crate) payload: &'a [u8],
     pub(crate) piece: &'a Piece,
-    /// Bytes of the message from the start of this piece to the end of the message.
+    /// Bytes from the start of this piece to the end of the message.
     pub(crate) rest: u32,
     /// The lifespan of the message.
     pub(crate) lifespan: Option<Duration>,
@@ -42,7 +42,7 @@ pub(crate) struct Complete {
     pub(crate) channel: u64,
     pub(crate) number: u64,
     pub(crate) began: Instant,
-    /// The shortest lifespan of its messages.
+    /// The shortest lifespan of the messages in the block.
     pub(crate) lifespan: Option<Duration>,
     symbols: Vec<Vec<u8>>,
 }
@@ -65,7 +65,7 @@ struct Open {
     ends: Instant,
     /// The shortest lifespan of its messages.
     lifespan: Option<Duration>,
-    /// Most frames in the block. The frames of a large message are divided evenly among blocks.
+    /// Maximum number of frames in the block. The frames of a large message are divided evenly among blocks.
     limit: usize,
     symbols: Vec<Vec<u8>>,
 }
@@ -129,11 +129,11 @@ impl Symbols {
         if self.count(Fate::Acked) < self.frames.len() {
             return false;
         }
-        let frames = acked(self.frames.iter().map(|(_, fate)| *fate));
-        let parity = acked(parity.iter().map(|symbol| symbol.fate));
+        let frames = acked_positions(self.frames.iter().map(|(_, fate)| *fate));
+        let parity = acked_positions(parity.iter().map(|symbol| symbol.fate));
         let sources = self.frames.len();
         frames.len() == sources
-            || super::suffices(sources as u8, frames.into_iter(), parity.into_iter())
+            || super::can_recover_all(sources as u8, frames.into_iter(), parity.into_iter())
     }
 
     /// Whether the peer cannot recover the frames.
@@ -167,7 +167,7 @@ impl Symbols {
 }
 
 /// The positions of the symbols that were acknowledged.
-fn acked(fates: impl Iterator<Item = Fate>) -> Vec<u8> {
+fn acked_positions(fates: impl Iterator<Item = Fate>) -> Vec<u8> {
     (0u8..).zip(fates).filter(|(_, fate)| *fate == Fate::Acked).map(|(index, _)| index).collect()
 }
 
@@ -261,11 +261,11 @@ impl Blocks {
         let symbol = |message| ParitySymbol { message, unacked_bytes: bytes, fate: Fate::Unknown };
         symbols.parity = Some(messages.into_iter().map(symbol).collect());
         // All frames of the block may have been acknowledged or repaired before.
-        let _ = self.lost_of(key);
+        let _ = self.lost_pieces_if_failed(key);
     }
 
-    /// The lost pieces of a block, if it has failed.
-    fn lost_of(&mut self, key: Key) -> Vec<Piece> {
+    /// Returns the lost pieces of a block if the block has failed.
+    fn lost_pieces_if_failed(&mut self, key: Key) -> Vec<Piece> {
         if !self.undecided[&key].has_failed() {
             return Vec::new();
         }
@@ -281,7 +281,7 @@ impl Blocks {
             let recovered = self.remove_block(key).frames_with(|fate| fate != Fate::Acked);
             Consequences { recovered, lost: Vec::new() }
         } else {
-            Consequences { recovered: Vec::new(), lost: self.lost_of(key) }
+            Consequences { recovered: Vec::new(), lost: self.lost_pieces_if_failed(key) }
         }
     }
 
@@ -293,7 +293,7 @@ impl Blocks {
         if block.is_some_and(|it| it.parity.is_some())
             && let Some(key) = self.set(piece, Fate::Lost)
         {
-            return self.lost_of(key);
+            return self.lost_pieces_if_failed(key);
         }
         self.set(piece, Fate::Repaired);
         self.places.remove(&(piece.message, piece.range.start));
@@ -381,7 +381,7 @@ mod tests {
     }
 
     /// A block of the messages 1 to 10, with the parity in the messages from 101 on.
-    fn ten(percent: u8) -> Blocks {
+    fn ten_messages(percent: u8) -> Blocks {
         let mut blocks = Blocks::default();
         assert!((1..10).all(|id| join(&mut blocks, Instant(id), id).is_none()));
         let block = join(&mut blocks, Instant(10), 10).unwrap();
@@ -392,7 +392,7 @@ mod tests {
 
     #[test]
     fn a_block_of_small_messages_ends_with_the_tenth_or_in_time() {
-        let mut blocks = ten(25);
+        let mut blocks = ten_messages(25);
         assert_eq!(blocks.undecided[&(7, 1)].parity.as_ref().unwrap().len(), 3, "rounded up");
         assert_eq!(blocks.next_end(), None);
         assert!(join(&mut blocks, Instant(20), 11).is_none());
@@ -428,7 +428,7 @@ mod tests {
 
     #[test]
     fn a_lost_frame_is_not_repaired_while_its_block_may_be_recovered() {
-        let mut blocks = ten(20);
+        let mut blocks = ten_messages(20);
         assert_eq!(blocks.on_lost(&piece(3)), []);
         assert_eq!(blocks.on_lost(&piece(101)), []);
         assert_eq!(blocks.on_lost(&piece(5)), [piece(3), piece(5)], "three of twelve");
@@ -438,7 +438,7 @@ mod tests {
 
     #[test]
     fn parity_in_parts_counts_once_all_parts_are_acknowledged() {
-        let mut blocks = ten(20);
+        let mut blocks = ten_messages(20);
         let others = [1, 2, 4, 5, 6, 7, 8, 9].map(piece);
         assert!(others.iter().all(|it| blocks.acked(it).recovered.is_empty()));
         let part = |id, range| Piece { message: MessageId(id), range };
@@ -451,7 +451,7 @@ mod tests {
 
     #[test]
     fn recovered_packets_count_as_acknowledged() {
-        let mut blocks = ten(20);
+        let mut blocks = ten_messages(20);
         assert_eq!(blocks.on_lost(&piece(3)), []);
         let others = [1, 2, 4, 5, 6, 7, 8, 9].map(piece);
         assert!(others.iter().all(|it| blocks.acked(it).recovered.is_empty()));
@@ -462,7 +462,7 @@ mod tests {
 
     #[test]
     fn parity_that_is_dropped_counts_as_lost() {
-        let mut blocks = ten(10);
+        let mut blocks = ten_messages(10);
         assert_eq!(blocks.on_lost(&piece(3)), []);
         assert_eq!(blocks.on_parity_dropped(MessageId(101)), [piece(3)]);
         assert_eq!(blocks.on_parity_dropped(MessageId(101)), []);
@@ -470,7 +470,7 @@ mod tests {
 
     #[test]
     fn closing_a_channel_removes_its_blocks() {
-        let mut blocks = ten(20);
+        let mut blocks = ten_messages(20);
         assert!(join(&mut blocks, Instant(0), 11).is_none());
         blocks.abandon(7);
         assert!(blocks.places.is_empty() && blocks.undecided.is_empty());
@@ -490,7 +490,7 @@ mod tests {
 
     #[test]
     fn packets_that_await_parity_are_repaired_when_their_channel_closes() {
-        let mut blocks = ten(20);
+        let mut blocks = ten_messages(20);
         assert_eq!(blocks.on_lost(&piece(4)), []);
         assert_eq!(blocks.abandon(7), [piece(4)]);
     }

@@ -16,7 +16,7 @@ use bytes::Bytes;
 pub(crate) enum Scope {
     /// All, on a link to the neighbour itself.
     All,
-    /// All but relayed packets, on a link through a relay. Otherwise packets could be nested within
+    /// All except relayed packets, on a link through a relay. Otherwise packets could be nested within
     /// packets without end.
     Unrelayed,
 }
@@ -36,7 +36,7 @@ pub(crate) struct Carrier {
     pub(crate) scope: Scope,
     /// The number of links that carry a message if the message begins now.
     pub(crate) copies: u8,
-    /// The copies to send of an urgent message, on this link or another.
+    /// The copies of an urgent message to be sent, on this link or on another link.
     pub(crate) redundancy: Option<Redundancy>,
 }
 

@@ -138,7 +138,7 @@ impl Outbox {
         }
         let piece = Piece { message: order.id, range: range.start..end };
         let redundant = repair && message.spare_is_due || kind == FrameKind::Parity;
-        let is_urgent = !repair && self.queues.ends_small_urgent(carrier, message, end);
+        let is_urgent = !repair && self.queues.ends_small_urgent_message(carrier, message, end);
         let urgent_bytes = if is_urgent { message.extent() } else { 0 };
         self.mark_framed(now, carrier, &piece, repair);
         if protected {
@@ -170,7 +170,7 @@ impl Outbox {
             self.repairs.begin(extent);
         }
         if message.number.is_none() {
-            self.queues.number_until(traffic, source, piece.message);
+            self.queues.assign_numbers_up_to(traffic, source, piece.message);
         }
         let counted = match traffic {
             Traffic::Parity(topic) => Traffic::Topic(topic),

@@ -38,7 +38,7 @@ use crate::limits;
 use crate::stats::{DropReason, Forwarded, OutStats};
 use crate::time::{Duration, Instant};
 
-/// Limit of publishers on one channel. Further publishers share the last source number.
+/// Maximum number of publishers on one channel. Further publishers share the last source number.
 pub(crate) const MAX_SOURCES: u32 = limits::SOURCES_PER_CHANNEL;
 /// Messages for one peer.
 #[derive(Debug)]
@@ -47,7 +47,7 @@ pub(crate) struct Outbox {
     blocks: Blocks,
     /// Limit of the bytes of all messages, as given with the last accepted message.
     queue_bytes: usize,
-    /// Largest message that the peer takes, as far as the peer has stated it.
+    /// Largest message that the peer accepts, if the peer has stated it.
     max_at_peer: usize,
     /// Pieces whose blocks cannot be recovered, because parity was dropped.
     unrecovered: Vec<Piece>,
@@ -203,13 +203,13 @@ impl Outbox {
         }
     }
 
-    /// Drops messages that are not begun until the remaining ones drain in time. Those are dropped that wait
-    /// for too many bytes of their priority and above. The newest message of each source remains, so that a
-    /// slow link still carries something of each topic.
+    /// Drops messages that are not begun until the remaining ones drain in time. Messages of a priority are
+    /// dropped while too many bytes wait at that priority and above. The newest message of each source
+    /// remains, so that a slow link still carries something of each topic.
     fn enforce_time(&mut self, queue_time: Duration, rate_bps: u64) {
         let bound = u128::from(rate_bps) * queue_time.as_millis() / 8000;
         let bound = u64::try_from(bound).unwrap_or(u64::MAX);
-        while let Some(rank) = self.queues.store.rank_behind(bound) {
+        while let Some(rank) = self.queues.store.first_rank_over(bound) {
             let Some(id) = self.queues.first_not_begun(rank) else { return };
             self.drop_message(id, DropReason::Overflow);
         }
@@ -232,7 +232,7 @@ impl Outbox {
     }
 
     fn drop_message(&mut self, id: MessageId, reason: DropReason) {
-        if self.queues.store.get(id).is_some_and(Outgoing::is_of_others) {
+        if self.queues.store.get(id).is_some_and(Outgoing::is_forwarded) {
             self.forwarded.dropped.add(reason);
         }
         self.unrecovered.extend(self.blocks.on_parity_dropped(id));

@@ -9,8 +9,8 @@ use crate::delivery::traffic::Traffic;
 use crate::stats::DropReason;
 use crate::time::{Duration, Instant};
 
-/// A relayed packet is repaired for at most this time after it was first sent. By then its origin
-/// lacks the acknowledgement and sends the content again.
+/// A relayed packet is repaired for at most this time after it was first sent. By then its origin misses the
+/// acknowledgement and sends the content again.
 const MAX_RELAYED_REPAIR_TIME: Duration = Duration::from_secs(10);
 /// A message without repair counts as lost this long after its last suspected loss. There is no
 /// hurry: the acknowledgement may only be late.
@@ -45,7 +45,7 @@ impl Outbox {
         }
         if message.acked.contains(&(0..message.extent())) {
             let (traffic, source, number) = (message.traffic, message.source, message.number);
-            self.forwarded.packets += u64::from(message.is_of_others());
+            self.forwarded.packets += u64::from(message.is_forwarded());
             if let Some(open) = self.take(piece.message) {
                 open.stats.delivered += 1;
             }

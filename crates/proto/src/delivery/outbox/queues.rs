@@ -27,7 +27,7 @@ const DEFAULT_DUE: Duration = Duration::from_secs(1);
 const MAX_SPARE_BYTES: u32 = 4096;
 /// A message is assumed to take up to this many times the sending time of the previous message.
 const LATE_SEND_FACTOR: f64 = 1.5;
-/// A message is assumed to be on the path for at most one part in this many of its lifespan.
+/// A message is assumed to be on the path for at most its lifespan divided by this number.
 const TRANSIT_DIVISOR: u32 = 8;
 
 /// The time from the first to the last packet of a message, and its bytes.
@@ -331,7 +331,7 @@ impl Queues {
     }
 
     /// Assigns numbers to the messages of a source up to this one.
-    pub(super) fn number_until(&mut self, traffic: Traffic, source: u32, last: MessageId) {
+    pub(super) fn assign_numbers_up_to(&mut self, traffic: Traffic, source: u32, last: MessageId) {
         let open = self.channels.get_mut(&traffic);
         let Some(queue) = open.and_then(|open| open.sources.get_mut(&source)) else { return };
         while let Some(id) = queue.unsent.first().copied().filter(|id| *id <= last) {
@@ -344,7 +344,12 @@ impl Queues {
     }
 
     /// Whether a piece, sent for the first time, ends an urgent message that is small enough for copies.
-    pub(super) fn ends_small_urgent(&self, carrier: Carrier, message: &Outgoing, end: u32) -> bool {
+    pub(super) fn ends_small_urgent_message(
+        &self,
+        carrier: Carrier,
+        message: &Outgoing,
+        end: u32,
+    ) -> bool {
         let is_urgent = message.traffic != Traffic::Control && message.order.priority() >= URGENT;
         let is_one_copy = message.copies.is_none() && carrier.copies == 1;
         let is_small = message.extent() <= MAX_SPARE_BYTES && end == message.extent();
@@ -410,8 +415,8 @@ impl Queues {
         self.store.backlog.sums.get(&origin).map_or(0, |sum| sum.bytes)
     }
 
-    /// Memory of all packets from one neighbour, with the overhead of each.
-    pub(crate) fn held_from(&self, hop: PeerId) -> u64 {
+    /// Memory of all relayed packets from one neighbour, with the overhead of each packet.
+    pub(crate) fn memory_of_packets_from(&self, hop: PeerId) -> u64 {
         let first = RelayOrigin::For(hop, Flow::FIRST);
         let from = self.store.backlog.sums.range(first..).map_while(|(origin, sum)| match origin {
             RelayOrigin::For(from, _) if *from == hop => Some(sum.memory_bytes()),
@@ -420,8 +425,9 @@ impl Queues {
         from.fold(0, u64::saturating_add)
     }
 
-    /// Memory of all messages that are queued, or sent with unknown outcome, with the overhead of each.
-    pub(crate) fn taken_bytes(&self) -> u64 {
+    /// Memory of all messages that are queued, or sent with unknown outcome, with the overhead of each
+    /// message.
+    pub(crate) fn memory_of_messages(&self) -> u64 {
         let (bytes, packets) = (self.store.held_bytes() as u64, self.store.len() as u64);
         Sum { bytes, packets }.memory_bytes()
     }

@@ -111,7 +111,7 @@ impl Outgoing {
         self.suspected.first().is_some()
     }
 
-    pub(super) fn is_of_others(&self) -> bool {
+    pub(super) fn is_forwarded(&self) -> bool {
         matches!(self.origin, Some(RelayOrigin::For(..)))
     }
 
@@ -277,7 +277,7 @@ impl MessageStore {
 
     /// The most urgent rank for which more than `bound` bytes wait in that rank and more urgent
     /// ranks together.
-    pub(super) fn rank_behind(&self, bound: u64) -> Option<u16> {
+    pub(super) fn first_rank_over(&self, bound: u64) -> Option<u16> {
         let mut ahead = 0;
         let ranks = self.waiting_of_ranks.iter().rev();
         ranks.map(|(rank, bytes)| (*rank, *bytes)).find_map(|(rank, bytes)| {

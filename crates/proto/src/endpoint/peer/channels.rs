@@ -146,7 +146,7 @@ impl Channels {
     }
 
     /// Refuses a channel that the peer offered. A peer that does not acknowledge earlier control messages is
-    /// not told: otherwise each of its messages might queue another refusal.
+    /// not notified: otherwise each of its messages might queue another refusal.
     pub(crate) fn refuse(&mut self, now: Instant, channel: ChannelId, reason: String) {
         if self.outbox.queues.control_backlog() < limits::CONTROL_BACKLOG {
             self.send_control(now, &Control::Refuse { channel: channel.0, reason });

@@ -12,7 +12,7 @@ use crate::time::Instant;
 use crate::wire::frame::Frame;
 use std::collections::BTreeSet;
 
-/// Most PARITY frames that are handled in one packet.
+/// Maximum number of PARITY frames that are handled in one packet.
 const MAX_PARITIES: usize = 4;
 
 /// The packet in which frames arrived.

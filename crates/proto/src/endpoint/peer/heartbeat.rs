@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! When a link shows the peer that it is there, and when it counts as up and as down.
+//! When a link sends heartbeats, and when it counts as up and as down.
 //!
 //! A metered link is *spared* while it carries no messages and another link shows that the peer is there: it
 //! then sends few heartbeats. Each end decides for itself, without an agreement: an end that sends often
@@ -40,7 +40,7 @@ impl Links {
 
     /// Interval of PINGs on a link that is up.
     fn ping_interval(&self, cx: &Context, id: LinkId) -> Duration {
-        if self[id].trial.is_some_and(|it| it.is_hurried()) {
+        if self[id].trial.is_some_and(|it| it.needs_frequent_pings()) {
             return TRIAL_INTERVAL;
         }
         match (self.is_spared(cx.clock_now, id), self[id].silent) {

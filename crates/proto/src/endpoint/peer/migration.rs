@@ -17,7 +17,7 @@ use crate::wire::frame::{put_challenge, put_echo};
 
 /// A challenge without an echo is repeated after this time.
 const CHALLENGE_RETRY: Duration = Duration::from_millis(100);
-/// Most challenges to one address. The next packet from there starts the validation again.
+/// Maximum number of challenges to one address. The next packet from there starts the validation again.
 const MAX_CHALLENGES: u8 = 4;
 
 impl Links {

@@ -19,10 +19,10 @@ use crate::wire::frame::{
 };
 use crate::wire::packet::SessionHeader;
 
-/// Most bytes of an ACK frame: type and length, link, largest number, delay, two queueing delays, two ECN
-/// counts, and for each range two varints of two bytes (the numbers lie within a window of 1024).
+/// Maximum size of an ACK frame in bytes: type and length, link, largest number, delay, two queueing delays,
+/// two ECN counts, and for each range two varints of two bytes (the numbers lie within a window of 1024).
 const MAX_ACK_BYTES: usize = 2 + 1 + 10 + 5 + 5 + 5 + 10 + 10 + ACK_RANGES * 4;
-/// Most bytes of a relay backlog report.
+/// Maximum size of a relay backlog report in bytes.
 const MAX_BACKLOG_REPORT_BYTES: usize = 2 + 3 + 10 + 3;
 /// Bytes of an OBSERVE or OBSERVED frame.
 const ADDRESS_FRAME_BYTES: usize = 2 + 18;
@@ -70,7 +70,7 @@ impl Peer {
     }
 
     /// Starts a packet of at most `capacity` bytes with header, clock, and pending acknowledgements to this
-    /// peer, except those of another link that is up. `alone`: the packet carries no data.
+    /// peer, except acknowledgements that go by another link that is up. `alone`: the packet carries no data.
     pub(crate) fn start_packet(
         &mut self,
         cx: &mut Context,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Packets of a peer: whether they are genuine, the link to which they belong, and their acknowledgement.
+//! Packets of a peer: decryption, the link to which each packet belongs, and its acknowledgement.
 
 use crate::address::Place;
 use crate::ecn::Ecn;
@@ -119,7 +119,7 @@ impl Peer {
         });
         let mut data = data.peekable();
         let has_room = data.peek().is_none() || cx.events.has_room(Some(self.id));
-        let has_token = self.channels.control.has_one(now);
+        let has_token = self.channels.control.has_token_at(now);
         let admits = has_room && self.channels.inbox.admits(data, has_token);
         if admits { Ok(()) } else { Err(RefusedPacket::Bound) }
     }
@@ -134,7 +134,7 @@ impl Peer {
         packet: &OpenedPacket<'_>,
     ) -> Result<LinkId, RefusedPacket> {
         let Origin { radio, from, .. } = origin;
-        if let Some(link) = self.links.leading_to(radio, from) {
+        if let Some(link) = self.links.link_leading_to(radio, from) {
             return Ok(link);
         }
         // Only the configuration determines which relays lead to a peer.

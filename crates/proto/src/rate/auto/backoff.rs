@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Decides when an attempt that brought nothing may be repeated.
+//! Decides when a failed attempt may be repeated.
 
 use super::tuning::Tuning;
 use crate::time::{Duration, Instant};
 
-/// A rest that doubles with each failure in a row.
+/// The pause between attempts. It doubles with each failure in a row.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Backoff {
     next: Instant,
-    rest: Duration,
+    pause: Duration,
 }
 
 impl Backoff {
@@ -23,29 +23,29 @@ impl Backoff {
 
     /// Records a success. The next attempt may follow at once.
     pub(super) fn succeed(&mut self, now: Instant) {
-        *self = Self { next: now, rest: Duration::ZERO };
+        *self = Self { next: now, pause: Duration::ZERO };
     }
 
-    /// Records an attempt that showed something else than before. The wait is that after a first
+    /// Records an attempt whose result differs from the previous one. The pause is as long as after a first
     /// failure.
     pub(super) fn restart(&mut self, now: Instant, tuning: &Tuning) {
-        self.rest = Duration::ZERO;
+        self.pause = Duration::ZERO;
         self.postpone(now, tuning);
     }
 
-    /// Records an attempt that showed nothing either way.
+    /// Records an inconclusive attempt.
     pub(super) fn postpone(&mut self, now: Instant, tuning: &Tuning) {
-        self.next = now + self.rest.max(tuning.min_rest());
+        self.next = now + self.pause.max(tuning.min_rest());
     }
 
     pub(super) fn fail(&mut self, now: Instant, tuning: &Tuning) {
         self.fail_within(now, tuning.min_rest(), tuning.max_rest());
     }
 
-    /// Records a failure, with `least` and `most` as the limits of the rest.
+    /// Records a failure. The pause lasts at least `least` and at most `most`.
     pub(super) fn fail_within(&mut self, now: Instant, least: Duration, most: Duration) {
-        self.rest = (self.rest * 2).clamp(least, most);
-        self.next = now + self.rest;
+        self.pause = (self.pause * 2).clamp(least, most);
+        self.next = now + self.pause;
     }
 }
 
@@ -57,14 +57,14 @@ mod tests {
     fn the_pause_between_attempts_doubles_up_to_its_limit() {
         let tuning = Tuning::default();
         let (mut backoff, mut now) = (Backoff::default(), Instant(1));
-        let mut rests = Vec::new();
+        let mut pauses = Vec::new();
         for _ in 0..6 {
             backoff.fail(now, &tuning);
             let is_due = |s: &u64| backoff.is_due(now + Duration::from_secs(*s));
-            rests.push((0..100).find(is_due).unwrap());
-            now = now + Duration::from_secs(*rests.last().unwrap());
+            pauses.push((0..100).find(is_due).unwrap());
+            now = now + Duration::from_secs(*pauses.last().unwrap());
         }
-        assert_eq!(rests, [2, 4, 8, 16, 32, 32]);
+        assert_eq!(pauses, [2, 4, 8, 16, 32, 32]);
         backoff.succeed(now);
         assert!(backoff.is_due(now));
         backoff.postpone(now, &tuning);

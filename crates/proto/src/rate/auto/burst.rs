@@ -9,15 +9,15 @@ use crate::rate::controller::{FULL_PACKET, Report};
 use crate::recovery::MAX_SENT_PACKETS;
 use crate::time::Duration;
 
-/// Most clear bursts that are needed before the next growth. On a path that is too slow for bursts of two
-/// packets, fewer than one message in a hundred is then delayed by a test.
+/// Maximum number of clear bursts that are needed before the next growth. On a path that is too slow for
+/// bursts of two packets, fewer than one message in a hundred is then delayed by a test.
 const MAX_NEEDED: u32 = 128;
 
-/// Most bytes of a burst: half of the packets that the sent-packet table holds. A path on which none of these
-/// is queued is faster than the sender.
+/// Maximum size of a burst in bytes: half of the packets that the sent-packet table holds. A path on which
+/// none of these is queued is faster than the sender.
 const MAX_BURST: usize = MAX_SENT_PACKETS / 2 * FULL_PACKET;
-/// Most bytes of a burst after an interruption, when the path may have changed: as much as a fast radio sends
-/// in one frame.
+/// Maximum size of a burst in bytes after an interruption, when the path may have changed: as much as a fast
+/// radio sends in one frame.
 const MAX_FIRST_BURST: usize = 64 * 1024;
 
 /// The bursts of a link.
@@ -47,13 +47,13 @@ struct Burst {
     exhausted: bool,
     /// Packets of the link acknowledged since the burst began.
     acked: u64,
-    /// Packets of the link lost since then.
+    /// Packets of the link lost since the burst began.
     lost: u64,
-    /// Packets of the link marked since then.
+    /// Packets of the link marked since the burst began.
     marked: u64,
-    /// The sum of the queueing delays since then.
+    /// The sum of the queueing delays since the burst began.
     total_delay: Duration,
-    /// The least queueing delay since then.
+    /// The least queueing delay since the burst began.
     least_delay: Duration,
 }
 

@@ -69,8 +69,8 @@ impl Compete {
         rtt.saturating_sub(self.least)
     }
 
-    /// Whether the queue is about as long as it gets. The packets of other senders are then queued
-    /// for longest, too.
+    /// Whether the queue is close to its greatest length. The packets of other senders then wait longest,
+    /// too.
     pub(super) fn is_nearly_full(&self) -> bool {
         self.rtt > self.longest.mul_f64(NEARLY_FULL)
     }

@@ -9,13 +9,14 @@ use crate::time::{Duration, Instant};
 
 /// A dip must have at least this many packets to show a loss ratio.
 const MIN_PACKETS: f64 = 16.0;
-/// The rate of a dip is this part of the rate at which packets arrived before it, but not below a
-/// lower limit.
+/// The rate of a dip is this part of the rate at which packets arrived before the dip, but at least
+/// [`MIN_GAIN`] of the estimate.
 const BELOW_DELIVERED: f64 = 0.95;
+/// The least rate of a dip, as a part of the estimate.
 const MIN_GAIN: f64 = 0.2;
 /// The longest extension of a dip that has too few packets.
 const MAX_EXTENSION: Duration = Duration::from_millis(300);
-/// A smaller difference of loss ratios is no congestion.
+/// A smaller difference of loss ratios does not show congestion.
 const LEAST_FALL: f64 = 0.01;
 
 /// A dip in progress.

@@ -15,8 +15,8 @@ const REDUCED: f64 = 0.75;
 const PEAK_DECAY: f64 = 1.0 - 1.0 / 256.0;
 /// A shorter delay is not worth a drain.
 const MIN_DELAY: Duration = Duration::from_millis(4);
-/// A delay of this many packets is not worth a drain: half a packet is the target queue, and one is
-/// the packet itself where other packets are short.
+/// A delay of this many packets is not worth a drain: half a packet is the target queue, and one packet is
+/// the measured packet itself, if the other packets are short.
 const OWN_PACKETS: f64 = 1.5;
 /// The result of a drain counts as unchanged if it is within this part of the delay known before.
 const UNCHANGED: f64 = 0.5;
@@ -24,8 +24,8 @@ const UNCHANGED: f64 = 0.5;
 const DECAY_BELOW: f64 = 0.6;
 /// The external delay decays by the difference divided by this.
 const DECAY_DIVISOR: u32 = 16;
-/// A queue that marks is short. A longer external delay in addition to its marks may be a download's: CoDel
-/// keeps 5 ms (RFC 8289).
+/// A queue that marks packets is short. A longer external delay at such a queue may come from a download:
+/// CoDel keeps 5 ms (RFC 8289).
 const MARKING_DELAY: Duration = MIN_DELAY;
 /// Two observations of an excess delay must be this far apart: a single observation may be a
 /// scheduling delay.
@@ -94,7 +94,7 @@ impl External {
         self.floor = self.floor.min(delivered);
     }
 
-    /// Records that a probe found room for more at this delay.
+    /// Records that a probe found spare capacity at this delay.
     pub(super) fn on_room(&mut self, delay: Duration) {
         self.measured = self.measured.max(delay);
     }
@@ -115,7 +115,7 @@ impl External {
         self.drains.is_due(now) && self.stays_since.is_some_and(|since| now.since(since) > least)
     }
 
-    /// Whether a drain may show that a delay in addition to marks is that of others.
+    /// Whether a drain may show that other senders cause the delay at a bottleneck that marks packets.
     pub(super) fn may_be_of_others(&self, now: Instant, delay: Duration) -> bool {
         delay > MARKING_DELAY && self.drains.is_due(now)
     }

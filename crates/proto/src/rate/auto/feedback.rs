@@ -4,14 +4,14 @@
 use crate::rate::controller::Report;
 use crate::time::{Duration, Instant, smooth};
 
-/// Number of report intervals of which the longest counts. Where every fifth report is lost, this number
-/// includes two consecutive losses.
+/// Number of recent report intervals. The longest of them counts. Where every fifth report is lost, this
+/// number includes two consecutive losses.
 const INTERVALS: usize = 16;
 /// A longer interval is a pause of the application.
 const MAX_INTERVAL: Duration = Duration::from_millis(100);
 /// An interval with fewer packets does not count: the application was not sending a stream.
 const MIN_INTERVAL_PACKETS: u64 = 3;
-/// The least round trip is taken over one to two such spans.
+/// Length of a span. The least round trip is taken over the present span and the previous one.
 const SPAN: Duration = Duration::from_secs(5);
 
 /// Number of reports in about a second.

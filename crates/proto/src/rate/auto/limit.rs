@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The rate at which packets were last lost in a queue that is too short to show in the delay, such
-//! as that of a policer. Each loss at the same rate doubles the time until the next attempt to
-//! exceed it.
+//! The rate at which packets were last lost in a queue that is too short to show in the delay, such as that
+//! of a policer. Each loss at the same rate doubles the time until the next attempt to exceed that rate.
 
 use super::backoff::Backoff;
 use super::tuning::Tuning;
@@ -9,9 +8,8 @@ use crate::time::{Duration, Instant};
 
 /// Losses at a rate within this part of the known limit count as losses at the same limit.
 const SAME: f64 = 0.15;
-/// After the rest, the estimate exceeds the limit by no more than this part for a moment. Later it grows by
-/// no more than this part at once, and by twice as much after each second without losses: the limit may be
-/// gone.
+/// After the pause, the estimate may briefly exceed the limit by at most this part. Later it grows by no more
+/// than this part at once, and by twice as much after each second without losses: the limit may be gone.
 const CAREFUL_GROWTH: f64 = 0.1;
 const FIRST_ATTEMPT: Duration = Duration::from_millis(500);
 

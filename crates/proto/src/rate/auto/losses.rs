@@ -11,7 +11,7 @@ use crate::time::Instant;
 const LASTING: f64 = 8.0;
 /// Margin for recent losses, as a multiple of that for lasting losses.
 const MARGINS: f64 = 3.0;
-/// An excess must also be at least this part of the baseline: less is not worth a dip.
+/// An excess must also be at least this part of the baseline: a smaller excess is not worth a dip.
 const RELATIVE_MARGIN: f64 = 0.15;
 /// A path that loses a larger fraction of packets loses reports, too.
 const LOSSY: f64 = 0.005;
@@ -48,7 +48,7 @@ pub(super) struct Losses {
     baseline: Ratio,
     /// Lost packets. Recent losses count more.
     lost: f64,
-    /// Rows of consecutive packets among the lost ones.
+    /// Number of rows (runs of consecutive packets) among the lost packets.
     rows: f64,
     /// Bits that arrived. Recent arrivals count more.
     bits: f64,
@@ -59,8 +59,8 @@ pub(super) struct Losses {
 }
 
 impl Losses {
-    /// Adds the losses of a sample. `overflows`: a queue stands, so that the rows of lost packets may not
-    /// be those of the path.
+    /// Adds the losses of a sample. `overflows`: there is a standing queue, and the rows of lost packets may
+    /// come from this queue, not from the path.
     pub(super) fn add(&mut self, sample: &Sample, overflows: bool, tuning: &Tuning) {
         let memory = tuning.loss_memory;
         if !overflows {
@@ -133,7 +133,7 @@ impl Losses {
         })
     }
 
-    /// The recent losses, if they may be congestion and this was not tested just before.
+    /// The recent losses, if they may be congestion and no dip has tested this recently.
     pub(super) fn suspicion(&self, now: Instant, tuning: &Tuning) -> Option<Ratio> {
         self.excess(tuning).filter(|_| self.dips.is_due(now))
     }

@@ -4,17 +4,17 @@
 use super::sample::Sample;
 use crate::time::{Duration, Instant};
 
-/// After a mark, the bottleneck counts as one that marks for this time. A TCP alongside fills the queue again
-/// within this time.
+/// For this time after a mark, the bottleneck counts as one that marks packets. A TCP alongside fills the
+/// queue again within this time.
 const MEMORY: Duration = Duration::from_secs(10);
 
-/// When marks were last answered.
+/// The time at which the controller last answered marks with a lower rate.
 #[derive(Debug, Default)]
 pub(super) struct Marks(Option<Instant>);
 
 impl Marks {
     /// Takes a sample. Returns the share of its packets that were marked, if the marks call for an answer.
-    /// Only packets sent after the last answer do.
+    /// Marks of packets sent before the last answer do not.
     pub(super) fn on_sample(
         &mut self,
         now: Instant,

@@ -123,11 +123,11 @@ const MAX_RATE: f64 = 1e10;
 /// of the next packets and a late timer.
 const ASKED_REPORT: Duration = Duration::from_millis(20);
 const FIRST_WINDOW: usize = 4 * FULL_PACKET;
-/// Target queue in bytes while packets are cut: none, since an urgent packet waits for it.
+/// Target queue in bytes while packets are cut: 0, since an urgent packet would wait for this queue.
 const INTERLEAVED_TARGET: f64 = 1.0;
 /// The longest time without an empty queue.
 const EMPTY_INTERVAL: Duration = Duration::from_secs(4);
-/// A longer queueing delay that a peer reports is not credible.
+/// Maximum credible queueing delay in a peer's report.
 const MAX_QUEUEING_DELAY: Duration = Duration::from_secs(10);
 /// A delivery rate over fewer packets determines the length of a pause, but does not change the
 /// estimate: a packet that lost channel contention looks like a slow link.

@@ -8,7 +8,7 @@ use crate::time::{Duration, Instant};
 /// A queue grows if packets arrive at less than this part of the rate at which they were sent.
 pub(super) const GROWING: f64 = 0.9;
 
-/// Fewest packets of a sample. On a full-duplex path their spacing is exact to one packet.
+/// Minimum number of packets in a sample. On a full-duplex path, their spacing is exact to one packet.
 const MIN_PACKETS: u64 = 4;
 
 /// A measurement in progress.
@@ -53,8 +53,8 @@ pub(super) struct Sample {
     pub(super) never_empty: bool,
     /// Bytes sent, those of lost packets included.
     pub(super) bytes: f64,
-    /// The lost packets among those whose outcome became known, less packets that arrived after
-    /// all. The number is negative if losses of earlier samples arrived after all.
+    /// The lost packets among those whose outcome became known, minus the packets that arrived after all. The
+    /// number is negative if losses of earlier samples arrived after all.
     pub(super) losses: Ratio,
     pub(super) loss_rows: f64,
     /// Packets that the path marked for congestion.

@@ -78,7 +78,7 @@ pub(super) enum TestResult {
     Probe(ProbeFinding),
 }
 
-/// What a rule sees.
+/// The input of a rule.
 pub(super) struct View<'a> {
     pub(super) auto: &'a Auto,
     pub(super) now: Instant,
@@ -192,7 +192,7 @@ pub(super) const RULES: &[Rule] = &[
     }),
     rule("Compete", "more is lost than the baseline, or marked", "back off", |v| {
         let delivered = v.auto.estimate * (1.0 - v.sample.losses.value());
-        (v.marked.is_some() || v.overflowed()).then_some(Verdict::BackOff { delivered })
+        (v.marked.is_some() || v.queue_overflowed()).then_some(Verdict::BackOff { delivered })
     }),
     rule("Compete", "a queue stands, and the last drain was long ago", "drain", |v| {
         v.download_may_have_ended().then(|| v.drain())
@@ -324,7 +324,7 @@ impl View<'_> {
     }
 
     /// Whether more packets were lost than the path loses by chance. A TCP answers each loss.
-    fn overflowed(&self) -> bool {
+    fn queue_overflowed(&self) -> bool {
         // The packets were sent after the last answer.
         let since_answer = self.sample.since.since(self.auto.times.last_backoff);
         let is_new = since_answer >= self.auto.feedback_time();

@@ -10,7 +10,7 @@ impl Findings {
     pub(super) fn budgets(&mut self, file: &RobotFile) {
         for peer in file.peers.entries() {
             let links = peer.keys.links.entries();
-            // If all links are metered, an idle link sends only a few heartbeats.
+            // An idle metered link has few heartbeats only if another link to the peer is not metered.
             let bytes_per_second = match links.iter().all(is_metered) {
                 true => HEARTBEAT_BYTES_PER_SECOND,
                 false => METERED_HEARTBEAT_BYTES_PER_SECOND,

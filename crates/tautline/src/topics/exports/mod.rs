@@ -69,7 +69,7 @@ impl Exports {
         &self.topics
     }
 
-    /// Returns the time at which a message is due that the rate of its topic holds back.
+    /// Returns the time at which the next message that is held back by a rate is due.
     pub(super) fn poll_timeout(&self) -> Option<Instant> {
         self.next_held_back
     }
@@ -80,7 +80,7 @@ impl Exports {
     }
 
     /// Handles the advertisement of a topic that other nodes on this robot publish.
-    pub(super) fn offered_by_others(&mut self, cx: &mut Context<'_>, topic: Topic) {
+    pub(super) fn on_offered_by_others(&mut self, cx: &mut Context<'_>, topic: Topic) {
         let name = topic.name.clone();
         self.on_offered(cx, topic);
         if let Some(local) = self.topics.get_mut(&name) {
@@ -90,7 +90,7 @@ impl Exports {
 
     /// Handles that other nodes on this robot stop publishing a topic. If this node itself also
     /// publishes the topic, it stays advertised.
-    pub(super) fn withdrawn_by_others(&mut self, cx: &mut Context<'_>, topic: String) {
+    pub(super) fn on_withdrawn_by_others(&mut self, cx: &mut Context<'_>, topic: String) {
         match self.topics.get_mut(&topic).filter(|local| local.own) {
             Some(local) => local.others = false,
             None => self.depart(cx, topic),
@@ -160,10 +160,10 @@ impl Exports {
         let ChannelKey { peer, .. } = key;
         let Some(local) = self.local_of(cx, key) else { return };
         if !wanted {
-            return local.not_wanted_by(cx.now, peer);
+            return local.remove_subscriber(cx.now, peer);
         }
         let was_read = local.is_read();
-        if !local.wanted_by(cx.now, peer) {
+        if !local.add_subscriber(cx.now, peer) {
             return;
         }
         let topic = local.topic.name.clone();
@@ -200,7 +200,7 @@ impl Exports {
     /// Removes the peer's interest in all local topics.
     pub(super) fn clear_interests(&mut self, cx: &mut Context<'_>, peer: PeerId) {
         for local in self.topics.values_mut() {
-            local.not_wanted_by(cx.now, peer);
+            local.remove_subscriber(cx.now, peer);
         }
     }
 
@@ -272,7 +272,7 @@ impl Exports {
             match local.reduce(&self.tf_rules, message) {
                 Ok(Some(message)) => return local.forward(cx, &self.tf_rules, message),
                 Ok(None) => {}
-                Err(reason) => trouble(cx, &topic, &reason),
+                Err(reason) => topic_notice(cx, &topic, &reason),
             }
         }
         self.send_merged(cx, &topic);
@@ -296,7 +296,7 @@ impl Exports {
             MergedMessage::Later(due) => {
                 self.next_held_back = earlier_time(self.next_held_back, due)
             }
-            MergedMessage::Trouble(reason) => trouble(cx, topic, &reason),
+            MergedMessage::Trouble(reason) => topic_notice(cx, topic, &reason),
         }
     }
 
@@ -353,7 +353,7 @@ impl Exports {
         local.send_renamed(cx, message, problem);
     }
 
-    pub(super) fn source_gone(&mut self, cx: &mut Context<'_>, change: SourceChange) {
+    pub(super) fn on_source_gone(&mut self, cx: &mut Context<'_>, change: SourceChange) {
         let SourceChange { topic, source, .. } = &change;
         let Some(local) = self.topics.get_mut(topic) else { return };
         if local.transforms.is_some() {
@@ -366,7 +366,7 @@ impl Exports {
     }
 
     /// Handles that a publisher keeps more messages than was known.
-    pub(super) fn depth_found(&mut self, cx: &mut Context<'_>, change: SourceChange) {
+    pub(super) fn on_depth_found(&mut self, cx: &mut Context<'_>, change: SourceChange) {
         let Some(local) = self.topics.get_mut(&change.topic) else { return };
         let Some((successor, depth)) = change.successor else { return };
         if let Some(transforms) = &mut local.transforms {
@@ -499,7 +499,7 @@ impl Exports {
                 if let Some(channel) = local.channels.remove(&peer) {
                     cx.endpoint.peer_mut(peer).withdraw(now, channel);
                 }
-                local.not_wanted_by(now, peer);
+                local.remove_subscriber(now, peer);
             }
         }
         self.topics.insert(name.to_owned(), local);
@@ -584,7 +584,7 @@ fn names(rules: &tf::Rules) -> (&str, &[Pattern]) {
     (&rules.prefix, &rules.shared)
 }
 
-fn trouble(cx: &mut Context<'_>, topic: &str, trouble: &str) {
+fn topic_notice(cx: &mut Context<'_>, topic: &str, trouble: &str) {
     let text = format!("{topic} of '{}': {trouble}", cx.endpoint.name());
     cx.notice(Cause::Here, &text);
 }

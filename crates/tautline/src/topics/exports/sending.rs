@@ -74,7 +74,7 @@ impl LocalTopic {
                 self.keep_latched(message.clone());
             }
         }
-        for key in self.wanting().collect::<Vec<_>>() {
+        for key in self.subscribed_channels().collect::<Vec<_>>() {
             match message.origin.kept {
                 Some(kept) if kept.is_for_later_ones => self.send_missed(cx, key, &message),
                 _ => self.send_to(cx, key, &message),
@@ -114,7 +114,7 @@ impl LocalTopic {
     /// Reports to all subscribed peers which publishers of a topic keep messages.
     fn send_presence(&mut self, cx: &mut Context<'_>) {
         let presence = self.presence();
-        for key in self.wanting().collect::<Vec<_>>() {
+        for key in self.subscribed_channels().collect::<Vec<_>>() {
             send_presence_to(cx, key, &self.topic.name, presence);
         }
     }
@@ -134,7 +134,7 @@ impl LocalTopic {
         if messages.iter().map(|it| it.payload.len()).sum::<usize>() > MAX_REPEATED_BYTES {
             messages.drain(..messages.len() - 1);
         }
-        let keys: Vec<ChannelKey> = self.wanting().collect();
+        let keys: Vec<ChannelKey> = self.subscribed_channels().collect();
         for mut message in messages {
             for key in &keys {
                 // If no copy has arrived yet, present subscribers get the first one that arrives.
@@ -157,7 +157,7 @@ impl LocalTopic {
     }
 
     /// Returns how frames in messages of a topic get new names; `None` if the frames keep their
-    /// names, or if there are none.
+    /// names, or if the messages name no frames.
     pub(super) fn renaming(
         &mut self,
         cx: &mut Context<'_>,

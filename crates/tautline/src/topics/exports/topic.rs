@@ -83,7 +83,7 @@ impl LocalTopic {
     }
 
     /// Returns the channels of the peers that are subscribed.
-    pub(super) fn wanting(&self) -> impl Iterator<Item = ChannelKey> {
+    pub(super) fn subscribed_channels(&self) -> impl Iterator<Item = ChannelKey> {
         self.wanted_by.keys().filter_map(|peer| self.channel_of(*peer))
     }
 
@@ -97,7 +97,7 @@ impl LocalTopic {
     }
 
     /// Notes that a peer subscribes. Returns `false` if it was subscribed already.
-    pub(super) fn wanted_by(&mut self, now: Instant, peer: PeerId) -> bool {
+    pub(super) fn add_subscriber(&mut self, now: Instant, peer: PeerId) -> bool {
         self.unwanted_since = None;
         let is_new = !self.wanted_by.contains_key(&peer);
         if is_new {
@@ -106,7 +106,7 @@ impl LocalTopic {
         is_new
     }
 
-    pub(super) fn not_wanted_by(&mut self, now: Instant, peer: PeerId) {
+    pub(super) fn remove_subscriber(&mut self, now: Instant, peer: PeerId) {
         if self.wanted_by.remove(&peer).is_some() && self.wanted_by.is_empty() {
             self.unwanted_since = Some(now);
         }
@@ -119,12 +119,13 @@ impl LocalTopic {
         self.last_taken = self.last_taken.max(Some(turn_before));
     }
 
-    /// Returns the time at which the next message may be taken, at one per `period`; `None` means now.
+    /// Returns the time at which the next message may be taken, at one message per `period`; `None`
+    /// means now.
     pub(super) fn next_within(&self, period: Duration) -> Option<Instant> {
         Some(self.last_taken? + period)
     }
 
-    /// Whether a message may be taken now, at one per `period`. If so, it takes the turn.
+    /// Whether a message may be taken now, at one message per `period`. If so, the message takes the turn.
     pub(super) fn take_turn(&mut self, now: Instant, period: Duration) -> bool {
         let Some(last) = self.last_taken else {
             self.last_taken = Some(now);

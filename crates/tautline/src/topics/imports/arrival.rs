@@ -42,7 +42,7 @@ impl ArrivalChange {
 
 /// Returns the nanoseconds to add to a stamp of the peer to get a stamp of this robot. Returns 0 if
 /// the offset is not known, or does not exceed its own error.
-pub(super) fn distance_ns(clock: Option<ClockView>) -> i64 {
+pub(super) fn stamp_offset_ns(clock: Option<ClockView>) -> i64 {
     let offset_us = clock.and_then(|clock| {
         let bound_us = u64::try_from(clock.bound.as_micros()).unwrap_or(u64::MAX);
         clock.offset_us.filter(|offset| offset.unsigned_abs() > bound_us)
@@ -60,10 +60,10 @@ mod tests {
         let clock = |offset_us| {
             Some(ClockView { offset_us, bound: Duration::from_micros(500), drift_ppm: None })
         };
-        assert_eq!(distance_ns(None), 0);
-        assert_eq!(distance_ns(clock(None)), 0);
-        assert_eq!(distance_ns(clock(Some(500))), 0);
-        assert_eq!(distance_ns(clock(Some(-501))), 501_000);
-        assert_eq!(distance_ns(clock(Some(2_000_000))), -2_000_000_000);
+        assert_eq!(stamp_offset_ns(None), 0);
+        assert_eq!(stamp_offset_ns(clock(None)), 0);
+        assert_eq!(stamp_offset_ns(clock(Some(500))), 0);
+        assert_eq!(stamp_offset_ns(clock(Some(-501))), 501_000);
+        assert_eq!(stamp_offset_ns(clock(Some(2_000_000))), -2_000_000_000);
     }
 }

@@ -21,8 +21,9 @@ impl HeldBytes {
     }
 
     /// Returns the message to be published, counted as held; `None` if too many bytes are held
-    /// already. Each topic may always hold one message and the next, so that a topic whose
-    /// subscribers keep up continues while others are slow.
+    /// already. Beyond [`HELD_BYTES`] of the peer, and up to [`MAX_HELD_BYTES`], each topic may hold
+    /// one message and the next, so that a topic whose subscribers keep up continues while others
+    /// are slow.
     pub(super) fn hold(&self, payload: Bytes) -> Option<Bytes> {
         let bytes = payload.len();
         let fits = |held: &AtomicUsize, most| held.load(Ordering::Relaxed) + bytes <= most;

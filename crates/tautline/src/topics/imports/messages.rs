@@ -12,7 +12,8 @@ use tautline_gateway::logs;
 use tautline_gateway::{Command, MAX_SOURCES, Origin, Source};
 use tautline_proto::Received;
 
-/// Stands for all publishers that left before their message arrived. No publisher has this number.
+/// Number that stands for all publishers that left before their message arrived. No publisher has
+/// this number.
 const LEFT: u32 = 127;
 const _: () = assert!(MAX_SOURCES <= LEFT);
 

@@ -39,8 +39,8 @@ use tautline_proto::{ChannelId, Instant, OfferedTopic, PeerId};
 use topic::RemoteTopic;
 use watchdogs::Watchdogs;
 
-/// Set in the number of a topic of a past session if its own number has another topic now. No
-/// channel of the protocol has such a number.
+/// Bit that is set in the number of a topic of a past session if another topic has its former
+/// number now. No channel of the protocol has a number with this bit.
 const ASIDE: u64 = 1 << 63;
 
 /// Maximum number of topics of past sessions given up per sweep. All topics of a peer are given up

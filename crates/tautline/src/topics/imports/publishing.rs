@@ -2,7 +2,8 @@
 //! Which topics of peers are published here, and read from the peers.
 //!
 //! A peer that is down for long may continue its session later, so its topics stay published while
-//! somebody here reads them. Topics that nobody reads are no longer published.
+//! somebody here reads them. Topics of such a peer that nobody reads are
+//! no longer published.
 
 use super::Imports;
 use super::publications::{Publication, is_same_type};
@@ -25,7 +26,7 @@ const UNWANTED_LINGER: Duration = Duration::from_secs(10);
 
 impl Imports {
     /// Handles that local nodes subscribe to a topic, or no longer do.
-    pub(crate) fn local_wanted(&mut self, cx: &mut Context<'_>, topic: &str, wanted: bool) {
+    pub(crate) fn on_local_wanted(&mut self, cx: &mut Context<'_>, topic: &str, wanted: bool) {
         let now = cx.now;
         let Some(publication) = self.publications.get_mut(topic) else { return };
         publication.wanted = wanted;
@@ -40,7 +41,7 @@ impl Imports {
     }
 
     /// Handles that the local ROS refuses a topic.
-    pub(crate) fn local_refused(&mut self, cx: &mut Context<'_>, topic: &str, reason: &str) {
+    pub(crate) fn on_local_refused(&mut self, cx: &mut Context<'_>, topic: &str, reason: &str) {
         let text = format!("{topic} at '{}': {reason}", cx.endpoint.name());
         for key in self.publications.feeding_channels(&self.catalog, topic) {
             cx.endpoint.peer_mut(key.peer).refuse(cx.now, key.channel, text.clone());

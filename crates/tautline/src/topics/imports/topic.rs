@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! A topic that a peer advertises.
 
-use super::arrival::{ArrivalChange, distance_ns};
+use super::arrival::{ArrivalChange, stamp_offset_ns};
 use super::checked::Checked;
 use super::held::HeldBytes;
 use super::kept::KeptMessages;
@@ -129,7 +129,7 @@ impl RemoteTopic {
         if !cx.peers.rights(peer).moves_stamps() {
             return None;
         }
-        let by_ns = distance_ns(cx.endpoint.peer(peer).clock);
+        let by_ns = stamp_offset_ns(cx.endpoint.peer(peer).clock);
         match &self.checked.fields.stamps {
             Places::Nowhere => None,
             Places::In(fields) => (by_ns != 0).then(|| (fields.clone(), by_ns)),

@@ -6,7 +6,7 @@ use tautline_proto::{
     ChannelConfig, DeliveryOrder, Duration, LinkPolicy, LinkUse, OfferedQos, OfferedTopic, Role,
 };
 
-/// No call or response replaces another in the queue.
+/// Queue length with which no call or response replaces another in the queue.
 const KEEP_ALL: u32 = 65_535;
 
 /// Returns the configuration of a channel that carries the calls of a service, or its responses.

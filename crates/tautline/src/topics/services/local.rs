@@ -21,7 +21,8 @@ use tautline_proto::{ChannelId, Instant, PeerId, Role, SendError};
 
 /// Priority of calls of services for parameters, which need no rule: they leave after all other messages.
 const PRIORITY_OF_PARAMETERS: u8 = 0;
-/// Number of messages queued for a peer from which its refused calls get no response.
+/// Maximum number of messages queued for a peer whose refused calls get responses. Beyond it,
+/// refused calls get no response.
 const MAX_REFUSALS: usize = 256;
 /// The reason why calls of peers to a service of this robot are not checked.
 const NOT_INSTALLED: &str = "passed as they are: not installed here";

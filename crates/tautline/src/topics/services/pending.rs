@@ -5,10 +5,10 @@
 //!
 //! - A request for a result and the cancellation of one goal change nothing if the server receives
 //!   them twice. They survive a restart of the peer or of its server: they are sent again.
-//! - A goal is refused to its client if no response to it arrives. Its server may have accepted it all
-//!   the same, so that this node then cancels it.
-//! - A gateway keeps these calls over a restart of this node. Whether they were sent is unknown: the
-//!   first kind is sent (again), and a goal is refused once the peer no longer starts it.
+//! - If no response to a goal arrives, the client learns that the goal is refused. The server may have
+//!   accepted the goal all the same, so this node cancels it.
+//! - A gateway keeps these calls over a restart of this node. Whether they were sent is unknown: calls
+//!   of the first kind are sent again, and a goal is refused once the peer no longer starts it.
 //!
 //! This holds only between robots with ROS 2, whose requests begin with the id of the goal.
 

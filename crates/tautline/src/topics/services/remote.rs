@@ -118,7 +118,7 @@ impl RemoteServices {
         let advertised = offered.lifespan.unwrap_or(SERVICE_TIMEOUT);
         let mut remote = RemoteService {
             priority: offered.priority,
-            timeout: self.patience(&service.name, advertised),
+            timeout: self.call_timeout(&service.name, advertised),
             refused: None,
             stale_since: None,
             ..known.unwrap_or_else(|| RemoteService::new(offered.name, service))
@@ -135,7 +135,7 @@ impl RemoteServices {
 
     /// Returns the timeout of calls to a peer's service. It exceeds neither the peer's timeout nor
     /// that of this file's rule for the local name.
-    fn patience(&self, name: &str, theirs: Duration) -> Duration {
+    fn call_timeout(&self, name: &str, theirs: Duration) -> Duration {
         if matches!(action_call(name), Some(ActionCall::GetResult | ActionCall::CancelGoal)) {
             return theirs.min(RESULT_TIMEOUT);
         }

@@ -166,7 +166,7 @@ fn when_a_publisher_turns_out_to_keep_more_later_subscribers_get_more() {
     world.says(0, kept_message(1, "four", 2));
     assert!(for_later_ones(&world).is_empty());
     assert_eq!(published_commands(&mut world), ["1 four"]);
-    // Large messages are not repeated.
+    // If the messages are large, only the newest is repeated.
     let large = "large".repeat(20_000);
     world.says(0, kept_message(1, &large, 2));
     published_commands(&mut world);

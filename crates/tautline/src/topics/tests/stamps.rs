@@ -83,7 +83,7 @@ fn stamps_are_moved_by_the_offset_if_the_file_says_so() {
 }
 
 #[test]
-fn otherwise_they_stay() {
+fn stamps_stay_by_default() {
     let (topic, robot) = scans("none");
     let found = arrived_stamps(topic, &robot, "peers: { robot: 10.0.0.1 }", &SENT);
     assert_eq!(found, SENT.map(|(stamp, _)| stamp));

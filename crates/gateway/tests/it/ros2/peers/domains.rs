@@ -142,7 +142,7 @@ impl Machine {
             "ip address add 10.77.0.2/24 dev v1",
             "ip link set v1 up",
             "ip route add default via 10.77.0.1",
-            // Counts all datagrams but its own multicasts, which the kernel gives back to it.
+            // Counts all datagrams except its own multicasts, which the kernel loops back.
             "iptables -t raw -A PREROUTING -i v1 -p udp ! -s 10.77.0.2",
         ] {
             let mut words = command.split(' ');
@@ -200,7 +200,7 @@ fn topics_of_another_machine_in_the_domain_are_not_carried() {
     let other = other_gateway();
     let mut far_gateway = begin(machine.on(&other));
 
-    // So far there are gateways only, and a program that speaks over loopback only.
+    // So far there are only gateways, and a program that uses only loopback.
     let mut quiet = Peer::Cyclone10.start(Reach::Loopback, "quiet");
     quiet.publisher("/quiet", STRING, json!({}));
     gateway.advertise(&string_topic("/copy", Qos::default()));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What no node of ROS 2 does, neither on purpose nor by a fault: the gateway survives it, reports
-//! it, and serves the others.
+//! Endpoints and samples that no correct node of ROS 2 makes, on purpose or by a fault: the gateway
+//! survives them, reports them, and serves the others.
 
 use super::role::{Orders, played_role, raw_writer};
 use super::{
@@ -45,7 +45,7 @@ fn ten_thousand_endpoints_are_tracked_and_the_excess_is_reported() {
     gateway.subscribe("/node");
     until_read(&gateway, "/node", || node.send_text("/node", 0));
     let mut size = 0;
-    // Others get through while all are discovered, and after.
+    // Other nodes are served while all endpoints are discovered, and afterwards.
     let mut served = || {
         size += 1;
         node.send_text("/node", size);

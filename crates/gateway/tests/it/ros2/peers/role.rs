@@ -19,7 +19,7 @@ const ROLE: &str = "TAUTLINE_TEST_ROLE";
 const GATEWAY: &str = "gateway";
 const RAW: &str = "raw";
 
-/// Plays the role for which this process was started, then returns `true`; `false` without a role.
+/// Plays the role of this process, then returns `true`; returns `false` if it has no role.
 pub fn played_role() -> bool {
     match std::env::var(ROLE).as_deref() {
         Ok(GATEWAY) => gateway(),
