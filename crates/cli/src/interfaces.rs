@@ -4,7 +4,7 @@
 use std::net::{IpAddr, UdpSocket};
 use std::path::Path;
 
-/// Beginnings of the names of interfaces of containers and virtual machines.
+/// Prefixes of the names of interfaces that belong to containers and virtual machines.
 const INNER: [&str; 7] = ["veth", "docker", "br-", "virbr", "cni", "flannel", "lxc"];
 /// For IPv4 and IPv6: any local address, and an address for documentation, to which only a default route
 /// leads.

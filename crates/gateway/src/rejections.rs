@@ -26,12 +26,12 @@ pub enum Reason {
     TooManyCalls,
     /// A response that DDS refused.
     NotWritten,
-    /// For local subscribers, while the backlog of the gateway's thread was full.
+    /// The message was for local subscribers, and the backlog of the gateway's thread was full.
     GatewayBehind,
 }
 
 impl Reason {
-    /// The word in status and metrics.
+    /// Name of the reason in status and metrics.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::TooLarge => "too_large",

@@ -18,7 +18,7 @@ pub type Owner = (u32, u32);
 pub struct User {
     /// Name in /etc/passwd.
     pub name: String,
-    /// Number of the user, and number of the user's group.
+    /// User ID and group ID.
     pub owner: Owner,
     /// Home folder.
     pub home: PathBuf,

@@ -180,7 +180,7 @@ impl LocalTopic {
         }
     }
 
-    /// Handles that the definition of a topic's type may have changed.
+    /// Reacts to a possible change of the definition of a topic's type.
     pub(super) fn follow_definition(&mut self, cx: &mut Context<'_>, topic: &Topic) {
         if self.topic.definition != topic.definition {
             self.frames.found = Found::NotExamined;
