@@ -1,27 +1,18 @@
-#!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
 """Reads and writes Tautline's packets, written only from protocol.md: a second implementation,
 which shows whether the page and the vectors suffice. Python 3.11 and python3-cryptography.
 
-    decode.py --vectors FOLDER    compares all files of vectors/ with it, and prints the differences
-
-The vectors name a handshake initiation `call`, its response `answer`, the initiator `caller` and the
-responder `called`. peer.py adds a node that connects to real ones.
+noise.py has its keys and its handshake, check_vectors.py compares all of it with the vectors, and peer.py
+adds a node that connects to real ones.
 """
-import argparse
-import hashlib
 import hmac
 import ipaddress
-import json
 import math
-import pathlib
 import struct
-import sys
 
-from cryptography.exceptions import InvalidTag
-from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
 from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
-from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+
+from noise import Refused, agree, hmac256, mac, open_sealed, public_key, sha256
 
 INITIATION, RESPONSE, COOKIE, BEACON = range(4)
 VERDICTS = ["welcome", "name", "twin"]
@@ -32,14 +23,6 @@ ACK_RUNS = 32
 MAX_CHANNEL = 2**63 - 1
 MAX_BLOCK = 128
 MAX_CANDIDATES = 8
-
-
-class Refused(ValueError):
-    """Bytes that violate the protocol. `error` is the name of the fault in the vectors."""
-
-    def __init__(self, error, field=""):
-        super().__init__(f"{error}: {field}" if field else error)
-        self.error = error
 
 
 def check(fits, field):
@@ -104,114 +87,6 @@ def varint(value):
 
 def text(value):
     return varint(len(value.encode())) + value.encode()
-
-
-# Cryptography
-
-def sha256(*parts):
-    return hashlib.sha256(b"".join(parts)).digest()
-
-
-def hmac256(key, *parts):
-    return hmac.digest(key, b"".join(parts), "sha256")
-
-
-def mac(key, data):
-    return hmac256(key, data)[:16]
-
-
-def public_key(secret):
-    key = X25519PrivateKey.from_private_bytes(secret).public_key()
-    return key.public_bytes(Encoding.Raw, PublicFormat.Raw)
-
-
-def agree(secret, public):
-    """The library refuses an agreement whose result is zero."""
-    try:
-        return X25519PrivateKey.from_private_bytes(secret).exchange(X25519PublicKey.from_public_bytes(public))
-    except ValueError:
-        raise Refused("agreement is zero") from None
-
-
-def open_sealed(key, nonce, sealed, associated):
-    try:
-        return ChaCha20Poly1305(key).decrypt(nonce, sealed, associated)
-    except InvalidTag:
-        raise Refused("decryption") from None
-
-
-class Noise:
-    """Noise_IK_25519_ChaChaPoly_SHA256, from either side."""
-
-    def __init__(self, secret, ephemeral, responder_public):
-        self.secret, self.ephemeral = secret, ephemeral
-        self.chain = self.hash = b"Noise_IK_25519_ChaChaPoly_SHA256"
-        self.key, self.nonce = None, 0
-        self.mix_hash(b"tautline\0")
-        self.mix_hash(responder_public)
-
-    def mix_hash(self, data):
-        self.hash = sha256(self.hash, data)
-
-    def expand(self, data):
-        temp = hmac256(self.chain, data)
-        first = hmac256(temp, b"\1")
-        return first, hmac256(temp, first, b"\2")
-
-    def mix_key(self, agreement):
-        self.chain, self.key = self.expand(agreement)
-        self.nonce = 0
-
-    def cipher_nonce(self):
-        self.nonce += 1
-        return struct.pack("<IQ", 0, self.nonce - 1)
-
-    def seal(self, plain):
-        sealed = ChaCha20Poly1305(self.key).encrypt(self.cipher_nonce(), plain, self.hash)
-        self.mix_hash(sealed)
-        return sealed
-
-    def open(self, sealed):
-        plain = open_sealed(self.key, self.cipher_nonce(), sealed, self.hash)
-        self.mix_hash(sealed)
-        return plain
-
-    def initiation(self, responder, payload):
-        """The initiator's message."""
-        own = public_key(self.ephemeral)
-        self.mix_hash(own)
-        self.mix_key(agree(self.ephemeral, responder))
-        static = self.seal(public_key(self.secret))
-        self.mix_key(agree(self.secret, responder))
-        return own + static + self.seal(payload)
-
-    def read_initiation(self, noise):
-        """For the responder: returns the initiator's static key and payload."""
-        self.theirs = noise[:32]
-        self.mix_hash(self.theirs)
-        self.mix_key(agree(self.secret, self.theirs))
-        self.initiator = self.open(noise[32:80])
-        self.mix_key(agree(self.secret, self.initiator))
-        return self.initiator, self.open(noise[80:])
-
-    def response(self, payload):
-        """The responder's message."""
-        own = public_key(self.ephemeral)
-        self.mix_hash(own)
-        self.mix_key(agree(self.ephemeral, self.theirs))
-        self.mix_key(agree(self.ephemeral, self.initiator))
-        return own + self.seal(payload)
-
-    def read_response(self, noise):
-        theirs = noise[:32]
-        self.mix_hash(theirs)
-        self.mix_key(agree(self.ephemeral, theirs))
-        self.mix_key(agree(self.secret, theirs))
-        return self.open(noise[32:])
-
-    def split(self):
-        """Returns two keys: for what the initiator seals, and for what it opens."""
-        return self.expand(b"")
 
 
 # Packets
@@ -645,128 +520,3 @@ def emit_offer(it):
             + text(it["name"]) + text(it["type"]) + text(it["hash"])
             + varint(it["depth"]) + varint(it["deadline_ms"] or 0) + varint(it["lease_ms"] or 0)
             + (varint(it["order"]["sent_wait_ms"]) if is_sent else b"") + bytes(publishers))
-
-
-# Vectors
-
-def both_ways(vector, parse, emit):
-    """Yields pairs that must be equal, of bytes that are read and of bytes that are written again."""
-    data = bytes.fromhex(vector["hex"])
-    yield parse(data), vector["meaning"]
-    if not vector.get("only_parse"):
-        yield emit(vector["meaning"]).hex(), vector["hex"]
-
-
-def check_sealed(vector):
-    meaning, packet = vector["meaning"], parse_packet(bytes.fromhex(vector["hex"]))
-    key = bytes.fromhex(meaning["key"])
-    clock, frames = open_session(packet, key, meaning["number"])
-    yield packet["number"], meaning["number"] & U32
-    yield (clock, frames.hex()), (meaning["micros"], meaning["frames"])
-    for field in ("ack_soon", "link", "session"):
-        yield packet[field], meaning[field]
-    yield packet["relayed"], meaning["micros"] is None
-    again = seal_session(key, meaning["session"], meaning["link"], meaning["number"], clock, frames, meaning["ack_soon"])
-    yield again.hex(), vector["hex"]
-
-
-def check_beacon(vector):
-    meaning, packet = vector["meaning"], parse_packet(bytes.fromhex(vector["hex"]))
-    sender, peers = bytes.fromhex(meaning["sender"]), [bytes.fromhex(peer) for peer in meaning["peers"]]
-    yield str(packet["salt"]), meaning["salt"]
-    # The tags for which the peers look.
-    tags = [beacon_tag(peer, public_key(sender), public_key(sender), packet["salt"]) for peer in peers]
-    yield [tag.hex() for tag in packet["tags"]], [tag.hex() for tag in tags]
-    again = emit_beacon(sender, packet["salt"], [public_key(peer) for peer in peers])
-    yield again.hex(), vector["hex"]
-
-
-def check_handshake(vector):
-    initiator, responder = vector["caller"], vector["called"]
-    one, other = (bytes.fromhex(side["secret"]) for side in (initiator, responder))
-    here, there = public_key(one), public_key(other)
-    yield (here.hex(), there.hex()), (vector["caller_public"], vector["called_public"])
-    initiating = Noise(one, bytes.fromhex(initiator["ephemeral"]), there)
-    noise = initiating.initiation(there, emit_greeting(int(initiator["epoch"]), initiator["name"]))
-    first = emit_initiation(initiator["session"], noise, there)
-    yield first.hex(), vector["first_call"]
-    cookie = None
-    if vector["cookie"]:
-        cookie, nonce = (bytes.fromhex(vector["cookie"][name]) for name in ("value", "nonce"))
-        mac1 = parse_packet(first)["mac1"]
-        packet = emit_cookie(initiator["session"], nonce, cookie, there, mac1)
-        yield packet.hex(), vector["cookie_packet"]
-        yield open_cookie(parse_packet(bytes.fromhex(vector["cookie_packet"])), there, mac1), cookie
-    yield emit_initiation(initiator["session"], noise, there, cookie).hex(), vector["call"]
-    initiation = parse_packet(bytes.fromhex(vector["call"]))
-    yield mac1_holds(bytes.fromhex(vector["call"]), there), True
-    responding = Noise(other, bytes.fromhex(responder["ephemeral"]), there)
-    key, payload = responding.read_initiation(initiation["noise"])
-    yield (key, parse_greeting(payload)), (here, {"epoch": int(initiator["epoch"]), "name": initiator["name"]})
-    noise = responding.response(struct.pack("<QB", int(responder["epoch"]), responder["verdict"]))
-    yield emit_response(responder["session"], initiation["session"], noise, here).hex(), vector["answer"]
-    response = parse_packet(bytes.fromhex(vector["answer"]))
-    yield mac1_holds(bytes.fromhex(vector["answer"]), here), True
-    verdict = parse_verdict(initiating.read_response(response["noise"]))
-    yield verdict, {"epoch": int(responder["epoch"]), "verdict": VERDICTS[responder["verdict"]]}
-    for side in (initiating, responding):
-        yield [key.hex() for key in side.split()], [vector["caller_to_called"], vector["called_to_caller"]]
-
-
-def check_block(vector):
-    """Reads the frames. The erasure code itself (RFC 6330) is not implemented a second time."""
-    for index, frame in enumerate(vector["frames"]):
-        message = parse_message(Reader(bytes.fromhex(frame)))
-        yield message["place"]["index"], index
-        yield emit_message(message).hex(), frame
-    longest = max(len(frame) for frame in vector["frames"]) // 2 + 2
-    for symbol in vector["parity"]:
-        yield len(symbol) // 2, longest
-
-
-def check_invalid(vector):
-    parse = {"packet": parse_packet, "greeting": parse_greeting, "frames": parse_frames, "control": parse_control}
-    try:
-        yield parse[vector["of"]](bytes.fromhex(vector["hex"])), "refused"
-    except Refused as refused:
-        yield refused.error, vector["error"]
-
-
-CHECKS = {
-    "fec": ("blocks", check_block),
-    "frames": ("frames", lambda vector: both_ways(vector, parse_frames, emit_frames)),
-    "control": ("controls", lambda vector: both_ways(vector, parse_control, emit_control)),
-    "sealed": ("packets", check_sealed),
-    "handshake": ("handshakes", check_handshake),
-    "invalid": ("invalid", check_invalid),
-    "packet_numbers": ("numbers", lambda vector: [(full_number(vector["low"], vector["expected"]), vector["full"])]),
-    "beacon": ("beacons", check_beacon),
-}
-
-
-def check_vectors(folder):
-    """Prints the differences, and returns whether there are none. An unknown file is a difference."""
-    wrong = checked = 0
-    found = {path.stem for path in pathlib.Path(folder).glob("*.json")}
-    for file in sorted(found ^ CHECKS.keys()):
-        wrong += 1
-        print(f"{file}.json: {'not known here' if file in found else 'missing'}")
-    for file in sorted(found & CHECKS.keys()):
-        key, run = CHECKS[file]
-        for vector in json.loads((pathlib.Path(folder) / f"{file}.json").read_text())[key]:
-            checked += 1
-            try:
-                differing = [pair for pair in run(vector) if pair[0] != pair[1]]
-            except Refused as refused:
-                differing = [(f"refused, {refused}", "taken")]
-            for got, expected in differing:
-                wrong += 1
-                print(f"{file}.json, {vector['name']!r}: {got}\n    instead of {expected}")
-    print(f"{checked} vectors read, {wrong} differences")
-    return checked > 0 and not wrong
-
-
-if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--vectors", metavar="FOLDER", required=True)
-    sys.exit(not check_vectors(parser.parse_args().vectors))

@@ -18,7 +18,7 @@ import sys
 import time
 
 import decode as tautline
-from decode import Refused
+from noise import Noise, Refused, public_key
 
 PATIENCE = 0.17
 INITIATION_LIFE = 5.0
@@ -130,7 +130,7 @@ class Peer:
     def __init__(self, options):
         self.name, self.options = options.name, options
         self.secret = read_key(options.key)
-        self.public = tautline.public_key(self.secret)
+        self.public = public_key(self.secret)
         self.peer_key = base64.b64decode(options.peer_key, validate=True)
         self.to = options.peer
         self.move_at = None
@@ -198,7 +198,7 @@ class Peer:
 
     def initiate(self, now):
         if self.initiation is None or now - self.initiation["made"] > INITIATION_LIFE:
-            noise = tautline.Noise(self.secret, os.urandom(32), self.peer_key)
+            noise = Noise(self.secret, os.urandom(32), self.peer_key)
             first = noise.initiation(self.peer_key, tautline.emit_greeting(self.epoch, self.name))
             self.initiation = {"noise": noise, "first": first, "session": self.draw_session(), "made": now}
         if self.options.flood and self.cookie is None:
@@ -298,7 +298,7 @@ class Peer:
     def got_initiation(self, data, packet, source):
         if not tautline.mac1_holds(data, self.public):
             raise Refused("mac1")
-        noise = tautline.Noise(self.secret, os.urandom(32), self.public)
+        noise = Noise(self.secret, os.urandom(32), self.public)
         initiator, payload = noise.read_initiation(packet["noise"])
         greeting = tautline.parse_greeting(payload)
         self.say("called", key=base64.b64encode(initiator).decode(), **greeting)

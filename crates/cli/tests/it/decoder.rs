@@ -121,7 +121,8 @@ impl Pair {
 
 #[test]
 fn another_implementation_agrees_with_the_vectors() {
-    let run = program("decode.py").arg("--vectors").arg(spec().join("vectors")).output().unwrap();
+    let run =
+        program("check_vectors.py").arg("--vectors").arg(spec().join("vectors")).output().unwrap();
     let told = String::from_utf8_lossy(&run.stdout);
     let errors = String::from_utf8_lossy(&run.stderr);
     assert!(run.status.success() && told.ends_with(" 0 differences\n"), "{told}{errors}");

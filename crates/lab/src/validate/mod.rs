@@ -42,6 +42,16 @@ impl Written {
     }
 }
 
+/// Arguments of a validation on recorded links.
+#[derive(Debug, clap::Args)]
+pub struct OnTraces {
+    /// Folder of recorded links in the format of mahimahi, which may be compressed (.gz).
+    #[arg(long, value_name = "FOLDER", default_value = TRACES)]
+    traces: PathBuf,
+    #[command(flatten)]
+    written: Written,
+}
+
 /// The only output of a validation that has no page of its own.
 #[derive(Debug, clap::Args)]
 pub struct Printed {
@@ -68,7 +78,7 @@ pub enum Subject {
     /// Compare the planner with random fleets in virtual time; exit code 3 if a target is missed.
     Plans(plans::Arguments),
     /// Compare Tautline with plain ROS 1 on a tether, Wi-Fi, a mesh, LTE and satellites, with one load.
-    Networks(networks::Arguments),
+    Networks(OnTraces),
     /// Compare chains of relays with plain IP forwarding; exit code 3 if they are not better.
     Relays(relays::Arguments),
     /// Measure the rate controllers behind a far bottleneck; exit code 3 if `auto` misses a target.
@@ -79,7 +89,7 @@ pub enum Subject {
     Tcp(tcp::Arguments),
     /// Compare the rate controllers on recorded and generated cellular links with a sender that knows
     /// the capacity in advance; exit code 3 if `auto` misses a target.
-    Traces(traces::Arguments),
+    Traces(OnTraces),
     /// Compare the rate controllers on links that are drawn from seeds; exit code 3 if `auto` carries
     /// less than half of what another one does.
     Unknown(unknown::Arguments),

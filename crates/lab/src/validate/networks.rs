@@ -2,7 +2,7 @@
 //! One load on the networks of docs/how-to/networks.md, with Tautline and with plain ROS 1, in virtual
 //! time.
 
-use super::{TRACES, Written};
+use super::OnTraces;
 use crate::rig::docs_page;
 use crate::rig::parallel;
 use crate::rig::processes::{make_folder, read_packed};
@@ -13,7 +13,7 @@ use crate::scenario::{self, NetworkKind, Scenario};
 use crate::sim;
 use anyhow::{Context, Result, ensure};
 use serde::Serialize;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -36,16 +36,6 @@ const RECORDING: &str = "ATT-LTE-driving-2016.up.gz";
 const FLOWS: [&str; 3] = ["laser", "camera", "command"];
 /// Expected duration of a network, for the progress line.
 const EXPECTED: Duration = Duration::from_secs(2);
-
-/// Arguments of the command.
-#[derive(Debug, clap::Args)]
-pub struct Arguments {
-    /// Folder of recorded links in the format of mahimahi, which may be compressed (.gz).
-    #[arg(long, value_name = "FOLDER", default_value = TRACES)]
-    traces: PathBuf,
-    #[command(flatten)]
-    written: Written,
-}
 
 /// Figures of one flow.
 #[derive(Debug, Clone, Serialize)]
@@ -134,7 +124,7 @@ fn row(network: &'static str, name: &'static str, folder: &Path) -> Result<Row> 
 }
 
 /// Runs all networks.
-pub fn run(Arguments { traces, written }: &Arguments) -> Result<ExitCode> {
+pub fn run(OnTraces { traces, written }: &OnTraces) -> Result<ExitCode> {
     if recording(traces)?.is_none() {
         let missing = format!("no {RECORDING} in {} (--traces FOLDER)", traces.display());
         ensure!(written.docs().is_none(), "{missing}, which --docs needs");

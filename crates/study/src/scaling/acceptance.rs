@@ -66,7 +66,7 @@ pub struct Highest {
 
 /// Returns the comparisons of all families that were measured.
 pub fn comparisons(rows: &[Row]) -> Vec<Comparison> {
-    let key = |row: &&Row| (row.contents, row.system.library().name());
+    let key = |row: &&Row| (row.contents, row.system.client_library().name());
     let rows: Vec<&Row> =
         rows.iter().filter(|row| row.experiment == Experiment::Tautline).collect();
     let keys: BTreeSet<_> = rows.iter().map(key).collect();

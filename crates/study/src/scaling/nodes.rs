@@ -46,7 +46,7 @@ impl Nodes {
             (0..load.senders).map(|number| launch.start(role, number)).collect()
         };
         let (echoers, senders) = (start("echoer")?, start("sender")?);
-        let has_one_lock = system.library().has_one_lock();
+        let has_one_lock = system.client_library().has_one_lock();
         let mut nodes = Self { senders, echoers, folder: folder.into(), has_one_lock };
         nodes.await_first()?;
         Ok(nodes)
@@ -145,7 +145,7 @@ impl Launch<'_> {
         };
         let (contents, folder) = (self.load.flow(number).0, utf8(self.folder)?);
         let nodelay = self.system.has_nodelay();
-        if self.system.library() == Library::Roscpp {
+        if self.system.client_library() == Library::Roscpp {
             let bytes = contents.bytes().unwrap_or(0).to_string();
             let kind = contents.kind();
             let mut arguments = vec![role.into(), own, others, folder, kind.into(), bytes];
@@ -153,9 +153,9 @@ impl Launch<'_> {
             return program.compiled(name, &roscpp::echo()?, &arguments);
         }
         let script = crate::folder("ros/echo.py");
-        let library = self.system.library().name().to_owned();
+        let library = self.system.client_library().name().to_owned();
         let mut arguments = vec![role.into(), library, own, others, folder];
-        if self.system.library() == Library::Zenoh {
+        if self.system.client_library() == Library::Zenoh {
             arguments.extend(self.zenoh(role, number, contents)?);
             arguments.insert(0, utf8(&script)?);
             return program.compiled(name, &system::zenoh_python(), &arguments);

@@ -206,7 +206,7 @@ impl Scene {
     }
 
     fn start_masters(&self, folder: &Path) -> Result<Vec<Process>> {
-        if !self.system.library().has_master() {
+        if !self.system.client_library().has_master() {
             return Ok(Vec::new());
         }
         let hosts = self.network.hosts();

@@ -75,7 +75,7 @@ impl System {
     }
 
     /// Returns the client library of its nodes.
-    pub fn library(self) -> Library {
+    pub fn client_library(self) -> Library {
         match self {
             Self::Rospy | Self::RospyNodelay | Self::Tautline => Library::Rospy,
             Self::Roscpp | Self::RoscppNodelay | Self::TautlineRoscpp => Library::Roscpp,
@@ -104,7 +104,7 @@ impl System {
             python.env_remove("LD_LIBRARY_PATH").env_remove("_ROS_WHEELS_BOOTSTRAP_COMPLETE");
             run(python.args(["-c", code])).is_err().then(|| advice.to_owned())
         };
-        match self.library() {
+        match self.client_library() {
             Library::Rospy => test(
                 Path::new("/usr/bin/python3"),
                 "import rospy, std_msgs.msg, sensor_msgs.msg, rosmaster",
@@ -126,7 +126,7 @@ impl System {
 
     /// Returns the middleware of its nodes; `master` is the address of the common master.
     pub fn middleware(self, master: &str) -> Middleware<'_> {
-        match self.library() {
+        match self.client_library() {
             Library::Rclpy | Library::Zenoh => {
                 Middleware::Ros2 { range: Range::Subnet, reliable: true }
             }

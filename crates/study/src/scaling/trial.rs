@@ -87,7 +87,7 @@ impl Trial {
 
     /// Returns the approximate duration.
     pub fn duration(&self, time: Duration) -> Duration {
-        let each = match self.system.library() {
+        let each = match self.system.client_library() {
             Library::Roscpp => START_PER_NODE,
             _ => START_PER_PYTHON_NODE,
         };

@@ -12,8 +12,8 @@ use crate::rig::table::{markdown_row, markdown_rule};
 use crate::rig::{docs_page, parallel, plot};
 use crate::scenario::{self, NetworkKind, Scenario};
 use crate::sim;
+use crate::validate::OnTraces;
 use crate::validate::far::{self, LASER_BYTES};
-use crate::validate::{TRACES, Written};
 use anyhow::{Context, Result, ensure};
 use omniscient::Capacity;
 use serde::Serialize;
@@ -55,16 +55,6 @@ const BASE_RADIO: RadioId = RadioId(3);
 
 /// Seeds of the generated links.
 const SEEDS: std::ops::RangeInclusive<u64> = 1..=6;
-
-/// Arguments of the command.
-#[derive(Debug, clap::Args)]
-pub struct Arguments {
-    /// Folder of recorded links in the format of mahimahi, which may be compressed (.gz).
-    #[arg(long, value_name = "FOLDER", default_value = TRACES)]
-    traces: PathBuf,
-    #[command(flatten)]
-    written: Written,
-}
 
 /// A link.
 #[derive(Debug, Clone)]
@@ -236,7 +226,7 @@ fn recorded_links(folder: &Path) -> Result<Vec<Link>> {
 }
 
 /// Runs all links; exit code 3 if `auto` misses a target.
-pub fn run(Arguments { traces, written }: &Arguments) -> Result<ExitCode> {
+pub fn run(OnTraces { traces, written }: &OnTraces) -> Result<ExitCode> {
     let recorded = recorded_links(traces)?;
     if recorded.is_empty() {
         let folder = traces.display();

@@ -113,13 +113,13 @@ impl Dip {
         }
         let expected = self.expected_fall(loaded, losses);
         let fall = loaded.value() - during.value();
-        let congestion = expected > LEAST_FALL
-            && fall > expected / 2.0
-            && fall > tuning.significant * losses.deviation(loaded, during);
+        let deviation = losses.deviation(loaded, during);
+        let congestion =
+            expected > LEAST_FALL && fall > expected / 2.0 && fall > tuning.significant * deviation;
         let is_excess = during.value() - losses.baseline() > 2.0 * tuning.loss_margin;
         // Losses that come from the path stay the same at a lower rate. Losses from a rate far too
         // high do not.
-        let stays_same = fall.abs() < (expected / 2.0).min(losses.deviation(loaded, during));
+        let stays_same = fall.abs() < (expected / 2.0).min(deviation);
         if !congestion && is_excess && !stays_same && !self.deep {
             return Some(DipResult::Rising(during));
         }

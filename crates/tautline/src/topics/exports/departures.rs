@@ -34,20 +34,18 @@ impl Exports {
         if self.departures.contains_key(&topic) {
             return;
         }
-        self.last_departure += 1;
-        let number = self.last_departure;
         let was_read = local.is_read();
         // If publishers return, they repeat what they keep.
         local.forget_latched();
         (local.own, local.others, local.unwanted_since) = (false, false, None);
-        let departure = match local.uses_codec() {
-            true => Departure::Encoding(number),
-            false => Departure::Sending,
+        let departure = if local.uses_codec() {
+            self.last_departure += 1;
+            cx.codec(Job::Change(Change::Withdrawal(topic.clone(), self.last_departure)));
+            Departure::Encoding(self.last_departure)
+        } else {
+            Departure::Sending
         };
         self.departures.insert(topic.clone(), departure);
-        if departure != Departure::Sending {
-            cx.codec(Job::Change(Change::Withdrawal(topic.clone(), number)));
-        }
         if was_read {
             cx.gateway(Command::Unsubscribe { topic });
         }

@@ -400,7 +400,9 @@ impl Exports {
                 }
             }
             Change::Withdrawal(topic, number) => {
-                self.departures.get_mut(&topic).into_iter().for_each(|it| it.on_encoded(number));
+                if let Some(departure) = self.departures.get_mut(&topic) {
+                    departure.on_encoded(number);
+                }
             }
             Change::PeersWithdrawal(_) | Change::Closure => {}
         }
