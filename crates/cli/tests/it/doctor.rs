@@ -277,7 +277,7 @@ fn an_arp_answer_of_this_machine_is_no_conflict() {
 #[test]
 fn the_test_of_a_peer_shows_the_plan_of_topics() {
     let scene = Scene::new();
-    let topics = "topics: { /scan: { priority: 200 }, /image: { priority: 20 }, /quiet: {}, /goal: {} }\n\
+    let topics = "topics: { /scan: { priority: 200, keep_last: 100 }, /image: { priority: 20 }, /quiet: {}, /goal: {} }\n\
                   peers: { base: { address: 10.77.0.2 } }";
     let robot = Running::start_in(Some(&scene.robot), "robot1", topics);
     let accept = "peers: { robot1: { address: 10.77.0.1, accept: { /scan: any, /image: any, /quiet: any, /goal: geometry_msgs/Pose } } }";

@@ -14,7 +14,7 @@ const IMAGE: &str = "/image";
 const RATE_BPS: u64 = 2_000_000;
 
 fn image(robot: &Running) -> Option<TopicReport> {
-    let topics = robot.handle.status().unwrap().topics;
+    let topics = robot.status().topics;
     topics.into_iter().find(|it| it.topic == IMAGE && it.direction == Direction::Out)
 }
 

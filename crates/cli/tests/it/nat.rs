@@ -167,7 +167,11 @@ impl<'a> Team<'a> {
             if passed == 0 {
                 return;
             }
-            assert!(begun.elapsed() < PATIENCE, "{passed} of 40 scans pass the relay");
+            assert!(
+                begun.elapsed() < PATIENCE,
+                "{passed} of 40 scans pass the relay\n{}",
+                self.links()
+            );
         }
     }
 

@@ -296,6 +296,8 @@ fn scans_during_a_flood(options: &str) -> (Vec<Duration>, String) {
         [(1, 0), (2, 3), (3, 2)].map(|(node, other)| world.start(node, other));
     wait_until_up(&robot, "base");
     wait_until_up(&victim, "relay");
+    // The relay has no route for handshakes of a robot that starts before its base.
+    let dropped_before = team(&relay.status(), "red").dropped;
     robot.offer(SCAN);
     let hostile = &world.members[0];
     let secret: SecretKey = keys::load(std::path::Path::new(&hostile.key_file)).unwrap();
@@ -317,7 +319,8 @@ fn scans_during_a_flood(options: &str) -> (Vec<Duration>, String) {
     let blue = team(&status, "blue");
     let kb = blue.sent_bytes / 1000;
     let text = format!("{sent} packets of blue, {kb} kB forwarded, {:?}", blue.dropped);
-    assert!(sent > 1000 && team(&status, "red").dropped.is_empty(), "{status:?}");
+    assert!(sent > 1000, "{text}");
+    assert_eq!(team(&status, "red").dropped, dropped_before, "{status:?}");
     [victim, robot, base].into_iter().for_each(Running::stop);
     (delays, text)
 }

@@ -174,7 +174,7 @@ fn a_message_is_striped_over_links_of_different_mtus_and_survives_the_loss_of_ei
 #[test]
 fn a_one_way_link_carries_no_messages_and_is_reported() {
     let world = World::with_two_cables();
-    let lines = format!("topics: {{ {IMAGE}: {{ links: best }} }}");
+    let lines = format!("topics: {{ {IMAGE}: {{ links: best, keep_last: 50 }} }}");
     let nodes = world.start(&two_links(2, ""), &two_links(1, ""), &lines);
     let [robot, base] = &nodes;
     [robot, base].iter().for_each(|node| wait_for_links(node, &["wifi", "lte"]));

@@ -13,8 +13,9 @@ use std::net::UdpSocket;
 use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::Mutex;
+use tautline::AskError;
 use tautline::status::Status;
-use tautline_cli::control::Client;
+use tautline_cli::control::{Client, ControlError};
 
 /// Host names of the documentation, with the addresses that the test module `translators` gives them.
 const NAMES: &str = "203.0.113.2 relay.example.org\n192.0.2.2 base.example.org\n";
@@ -186,9 +187,15 @@ impl Daemon {
         std::fs::read_to_string(&self.log).unwrap()
     }
 
+    /// Returns the daemon's report. On a busy machine the daemon may need several requests.
     pub fn status(&self) -> Status {
-        let answer = Client::connect(&self.control).and_then(|mut client| client.status());
-        answer.unwrap_or_else(|error| panic!("{error}\n{}", self.log()))
+        wait_for("the daemon's report", || {
+            let answer = Client::connect(&self.control).and_then(|mut client| client.status());
+            match answer {
+                Err(ControlError::Refused(why)) if why == AskError::Busy.to_string() => None,
+                answer => Some(answer.unwrap_or_else(|error| panic!("{error}\n{}", self.log()))),
+            }
+        })
     }
 
     pub fn peer_state(&self, peer: &str) -> String {

@@ -11,7 +11,7 @@ use std::time::Instant;
 use tautline::config::{self, Surroundings};
 use tautline::planned::Planner;
 use tautline::status::{Direction, Status, TopicReport};
-use tautline::{DataPlane, Handle, RunError, Settings};
+use tautline::{AskError, DataPlane, Handle, RunError, Settings};
 use tautline_gateway::{Command, Event, Events, Gateway, GatewayStatus, Qos, Source, Topic};
 
 /// Subscribes to all topics of peers, and records arrivals.
@@ -83,9 +83,12 @@ impl Running {
         Self { handle, events, arrivals, thread }
     }
 
-    /// Returns the node's report.
+    /// Returns the node's report. On a busy machine the node may need several requests.
     pub fn status(&self) -> Status {
-        self.handle.status().unwrap()
+        wait_for("the node's report", || match self.handle.status() {
+            Err(AskError::Busy) => None,
+            answer => Some(answer.unwrap()),
+        })
     }
 
     /// Returns the report on a topic that this node sends.
