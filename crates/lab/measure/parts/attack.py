@@ -17,6 +17,7 @@ class Attack:
         self.phases = [phase for phase in report["phases"] if phase["judged"] and phase["kind"]]
         self.kinds = {phase["kind"] for phase in self.phases}
         self.late_over_ms = report["machine_late_over_ms"]
+        self.left_after_s = report["left_after_s"]
 
     def reached(self, what):
         """Rights and kinds of the phases that reach a target."""
@@ -96,7 +97,7 @@ def memory(attack):
     others = max(grown_mb(phase, "left") for phase in attack.phases if phase["kind"] != left["kind"])
     listed = {phase["kind"] for phase in attack.phases if phase["left"]}
     words = (
-        f"- Memory grew by at most {grown_mb(peak, 'peak'):.0f} MB (`{peak['kind']}`). 10 s after the attacker had "
+        f"- Memory grew by at most {grown_mb(peak, 'peak'):.0f} MB (`{peak['kind']}`). {attack.left_after_s:.0f} s after the attacker had "
         f"disappeared without a goodbye, the daemon still held {grown_mb(left, 'left'):.0f} MB in the case "
         f"`{left['kind']}`, and at most {figure(others, 0)} MB in all other cases."
     )

@@ -18,7 +18,7 @@ use tautline_proto::{OfferedTopic, PublicKey, Role};
 use tautline_testkit::peer::{FRAMES, Peer, ack, data, drawn, fill, topic};
 
 /// Topic of the attacker to which a ROS node on the victim's robot subscribes.
-const HEARD_TOPIC: &str = "/attacked/text";
+pub const HEARD_TOPIC: &str = "/attacked/text";
 /// Service of the victim's robot that peers may call.
 pub const CALLED_SERVICE: &str = "/attacked/get_loggers";
 

@@ -77,6 +77,7 @@ impl Rights {
 struct AllFigures<'a> {
     meant_per_s: u32,
     counted_s: f64,
+    left_after_s: f64,
     machine_late_over_ms: f64,
     quiet: &'a [Quiet],
     /// All phases, including those that were repeated.
@@ -117,6 +118,7 @@ pub fn run(setup: &DaemonSetup, kinds: &[Kind], runs: u64, output: &Output) -> R
     let figures = AllFigures {
         meant_per_s: RATE_PER_S,
         counted_s: COUNTED.as_secs_f64(),
+        left_after_s: AFTER.as_secs_f64(),
         machine_late_over_ms: LATE_OVER_MS,
         quiet: &quiet,
         phases: &phases,

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Robot, base, and a peer of the base that has turned against it; one phase of the load.
 
-use super::kinds::{Barrage, CALLED_SERVICE, Kind};
+use super::kinds::{Barrage, CALLED_SERVICE, HEARD_TOPIC, Kind};
 use super::probe::{LATE_OVER_MS, Probe};
 use super::toll::{DaemonCost, Meter};
 use super::{RATE_PER_S, Rights};
@@ -31,8 +31,9 @@ use tautline_testkit::peer::{Identity, Peer};
 
 /// Name of the attacker in the base's file.
 const MALLORY: &str = "mallory";
-/// Time after the attacker has left until its leftovers are checked.
-pub const AFTER: Duration = Duration::from_secs(10);
+/// Time after the attacker has left until its leftovers are checked. A daemon no longer publishes the topics of
+/// a peer that has been down for ten seconds, and notices within seconds that the peer is down.
+pub const AFTER: Duration = Duration::from_secs(15);
 /// A daemon whose memory exceeds its idle memory by more than this is restarted before the next
 /// phase.
 const FRESH_BYTES: u64 = 8_000_000;
@@ -307,12 +308,16 @@ fn leftovers<'a>(status: &Value, registered: impl Iterator<Item = &'a String>) -
         }
     }
     let topics = entries("topics");
+    // A topic that a local program reads stays published, for the return of the peer.
+    let is_unread = |it: &&Value| it["topic"] != HEARD_TOPIC;
     let of_peer = topics.iter().filter(|it| it["peer"] == MALLORY && it["direction"] == "in");
+    let of_peer = of_peer.filter(is_unread);
     left.extend(shortened_list("status", of_peer.map(|it| it["topic"].as_str().unwrap_or("?"))));
     // Topics that the robot publishes appear and disappear with the load.
     let of_load =
         |entry: &&String| entry.split(' ').any(|word| ALL.iter().any(|flow| flow.topic() == word));
-    let of_daemon = registered.filter(|it| it.contains("tautline") && !of_load(it));
+    let is_read = |entry: &&String| entry.split(' ').any(|word| word == HEARD_TOPIC);
+    let of_daemon = registered.filter(|it| it.contains("tautline") && !of_load(it) && !is_read(it));
     left.extend(shortened_list("master", of_daemon.map(String::as_str)));
     left
 }
