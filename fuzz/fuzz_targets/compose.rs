@@ -2,8 +2,8 @@
 #![no_main]
 //! A definition, a NUL, and choices of values for its fields. A composed message must be valid for
 //! that type and within the size limit.
-use tautline_gateway::types::compose::{Fields, Written, compose};
-use tautline_gateway::types::definition::{Base, Field};
+use tautline_gateway::types::compose::{Fields, YamlValue, compose};
+use tautline_gateway::types::definition::{BaseType, Field};
 use tautline_gateway::types::derive::to_ros2;
 use tautline_gateway::types::{Dialect, Schema, Transcoder};
 
@@ -30,17 +30,17 @@ impl Choices<'_> {
         fields
     }
 
-    fn value(&mut self, schema: &Schema, field: &Field, depth: usize) -> Written {
+    fn value(&mut self, schema: &Schema, field: &Field, depth: usize) -> YamlValue {
         match (self.next() % 8, field.base) {
-            (0..3, _) => Written::One(TEXTS[self.next() % TEXTS.len()].into()),
+            (0..3, _) => YamlValue::One(TEXTS[self.next() % TEXTS.len()].into()),
             (3, _) if depth < 4 => {
                 let count = self.next() % 5;
-                Written::List((0..count).map(|_| self.value(schema, field, depth + 1)).collect())
+                YamlValue::List((0..count).map(|_| self.value(schema, field, depth + 1)).collect())
             }
-            (_, Base::Struct(inner)) if depth < 4 => {
-                Written::Map(self.fields(schema, inner, depth + 1))
+            (_, BaseType::Struct(inner)) if depth < 4 => {
+                YamlValue::Map(self.fields(schema, inner, depth + 1))
             }
-            (choice, _) => Written::One(choice.to_string()),
+            (choice, _) => YamlValue::One(choice.to_string()),
         }
     }
 }

@@ -14,10 +14,10 @@
 
 mod clients;
 
-pub use clients::{GIVES_WAY_AFTER, MAX_CLIENTS, MAX_CLIENTS_PER_USER};
+pub use clients::{EVICTION_IDLE_TIME, MAX_CLIENTS, MAX_CLIENTS_PER_USER};
 
 use crate::descriptors::FileId;
-use clients::{Clients, Place};
+use clients::{Clients, Slot};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use std::fs;
@@ -127,12 +127,12 @@ pub enum ControlError {
     #[error("{} exists and is not a socket; remove it, or set another 'control:'", .0.display())]
     NotASocket(PathBuf),
     /// The system returned an error.
-    #[error("control socket {}: {doing}: {source}{}", path.display(), advice(doing, source))]
+    #[error("control socket {}: {operation}: {source}{}", path.display(), advice(operation, source))]
     System {
         /// The socket.
         path: PathBuf,
         /// The operation that was tried.
-        doing: &'static str,
+        operation: &'static str,
         /// The error of the system.
         source: io::Error,
     },
@@ -157,8 +157,8 @@ fn how_to_start(path: &Path) -> &'static str {
 }
 
 /// Returns what to do about an error of the system.
-fn advice(doing: &str, source: &io::Error) -> &'static str {
-    match (doing, source.kind()) {
+fn advice(operation: &str, source: &io::Error) -> &'static str {
+    match (operation, source.kind()) {
         (CONNECTING, ErrorKind::PermissionDenied) => {
             "; run this command as the user of the daemon or as a member of its group, or with sudo"
         }
@@ -223,9 +223,9 @@ fn identity(path: &Path) -> Option<FileId> {
     fs::symlink_metadata(path).ok().map(|file| FileId::from_metadata(&file))
 }
 
-fn system(path: &Path, doing: &'static str) -> impl FnOnce(io::Error) -> ControlError {
+fn system(path: &Path, operation: &'static str) -> impl FnOnce(io::Error) -> ControlError {
     let path = path.to_owned();
-    move |source| ControlError::System { path, doing, source }
+    move |source| ControlError::System { path, operation, source }
 }
 
 fn bind(path: &Path) -> Result<UnixListener, ControlError> {
@@ -267,7 +267,7 @@ fn accept_clients(listener: &UnixListener, inspect: &Arc<dyn Inspect>, stop: &Ar
         };
         let client = Arc::new(client);
         let _ = client.set_write_timeout(Some(WRITE_TIMEOUT));
-        let (place, credentials) = match admit(&clients, &client) {
+        let (slot, credentials) = match admit(&clients, &client) {
             Ok(admitted) => admitted,
             Err(reason) => {
                 // Nothing was sent to the client before, so the answer fits into the socket's buffer.
@@ -276,20 +276,20 @@ fn accept_clients(listener: &UnixListener, inspect: &Arc<dyn Inspect>, stop: &Ar
             }
         };
         let (inspect, stop) = (inspect.clone(), stop.clone());
-        let serve = move || serve_client(&place, &actor(credentials), inspect.as_ref(), &stop);
+        let serve = move || serve_client(&slot, &actor(credentials), inspect.as_ref(), &stop);
         // Without a thread the client is disconnected, which is the only possible reply.
         let _ = std::thread::Builder::new().name("control-client".into()).spawn(serve);
     }
 }
 
 /// Returns a slot for a client, or the reason why there is none.
-fn admit(clients: &Arc<Clients>, client: &Arc<UnixStream>) -> Result<(Place, Credentials), String> {
+fn admit(clients: &Arc<Clients>, client: &Arc<UnixStream>) -> Result<(Slot, Credentials), String> {
     // No change is made for an unknown user.
     let credentials = tautline::sys::peer_credentials(client.as_fd()).map_err(|error| {
         format!("the kernel does not report the user of this connection (SO_PEERCRED): {error}")
     })?;
-    let place = clients.admit(Instant::now(), credentials.uid, client.clone())?;
-    Ok((place, credentials))
+    let slot = clients.admit(Instant::now(), credentials.uid, client.clone())?;
+    Ok((slot, credentials))
 }
 
 fn actor(Credentials { uid, gid, pid }: Credentials) -> Actor {
@@ -302,12 +302,12 @@ fn user_name(uid: u32) -> Option<String> {
 }
 
 /// A client that is read until a deadline, however slowly it sends.
-struct Reading<'a> {
+struct DeadlineReader<'a> {
     client: &'a UnixStream,
     until: Instant,
 }
 
-impl Read for Reading<'_> {
+impl Read for DeadlineReader<'_> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let left = self.until.saturating_duration_since(Instant::now());
         if left.is_zero() {
@@ -318,9 +318,9 @@ impl Read for Reading<'_> {
     }
 }
 
-fn serve_client(place: &Place, actor: &Actor, inspect: &dyn Inspect, stop: &AtomicBool) {
-    let client = place.stream();
-    let mut reader = BufReader::new(Reading { client, until: Instant::now() });
+fn serve_client(slot: &Slot, actor: &Actor, inspect: &dyn Inspect, stop: &AtomicBool) {
+    let client = slot.stream();
+    let mut reader = BufReader::new(DeadlineReader { client, until: Instant::now() });
     while !stop.load(Ordering::Relaxed) {
         reader.get_mut().until = Instant::now() + IDLE_TIMEOUT;
         let mut line = Vec::new();
@@ -334,10 +334,10 @@ fn serve_client(place: &Place, actor: &Actor, inspect: &dyn Inspect, stop: &Atom
             }
             Ok(_) => {}
         }
-        if !place.mark_busy() || answer(client, actor, inspect, &line).is_err() {
+        if !slot.mark_busy() || answer(client, actor, inspect, &line).is_err() {
             return;
         }
-        place.mark_idle(Instant::now());
+        slot.mark_idle(Instant::now());
     }
 }
 

@@ -240,7 +240,7 @@ impl Collector for Snapshot {
 }
 
 /// Returns the value of a counter.
-fn count(value: &Value) -> Option<u64> {
+fn counter_value(value: &Value) -> Option<u64> {
     match value {
         Value::Count(number) | Value::Bytes(number) => Some(*number),
         _ => None,
@@ -248,12 +248,12 @@ fn count(value: &Value) -> Option<u64> {
 }
 
 /// Returns the value of a gauge in the base unit of Prometheus; none while it is unknown.
-fn level(value: &Value) -> Option<f64> {
+fn gauge_value(value: &Value) -> Option<f64> {
     match value {
         Value::Flag(is_true) => Some(f64::from(*is_true)),
         Value::BitRate(number) | Value::Share(number) | Value::Number(number) => Some(*number),
         Value::Milliseconds(ms) => Some(ms / 1e3),
-        it => count(it).map(|number| number as f64),
+        it => counter_value(it).map(|number| number as f64),
     }
 }
 
@@ -300,11 +300,12 @@ impl Page<'_> {
             let values = reports.iter().map(read);
             match metric {
                 Metric::Counter(name) => {
-                    let counts = values.filter_map(|(labels, it)| Some((labels, count(&it)?)));
+                    let counts =
+                        values.filter_map(|(labels, it)| Some((labels, counter_value(&it)?)));
                     self.counters(name, column.help, counts)?;
                 }
                 Metric::Gauge(name) => {
-                    let known = values.filter_map(|(labels, it)| Some((labels, level(&it)?)));
+                    let known = values.filter_map(|(labels, it)| Some((labels, gauge_value(&it)?)));
                     self.gauges(name, column.help, known)?;
                 }
             }

@@ -85,7 +85,7 @@ fn run_node(
     tracing::info!(name = config.name, listen = %config.listen, "running");
     service::notify_ready();
     let watchdog = service::watchdog_interval();
-    let watchdog = watchdog.map(|every| Watchdog { every, alive: service::alive });
+    let watchdog = watchdog.map(|every| Watchdog { every, alive: service::notify_alive });
     let settings = Settings { watchdog, planner: Some(tautline_plan::channel_model) };
     let result = node.run(gateway, &settings);
     tracing::info!("stopped");
@@ -110,7 +110,7 @@ fn handle_signals(handle: Arc<Handle>, reloader: Arc<Reloader>) -> Result<(), Ru
                 signal => {
                     stopping = true;
                     tracing::info!(signal, "draining and stopping");
-                    service::stopping();
+                    service::notify_stopping();
                     stops.shutdown();
                 }
             }
@@ -120,7 +120,7 @@ fn handle_signals(handle: Arc<Handle>, reloader: Arc<Reloader>) -> Result<(), Ru
 }
 
 fn reload_on_signal(reloader: &Reloader) {
-    service::reloading();
+    service::notify_reloading();
     // The result is in the log.
     let _ = reloader.reload(false, Actor::Signal);
     service::notify_ready();
@@ -168,15 +168,15 @@ fn start_ros1(_: &Ros1Config, _: &Config, _: &DataPlane) -> Started {
 
 #[cfg(feature = "ros2")]
 fn start_ros2(ros2: &Ros2Config, config: &Config, node: &DataPlane) -> Started {
-    use tautline_gateway::ros2::{Range, Ros2, Ros2Options};
-    use tautline_gateway::types::installed::Installed;
+    use tautline_gateway::ros2::{DiscoveryRange, Ros2, Ros2Options};
+    use tautline_gateway::types::installed::InstalledTypes;
     let options = Ros2Options {
         domain: ros2.domain,
-        range: if ros2.localhost { Range::Loopback } else { Range::Machine },
+        range: if ros2.localhost { DiscoveryRange::Loopback } else { DiscoveryRange::Machine },
         node_name: ros2.node_name.clone(),
         tautline_name: config.name.clone(),
         max_message: config.limits.max_message,
-        installed: Installed::new(ros2.definitions.clone()),
+        installed: InstalledTypes::new(ros2.definitions.clone()),
         deliveries: Some(state_file(config, "latched")),
         goals: Some(state_file(config, "goals")),
     };

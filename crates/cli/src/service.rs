@@ -10,19 +10,19 @@ pub fn notify_ready() {
     notify(&[NotifyState::Ready]);
 }
 
-/// Returns the interval at which to call [`alive`]: half the unit's WatchdogSec; `None` without a
+/// Returns the interval at which to call [`notify_alive`]: half the unit's WatchdogSec; `None` without a
 /// watchdog.
 pub fn watchdog_interval() -> Option<Duration> {
     sd_notify::watchdog_enabled().map(|limit| limit / 2)
 }
 
 /// Notifies that the data plane still runs; to be called from its loop, not from another thread.
-pub fn alive() {
+pub fn notify_alive() {
     notify(&[NotifyState::Watchdog]);
 }
 
 /// Notifies that the node reads its file again; [`notify_ready`] ends this state.
-pub fn reloading() {
+pub fn notify_reloading() {
     match NotifyState::monotonic_usec_now() {
         Ok(now) => notify(&[NotifyState::Reloading, now]),
         Err(error) => tracing::debug!(%error, "systemd was not notified"),
@@ -30,7 +30,7 @@ pub fn reloading() {
 }
 
 /// Notifies that the node drains its queues and stops.
-pub fn stopping() {
+pub fn notify_stopping() {
     notify(&[NotifyState::Stopping]);
 }
 

@@ -21,9 +21,9 @@ unsafe extern "C" {
 static NEEDED: AtomicUsize = AtomicUsize::new(0);
 
 /// Counts a writer as long as it exists.
-pub struct Automatic(());
+pub struct AutomaticLivelinessGuard(());
 
-impl Automatic {
+impl AutomaticLivelinessGuard {
     /// Counts a writer with this liveliness; `None` if it needs no assertions by the participant.
     pub fn count(liveliness: Liveliness) -> Option<Self> {
         let Liveliness { kind, lease } = liveliness;
@@ -34,7 +34,7 @@ impl Automatic {
     }
 }
 
-impl Drop for Automatic {
+impl Drop for AutomaticLivelinessGuard {
     fn drop(&mut self) {
         NEEDED.fetch_sub(1, Ordering::SeqCst);
     }

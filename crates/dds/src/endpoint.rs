@@ -2,7 +2,7 @@
 //! Readers and writers of raw samples.
 
 use crate::audience::{self, Audience, Limits};
-use crate::automatic::Automatic;
+use crate::automatic::AutomaticLivelinessGuard;
 use crate::error::{Result, check};
 use crate::hooks;
 use crate::identity::{Guid, SampleId, guid_of};
@@ -58,11 +58,11 @@ impl RawReader {
         on_sample: impl Fn(Bytes, &SampleInfo) + Send + Sync + 'static,
         on_incompatible: impl Fn(u32, i32) + Send + Sync + 'static,
     ) -> Result<RawReader> {
-        Self::watching(participant, specification, on_sample, on_incompatible, |_, _| ())
+        Self::with_liveliness(participant, specification, on_sample, on_incompatible, |_, _| ())
     }
     /// Like [`Self::new`]; `on_liveliness` gets the numbers of matched writers that are alive and
     /// not alive.
-    pub fn watching(
+    pub fn with_liveliness(
         participant: &Arc<Participant>,
         Specification { topic, type_name, qos }: Specification<'_>,
         on_sample: impl Fn(Bytes, &SampleInfo) + Send + Sync + 'static,
@@ -81,7 +81,7 @@ impl RawReader {
         };
         let entity = check(
             "reader",
-            match qos.miss_nothing {
+            match qos.receive_since_match {
                 true => hooks::create_with_earlier_samples(|| {
                     make(&Qos { durability: 1, ..qos.clone() })
                 }),
@@ -197,7 +197,7 @@ pub struct RawWriter {
     sertype: *const ddsi_sertype,
     /// Samples written so far, equal to Cyclone DDS's count.
     written: Mutex<i64>,
-    automatic: Option<Automatic>,
+    automatic: Option<AutomaticLivelinessGuard>,
     _listener: Listener,
     _participant: Arc<Participant>,
 }
@@ -231,7 +231,7 @@ impl RawWriter {
         unsafe {
             let create =
                 || dds_create_writer(participant.entity, topic, qos.native().0, listener.native);
-            let automatic = Automatic::count(qos.liveliness);
+            let automatic = AutomaticLivelinessGuard::count(qos.liveliness);
             let limits = Limits { audience, no_volatile: qos.late_joiners_only };
             let entity = check("writer", audience::create_with_limits(limits, create))?;
             let mut sertype = null();
@@ -250,10 +250,10 @@ impl RawWriter {
     }
     /// Writes bytes with their encapsulation header; returns the sample's number.
     pub fn write(&self, bytes: Bytes, related: Option<SampleId>) -> Result<i64> {
-        self.write_aged(bytes, related, Duration::ZERO)
+        self.write_with_age(bytes, related, Duration::ZERO)
     }
     /// Writes a sample that was published `age` ago, when its lifespan began.
-    pub fn write_aged(
+    pub fn write_with_age(
         &self,
         bytes: Bytes,
         related: Option<SampleId>,
@@ -279,7 +279,7 @@ impl RawWriter {
         check("liveliness", unsafe { dds_assert_liveliness(self.entity) }).map(drop)
     }
     /// The number of the next sample, if no other thread writes.
-    pub fn next(&self) -> i64 {
+    pub fn next_seq(&self) -> i64 {
         *self.written.lock().unwrap_or_else(PoisonError::into_inner) + 1
     }
     /// Matched readers, up to [`MAX_MATCHED`].

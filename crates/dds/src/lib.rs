@@ -25,5 +25,5 @@ pub use endpoint::{MAX_MATCHED, RawReader, RawWriter, SampleInfo, Specification}
 pub use error::DdsError;
 pub use identity::{Guid, SampleId};
 pub use local::restrict_to_this_machine;
-pub use participant::{Discovery, Endpoint, MAX_DOMAIN, Participant, Range};
+pub use participant::{DiscoveryEvent, DiscoveryRange, Endpoint, MAX_DOMAIN, Participant};
 pub use qos::{INFINITE, Liveliness, Qos};

@@ -44,11 +44,7 @@ unsafe extern "C" fn sink(_: *mut c_void, data: *const dds_log_data_t) {
     if is_error && !is_outage {
         tracing::error!("Cyclone DDS: {text}");
     } else if is_error || data.priority & DDS_LC_WARNING != 0 {
-        match WARNINGS
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .withheld_before_this(Instant::now())
-        {
+        match WARNINGS.lock().unwrap_or_else(PoisonError::into_inner).admit(Instant::now()) {
             Some(0) => tracing::warn!("Cyclone DDS: {text}"),
             Some(withheld) => tracing::warn!("Cyclone DDS: {text} ({withheld} others before it)"),
             None => tracing::debug!("Cyclone DDS: {text}"),
@@ -73,7 +69,7 @@ struct LogLimit {
 impl LogLimit {
     /// Returns the number of lines withheld before this one, or `None` to withhold this one as
     /// well.
-    fn withheld_before_this(&mut self, now: Instant) -> Option<u64> {
+    fn admit(&mut self, now: Instant) -> Option<u64> {
         if self.last.is_some_and(|last| now.duration_since(last) < WARNING_INTERVAL) {
             self.withheld += 1;
             return None;
@@ -105,9 +101,8 @@ mod tests {
         let mut limit = LogLimit { last: None, withheld: 0 };
         let start = Instant::now();
         let after = |ms| start + Duration::from_millis(ms);
-        let counts: Vec<_> = [0, 1, 9_999, 10_000, 10_001, 30_000]
-            .map(|ms| limit.withheld_before_this(after(ms)))
-            .into();
+        let counts: Vec<_> =
+            [0, 1, 9_999, 10_000, 10_001, 30_000].map(|ms| limit.admit(after(ms))).into();
         assert_eq!(counts, [Some(0), None, None, Some(2), None, Some(1)]);
     }
 }

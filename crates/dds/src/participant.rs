@@ -33,7 +33,7 @@ pub struct Endpoint {
 /// An appeared or departed endpoint. After a crash it departs when its participant's lease ends.
 #[allow(missing_docs)]
 #[derive(Clone, Debug)]
-pub enum Discovery {
+pub enum DiscoveryEvent {
     Writer(Endpoint),
     WriterGone { guid: Guid },
     Reader(Endpoint),
@@ -142,14 +142,14 @@ pub struct Participant {
 
 /// The range of discovery, which never exceeds this machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Range {
+pub enum DiscoveryRange {
     /// Participants that use loopback only (`ROS_AUTOMATIC_DISCOVERY_RANGE=LOCALHOST`).
     Loopback,
     /// Participants on loopback, and those that announce themselves to their network.
     Machine,
 }
 
-impl Range {
+impl DiscoveryRange {
     /// Returns Cyclone DDS's configuration, which discovers Fast DDS and Cyclone DDS in both ranges
     /// (tested).
     fn config(self) -> String {
@@ -191,7 +191,7 @@ fn has_network() -> bool {
 
 impl Participant {
     /// Joins a domain (0 to [`MAX_DOMAIN`]).
-    pub fn new(id: u32, range: Range, user_data: &[u8]) -> Result<Arc<Participant>> {
+    pub fn new(id: u32, range: DiscoveryRange, user_data: &[u8]) -> Result<Arc<Participant>> {
         if id > MAX_DOMAIN {
             let reason = format!("{id}; allowed: 0 to {MAX_DOMAIN}");
             return Err(DdsError { what: "domain", reason, full: false });
@@ -217,7 +217,10 @@ impl Participant {
     }
 
     /// Reports all current endpoints, and later changes.
-    pub fn discover(&self, on_event: impl Fn(Discovery) + Send + Sync + 'static) -> Result<()> {
+    pub fn discover(
+        &self,
+        on_event: impl Fn(DiscoveryEvent) + Send + Sync + 'static,
+    ) -> Result<()> {
         let on_event = Arc::new(on_event);
         for (kind, topic) in [
             (Kind::Writer, DDS_BUILTIN_TOPIC_DCPSPUBLICATION),
@@ -257,7 +260,7 @@ enum Kind {
     Reader,
 }
 
-unsafe fn take_builtin(reader: dds_entity_t, kind: Kind, on_event: &dyn Fn(Discovery)) {
+unsafe fn take_builtin(reader: dds_entity_t, kind: Kind, on_event: &dyn Fn(DiscoveryEvent)) {
     const N: usize = 32;
     loop {
         let mut infos: [dds_sample_info_t; N] = std::mem::zeroed();
@@ -272,8 +275,8 @@ unsafe fn take_builtin(reader: dds_entity_t, kind: Kind, on_event: &dyn Fn(Disco
             let guid = sample.key.v;
             if !alive || !infos[i].valid_data {
                 on_event(match kind {
-                    Kind::Writer => Discovery::WriterGone { guid },
-                    Kind::Reader => Discovery::ReaderGone { guid },
+                    Kind::Writer => DiscoveryEvent::WriterGone { guid },
+                    Kind::Reader => DiscoveryEvent::ReaderGone { guid },
                 });
                 continue;
             }
@@ -285,8 +288,8 @@ unsafe fn take_builtin(reader: dds_entity_t, kind: Kind, on_event: &dyn Fn(Disco
                 qos: Qos::from_native(sample.qos),
             };
             on_event(match kind {
-                Kind::Writer => Discovery::Writer(endpoint),
-                Kind::Reader => Discovery::Reader(endpoint),
+                Kind::Writer => DiscoveryEvent::Writer(endpoint),
+                Kind::Reader => DiscoveryEvent::Reader(endpoint),
             });
         }
         dds_return_loan(reader, samples.as_mut_ptr(), count);

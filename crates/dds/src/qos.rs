@@ -31,7 +31,7 @@ pub struct Qos {
     pub representation: Vec<i16>,
     /// For a volatile reader: receive all samples since the writer matched the reader, not only
     /// since the reader matched the writer. Local: not announced to other endpoints.
-    pub miss_nothing: bool,
+    pub receive_since_match: bool,
     /// For a transient local writer: match only readers that ask for kept messages. A volatile
     /// reader of Fast DDS would get them as well. Local: not announced to other endpoints.
     pub late_joiners_only: bool,
@@ -69,7 +69,7 @@ impl Default for Qos {
             liveliness: Liveliness::default(),
             user_data: vec![],
             representation: vec![0],
-            miss_nothing: false,
+            receive_since_match: false,
             late_joiners_only: false,
             ignore_own: false,
             max_blocking_time: 100_000_000,

@@ -7,7 +7,8 @@ use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use tautline_dds::{
-    Discovery, Participant, Qos, Range, RawReader, RawWriter, SampleId, SampleInfo, Specification,
+    DiscoveryEvent, DiscoveryRange, Participant, Qos, RawReader, RawWriter, SampleId, SampleInfo,
+    Specification,
 };
 use tautline_testkit::again::in_own_network;
 
@@ -46,7 +47,7 @@ fn samples_pass_in_both_directions_and_late_joiners_get_the_last() {
     if !in_own_network(NETWORK) {
         return;
     }
-    let participant = Participant::new(0, Range::Machine, b"enclave=/;").unwrap();
+    let participant = Participant::new(0, DiscoveryRange::Machine, b"enclave=/;").unwrap();
     let seen = Arc::new(Mutex::new(Vec::new()));
     let note = seen.clone();
     participant.discover(move |event| note.lock().unwrap().push(event)).unwrap();
@@ -91,21 +92,22 @@ fn samples_pass_in_both_directions_and_late_joiners_get_the_last() {
     assert!(echoed.is_some_and(|count| count >= 20), "{said}");
     let seen = seen.lock().unwrap();
     let chatter = seen.iter().find_map(|event| match event {
-        Discovery::Writer(writer) if writer.topic == "rt/chatter" => Some(writer),
+        DiscoveryEvent::Writer(writer) if writer.topic == "rt/chatter" => Some(writer),
         _ => None,
     });
     let chatter = chatter.expect("the peer's writer");
     assert_eq!(chatter.type_name, STRING);
     assert!(chatter.qos.reliable && chatter.keyless);
     assert!(String::from_utf8_lossy(&chatter.qos.user_data).contains(HASH));
-    let gone = Discovery::WriterGone { guid: chatter.guid };
+    let gone = DiscoveryEvent::WriterGone { guid: chatter.guid };
     assert!(seen.iter().any(|event| format!("{event:?}") == format!("{gone:?}")));
 }
 
 const REQUEST: &str = "std_srvs::srv::dds_::SetBool_Request_";
 const REPLY: &str = "std_srvs::srv::dds_::SetBool_Response_";
 /// The policies of a service's endpoints in ROS 2.
-const SERVICE: fn() -> Qos = || Qos { ignore_own: true, miss_nothing: true, ..Qos::default() };
+const SERVICE: fn() -> Qos =
+    || Qos { ignore_own: true, receive_since_match: true, ..Qos::default() };
 
 /// Returns a Boolean, or a response of SetBool, as CDR.
 fn boolean(value: u8) -> Bytes {
@@ -121,7 +123,7 @@ fn a_client_gets_our_replies_and_we_get_those_of_a_server() {
     if !in_own_network(NETWORK) {
         return;
     }
-    let participant = Participant::new(0, Range::Machine, b"enclave=/;").unwrap();
+    let participant = Participant::new(0, DiscoveryRange::Machine, b"enclave=/;").unwrap();
     let qos = SERVICE();
     let about = |topic, type_name| Specification { topic, type_name, qos: &qos };
     let ignore = |_, _| ();

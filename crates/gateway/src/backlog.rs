@@ -69,7 +69,7 @@ mod tests {
             service: "/x".into(),
             call: 7,
             request: request.clone(),
-            patience: std::time::Duration::ZERO,
+            time_limit: std::time::Duration::ZERO,
             peer: 0,
         };
         assert!(matches!(backlog.admit_command(call()), Ok(Command::Call { .. })));

@@ -47,7 +47,7 @@ impl Deliveries {
     }
 
     /// Whether any message of a topic was delivered.
-    pub fn knows(&self, topic: &str) -> bool {
+    pub fn has_deliveries(&self, topic: &str) -> bool {
         self.0.with(|state| state.topics.contains_key(topic))
     }
 
@@ -66,7 +66,7 @@ impl Deliveries {
     }
 
     /// Whether a subscriber has a message.
-    pub fn has(&self, topic: &str, identity: u64, subscriber: Subscriber) -> bool {
+    pub fn was_delivered(&self, topic: &str, identity: u64, subscriber: Subscriber) -> bool {
         let has = |it: &Delivery| it.subscribers.contains(&subscriber);
         self.0.with(|state| state.delivery(topic, identity).is_some_and(has))
     }
@@ -202,15 +202,15 @@ mod tests {
         drop(first);
         let second = Deliveries::open(Some(path.clone()));
         assert_eq!(second.subscribers("/map", 7), [1, 2, u128::MAX].into());
-        assert!(second.has("/map", 7, 2) && !second.has("/map", 8, 2));
+        assert!(second.was_delivered("/map", 7, 2) && !second.was_delivered("/map", 8, 2));
         second.add("/map", 8, [3]);
         assert_eq!(second.all_subscribers("/map"), [1, 2, 3, u128::MAX].into());
-        assert!(second.knows("/goal") && !second.knows("/scan"));
+        assert!(second.has_deliveries("/goal") && !second.has_deliveries("/scan"));
         assert_eq!(second.forget_unknown(|it| it < 3), [3, u128::MAX].into());
         assert_eq!(second.all_subscribers("/map"), [1, 2].into());
         second.add("/scan", 1, [5]);
         // Another instance reads the change while `second` is still open.
-        let other = || Deliveries::open(Some(path.clone())).knows("/scan");
+        let other = || Deliveries::open(Some(path.clone())).has_deliveries("/scan");
         let start = std::time::Instant::now();
         while !other() {
             assert!(start.elapsed() < Duration::from_secs(40), "never saved");
@@ -226,7 +226,10 @@ mod tests {
         }
         let last = 2 * MAX_MESSAGES as u64 - 1;
         assert_eq!(known.subscribers("/log", last).len(), MAX_SUBSCRIBERS);
-        assert!(!known.has("/log", 0, 0) && known.has("/log", MAX_MESSAGES as u64, 0));
+        assert!(
+            !known.was_delivered("/log", 0, 0)
+                && known.was_delivered("/log", MAX_MESSAGES as u64, 0)
+        );
         for topic in 0..2 * MAX_TOPICS {
             known.add(&format!("/t{topic}"), 1, [1]);
         }

@@ -24,7 +24,7 @@ const MAX_DEPTH: usize = 8;
 
 /// The topics and services of a node.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Shown {
+pub struct NodeInfo {
     /// Topics that it publishes.
     pub publishes: BTreeSet<String>,
     /// Services that it serves.
@@ -32,7 +32,7 @@ pub struct Shown {
 }
 
 /// Nodes by their full names.
-pub type Nodes = BTreeMap<String, Shown>;
+pub type Nodes = BTreeMap<String, NodeInfo>;
 
 /// Parameters of ROS 1 by their full names. Each is a number, a flag, a text, or a list of these;
 /// namespaces are levels of the names.
@@ -84,7 +84,7 @@ pub fn read_nodes(bytes: &[u8]) -> Result<Nodes, String> {
     };
     let mut node = |(name, node): (String, Value)| {
         let shown =
-            Shown { publishes: names(&node, "publishes")?, serves: names(&node, "serves")? };
+            NodeInfo { publishes: names(&node, "publishes")?, serves: names(&node, "serves")? };
         Ok((check_utf8_name(&name)?, shown))
     };
     all.into_iter().map(&mut node).collect()
@@ -179,8 +179,8 @@ mod tests {
 
     #[test]
     fn nodes_and_parameters_are_read_as_written() {
-        let camera = Shown { publishes: set(&["/image", "/info"]), serves: set(&["/camera/x"]) };
-        let nodes = Nodes::from([("/camera".into(), camera), ("/a".into(), Shown::default())]);
+        let camera = NodeInfo { publishes: set(&["/image", "/info"]), serves: set(&["/camera/x"]) };
+        let nodes = Nodes::from([("/camera".into(), camera), ("/a".into(), NodeInfo::default())]);
         assert_eq!(read_nodes(&write_nodes(&nodes)), Ok(nodes));
         let values = [json!(3), json!(3.0), json!(true), json!("a\n'b'"), json!([1, [2.5]])];
         let names = (0..).map(|number| format!("/n{number}/p"));
@@ -203,7 +203,7 @@ mod tests {
     #[test]
     fn descriptions_above_a_limit_are_not_written() {
         let names: BTreeSet<String> = (0..MAX_NAMES).map(|it| format!("/t{it}")).collect();
-        let one = Shown { publishes: names.clone(), serves: names };
+        let one = NodeInfo { publishes: names.clone(), serves: names };
         let nodes: Nodes = (0..=MAX_NODES).map(|it| (format!("/n{it:04}"), one.clone())).collect();
         let read = read_nodes(&write_nodes(&nodes)).unwrap();
         assert_eq!(read.len(), MAX_NODES);
@@ -220,9 +220,9 @@ mod tests {
     fn an_invalid_name_does_not_hide_other_nodes() {
         let long = (0..MAX_NAMES).map(|it| format!("/t{it}{}", "x".repeat(200))).collect();
         let nodes = Nodes::from([
-            ("/a b".into(), Shown::default()),
-            ("/b".into(), Shown { publishes: set(&["/x y", "/z"]), serves: long }),
-            ("/c".into(), Shown::default()),
+            ("/a b".into(), NodeInfo::default()),
+            ("/b".into(), NodeInfo { publishes: set(&["/x y", "/z"]), serves: long }),
+            ("/c".into(), NodeInfo::default()),
         ]);
         let read = read_nodes(&write_nodes(&nodes)).unwrap();
         let b = &read["/b"];

@@ -14,7 +14,7 @@ const MAX_REPEATABLE: usize = 64;
 
 /// What a call does to the goals of an action.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum About {
+pub enum GoalRequest {
     /// The call starts this goal: the encapsulation and the id.
     NewGoal(Bytes),
     /// The call asks for the result of one goal, or cancels the goal. The request is kept to be sent again.
@@ -25,26 +25,26 @@ pub enum About {
 
 /// What a request to a service does to goals. `None`: the service belongs to no action, or the request
 /// is malformed.
-pub fn about(service: &str, request: &Bytes) -> Option<About> {
+pub fn goal_request(service: &str, request: &Bytes) -> Option<GoalRequest> {
     let call = action_call(service)?;
     let goal = request.get(ENCAPSULATION..ENCAPSULATION + ID)?;
     match call {
         // A copy, so that the whole goal does not stay in memory.
         ActionCall::SendGoal => {
-            Some(About::NewGoal(Bytes::copy_from_slice(&request[..ENCAPSULATION + ID])))
+            Some(GoalRequest::NewGoal(Bytes::copy_from_slice(&request[..ENCAPSULATION + ID])))
         }
         _ if request.len() > MAX_REPEATABLE => None,
         // A cancellation of several goals is not sent again: it would end later goals as well.
-        ActionCall::CancelGoal if goal.iter().all(|byte| *byte == 0) => Some(About::Goals),
-        ActionCall::CancelGoal | ActionCall::GetResult => Some(About::Goal(request.clone())),
+        ActionCall::CancelGoal if goal.iter().all(|byte| *byte == 0) => Some(GoalRequest::Goals),
+        ActionCall::CancelGoal | ActionCall::GetResult => Some(GoalRequest::Goal(request.clone())),
     }
 }
 
 /// The part of a request about goals that is kept over a restart; `None` for other requests.
 pub fn kept_request(service: &str, request: &Bytes) -> Option<Bytes> {
-    match about(service, request)? {
-        About::NewGoal(goal) => Some(goal),
-        About::Goal(_) | About::Goals => Some(request.clone()),
+    match goal_request(service, request)? {
+        GoalRequest::NewGoal(goal) => Some(goal),
+        GoalRequest::Goal(_) | GoalRequest::Goals => Some(request.clone()),
     }
 }
 

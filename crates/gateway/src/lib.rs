@@ -150,7 +150,7 @@ pub enum Command {
         /// The serialized request, without any length prefix.
         request: Bytes,
         /// The time limit of the call.
-        patience: Duration,
+        time_limit: Duration,
         /// Number of the peer that calls; limits are per peer.
         peer: u32,
     },
@@ -171,14 +171,14 @@ pub enum Command {
         parameters: bool,
     },
     /// Show these nodes of a peer to local programs, in place of those shown before.
-    StandIn {
+    ShowNodes {
         /// Number of the peer.
         peer: u32,
         /// Local names, which lie under the peer's prefix.
         nodes: Nodes,
     },
     /// Show these parameters of a peer to local programs, in place of those shown before.
-    Mirror {
+    ShowParameters {
         /// Number of the peer.
         peer: u32,
         /// The peer's prefix, under which all names lie.
@@ -192,7 +192,7 @@ pub enum Command {
         parameters: Parameters,
     },
     /// Set the largest message that a peer accepts, on any topic.
-    LargestMessage {
+    SetMaxMessage {
         /// Name of the peer.
         peer: String,
         /// The limit in bytes; `None` if it is not known.
@@ -235,7 +235,7 @@ pub enum Event {
     },
     /// The number of messages that a local publisher keeps for late joiners has become known. Its
     /// later messages have a new source, so that receivers keep them apart from those before.
-    Depth {
+    DepthChanged {
         /// Local name.
         topic: String,
         /// The source of its messages so far.
@@ -294,7 +294,7 @@ pub enum Event {
     Parameters(Parameters),
     /// A local program has changed parameters of a peer that are shown here. They are put back if
     /// the peer does not show the new values soon.
-    Changed {
+    ParametersChanged {
         /// Number of the peer.
         peer: u32,
         /// By local names, with their new values.
@@ -311,7 +311,7 @@ pub enum Event {
 
 /// A topic or service of this robot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Named<'a> {
+pub enum ResourceName<'a> {
     /// A topic by its local name.
     Topic(&'a str),
     /// A service by its local name.
@@ -319,7 +319,7 @@ pub enum Named<'a> {
 }
 
 /// Decides whether a topic or service may leave this robot.
-pub type Selector = Arc<dyn Fn(Named<'_>) -> bool + Send + Sync>;
+pub type Selector = Arc<dyn Fn(ResourceName<'_>) -> bool + Send + Sync>;
 
 /// The receiver of a gateway's events. Called on the gateway's threads; must not block.
 pub trait Events: Send + Sync + 'static {
@@ -367,9 +367,9 @@ mod tests {
         let deadline = Some(Duration::from_secs(1));
         let strong = Qos { transient_local: true, deadline, ..Qos::default() };
         let weak = Qos { reliable: false, depth: 3, ..Qos::default() };
-        let both = strong.united(weak);
+        let both = strong.combined_with(weak);
         assert!(both.transient_local && both.reliable && both.depth == 3);
         assert_eq!(both.deadline, None, "the weak one promises none");
-        assert_eq!(strong.united(strong), strong);
+        assert_eq!(strong.combined_with(strong), strong);
     }
 }

@@ -14,7 +14,7 @@ const PERIOD: Duration = Duration::from_secs(30);
 macro_rules! log_limited {
     ($level:ident, {$($fields:tt)*}, $($message:tt)+) => {{
         static LIMIT: $crate::log_limit::LogLimit = $crate::log_limit::LogLimit::new();
-        if let Some(left_out) = LIMIT.withheld_before_this() {
+        if let Some(left_out) = LIMIT.admit() {
             tracing::$level!($($fields)* left_out, $($message)+);
         }
     }};
@@ -38,13 +38,13 @@ impl LogLimit {
     }
 
     /// The number of lines left out before this one; `None`: this one is left out as well.
-    pub(crate) fn withheld_before_this(&self) -> Option<u64> {
-        lock(&self.0).withheld_before_this(Instant::now())
+    pub(crate) fn admit(&self) -> Option<u64> {
+        lock(&self.0).admit(Instant::now())
     }
 }
 
 impl Lines {
-    fn withheld_before_this(&mut self, now: Instant) -> Option<u64> {
+    fn admit(&mut self, now: Instant) -> Option<u64> {
         if self.begun.is_none_or(|begun| now.saturating_duration_since(begun) >= PERIOD) {
             (self.begun, self.written) = (Some(now), 0);
         }
@@ -65,12 +65,9 @@ mod tests {
     fn lines_beyond_the_limit_are_left_out_and_counted() {
         let mut lines = LogLimit::new().0.into_inner().unwrap();
         let now = Instant::now();
-        let written = (0..1000).filter(|_| lines.withheld_before_this(now).is_some()).count();
+        let written = (0..1000).filter(|_| lines.admit(now).is_some()).count();
         assert_eq!(written as u32, MAX_LINES);
         let later = now + PERIOD;
-        assert_eq!(
-            [lines.withheld_before_this(later), lines.withheld_before_this(later)],
-            [Some(980), Some(0)]
-        );
+        assert_eq!([lines.admit(later), lines.admit(later)], [Some(980), Some(0)]);
     }
 }

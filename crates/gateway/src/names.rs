@@ -58,7 +58,7 @@ pub fn check_name(name: &str) -> Result<(), NameError> {
 
 /// Checks the name of a topic or service at a peer.
 pub fn check_peer_name(name: &str) -> Result<(), NameError> {
-    check(name, ", '-' and '.'", peers_allow)
+    check(name, ", '-' and '.'", is_peer_name_char)
 }
 
 /// Checks that nodes of this robot's ROS can use `name`; `None`: no ROS.
@@ -96,7 +96,7 @@ pub fn is_below(name: &str, prefix: &str) -> bool {
 }
 
 /// Whether names at a peer may have a character besides letters, digits and `_`.
-pub(crate) fn peers_allow(c: char) -> bool {
+pub(crate) fn is_peer_name_char(c: char) -> bool {
     matches!(c, '-' | '.')
 }
 

@@ -18,7 +18,7 @@ pub struct Network {
 impl Network {
     /// Whether the network contains an address; an IPv4 address may be mapped to IPv6.
     pub fn contains(&self, address: IpAddr) -> bool {
-        start(address.to_canonical(), self.prefix) == Some(self.first)
+        network_address(address.to_canonical(), self.prefix) == Some(self.first)
             && address.to_canonical().is_ipv4() == self.first.is_ipv4()
     }
 }
@@ -34,7 +34,7 @@ impl FromStr for Network {
             None if address.is_ipv4() => Ipv4Addr::BITS as u8,
             None => Ipv6Addr::BITS as u8,
         };
-        let first = start(address, prefix).ok_or_else(|| ALLOWED.to_owned())?;
+        let first = network_address(address, prefix).ok_or_else(|| ALLOWED.to_owned())?;
         match first == address {
             true => Ok(Self { first, prefix }),
             false => Err(format!("{ALLOWED} (the network of {text} is {first}/{prefix})")),
@@ -49,7 +49,7 @@ impl fmt::Display for Network {
 }
 
 /// The first address of the network; `None` if the prefix is too long.
-fn start(address: IpAddr, prefix: u8) -> Option<IpAddr> {
+fn network_address(address: IpAddr, prefix: u8) -> Option<IpAddr> {
     let prefix = u32::from(prefix);
     match address {
         IpAddr::V4(v4) => {

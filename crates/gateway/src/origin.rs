@@ -47,7 +47,7 @@ pub struct Kept {
     pub is_history: bool,
     /// Whether only later subscribers get the message. Present subscribers already have it, or may have
     /// later messages of its publisher.
-    pub is_for_later_ones: bool,
+    pub is_for_late_joiners: bool,
 }
 
 /// Hashes the properties of a publication to its identity, which is the same after a restart.

@@ -2,7 +2,7 @@
 //! Patterns of the names of topics, services and tf frames. Pure.
 
 use crate::action_names::action_of;
-use crate::names::{NameError, check, check_levels, peers_allow};
+use crate::names::{NameError, check, check_levels, is_peer_name_char};
 
 /// A name or a pattern of names of topics or tf frames. `*` matches any characters within one
 /// level, `**` across levels.
@@ -12,12 +12,14 @@ pub struct Pattern(String);
 impl Pattern {
     /// Parses a name or pattern; a name matches only itself.
     pub fn new(text: &str) -> Result<Self, NameError> {
-        check(text, ", '-' and '.', or '*' and '**' in a pattern", |c| c == '*' || peers_allow(c))?;
+        check(text, ", '-' and '.', or '*' and '**' in a pattern", |c| {
+            c == '*' || is_peer_name_char(c)
+        })?;
         Ok(Self(text.into()))
     }
 
     /// Parses the name of a tf frame (`arm/link_1`), or a pattern of such names.
-    pub fn of_frames(text: &str) -> Result<Self, NameError> {
+    pub fn for_frames(text: &str) -> Result<Self, NameError> {
         if text.starts_with('/') {
             return Err(NameError::Absolute(text.into()));
         }
@@ -133,7 +135,7 @@ mod tests {
 
     #[test]
     fn names_of_frames_follow_their_own_rules() {
-        let frame = |text: &str| Pattern::of_frames(text).map_err(|e| e.to_string());
+        let frame = |text: &str| Pattern::for_frames(text).map_err(|e| e.to_string());
         assert!(frame("arm-1/**").unwrap().matches("arm-1/link.2/tip"));
         assert!(frame("base_*").unwrap().matches("base_link"));
         assert!(!frame("base_link").unwrap().matches("robot1/base_link"));

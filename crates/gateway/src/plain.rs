@@ -5,18 +5,18 @@
 /// Replaces the part beyond the limit.
 const CUT: &str = "...";
 
-/// `text` in at most `most` bytes (at least 3), with control characters escaped.
-pub fn plain(text: &str, most: usize) -> String {
-    let mut out = String::with_capacity(text.len().min(most));
+/// `text` in at most `max_bytes` bytes (at least 3), with control characters escaped.
+pub fn plain(text: &str, max_bytes: usize) -> String {
+    let mut out = String::with_capacity(text.len().min(max_bytes));
     for c in text.chars() {
         let start = out.len();
-        match is_obeyed(c) {
+        match is_terminal_control(c) {
             true => out.extend(c.escape_default()),
             false => out.push(c),
         }
-        if out.len() > most {
+        if out.len() > max_bytes {
             out.truncate(start);
-            truncate_text(&mut out, most);
+            truncate_text(&mut out, max_bytes);
             break;
         }
     }
@@ -25,7 +25,7 @@ pub fn plain(text: &str, most: usize) -> String {
 
 /// Whether a terminal obeys a character: control characters (C0 and C1), line separators, and
 /// characters that change the direction of text (Unicode's Bidi_Control).
-pub fn is_obeyed(c: char) -> bool {
+pub fn is_terminal_control(c: char) -> bool {
     let bidi = [
         '\u{61c}'..='\u{61c}',
         '\u{200e}'..='\u{200f}',
@@ -35,8 +35,8 @@ pub fn is_obeyed(c: char) -> bool {
     c.is_control() || bidi.iter().any(|range| range.contains(&c))
 }
 
-fn truncate_text(text: &mut String, most: usize) {
-    let end = text.floor_char_boundary(most.saturating_sub(CUT.len()));
+fn truncate_text(text: &mut String, max_bytes: usize) {
+    let end = text.floor_char_boundary(max_bytes.saturating_sub(CUT.len()));
     text.truncate(end);
     text.push_str(CUT);
 }
@@ -63,10 +63,10 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_text_is_shortened_and_escaped(text in any::<String>(), most in 3usize..60) {
-            let plain = plain(&text, most);
-            prop_assert!(plain.len() <= most);
-            prop_assert!(!plain.chars().any(is_obeyed));
+        fn any_text_is_shortened_and_escaped(text in any::<String>(), max_bytes in 3usize..60) {
+            let plain = plain(&text, max_bytes);
+            prop_assert!(plain.len() <= max_bytes);
+            prop_assert!(!plain.chars().any(is_terminal_control));
         }
     }
 }

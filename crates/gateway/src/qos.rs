@@ -44,7 +44,7 @@ pub const MIN_LEASE: Duration = Duration::from_millis(100);
 impl Qos {
     /// The combined offer of two publishers: the features that either offers, and the promises on
     /// time that both keep.
-    pub fn united(self, other: Self) -> Self {
+    pub fn combined_with(self, other: Self) -> Self {
         let longest = |a: Option<Duration>, b: Option<Duration>| Some(a?.max(b?));
         Self {
             transient_local: self.transient_local || other.transient_local,
@@ -65,9 +65,9 @@ impl Qos {
     /// The combined offer of all publishers of a topic on this robot, at least one.
     pub fn combined_offer(each: &[Self]) -> Option<Self> {
         let keeping = each.iter().filter(|qos| qos.transient_local).count();
-        let united = each.iter().copied().reduce(Self::united)?;
+        let combined = each.iter().copied().reduce(Self::combined_with)?;
         let keeping = keeping.min(MAX_SOURCES as usize) as u8;
-        Some(Self { keeping: if keeping > 1 { keeping } else { 0 }, ..united })
+        Some(Self { keeping: if keeping > 1 { keeping } else { 0 }, ..combined })
     }
 
     /// The class of a publisher with exactly this offer.

@@ -24,7 +24,7 @@ pub(crate) enum Fate {
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Manager {
     /// Time at which the delay has exceeded the target for an interval (RFC 8289: `first_above_time_`).
-    above_until: Option<Nanos>,
+    first_above_time: Option<Nanos>,
     /// Whether CoDel is marking or dropping.
     acting: bool,
     next: Nanos,
@@ -51,19 +51,19 @@ impl Manager {
             Aqm::None => Fate::Pass,
             Aqm::Step(threshold) if head.waited > threshold && head.capable => Fate::Mark,
             Aqm::Step(_) => Fate::Pass,
-            Aqm::Codel if !self.acts(now, head) => Fate::Pass,
+            Aqm::Codel if !self.should_act(now, head) => Fate::Pass,
             Aqm::Codel if head.capable => Fate::Mark,
             Aqm::Codel => Fate::Drop,
         }
     }
 
     /// Whether CoDel acts on this packet.
-    fn acts(&mut self, now: Nanos, head: Head) -> bool {
+    fn should_act(&mut self, now: Nanos, head: Head) -> bool {
         if head.waited < TARGET || !head.is_followed {
-            (self.above_until, self.acting) = (None, false);
+            (self.first_above_time, self.acting) = (None, false);
             return false;
         }
-        let until = *self.above_until.get_or_insert(now + INTERVAL);
+        let until = *self.first_above_time.get_or_insert(now + INTERVAL);
         if now < until {
             self.acting = false;
             return false;

@@ -18,7 +18,7 @@ impl Losses {
     }
 
     /// Runs one trial from one radio to another; returns whether the frame or attempt is lost.
-    pub fn lost(&mut self, from: usize, to: usize, random: &mut Rng) -> bool {
+    pub fn draw_loss(&mut self, from: usize, to: usize, random: &mut Rng) -> bool {
         match self.loss {
             Loss::None => false,
             Loss::Uniform { probability } => random.f64() < probability,
@@ -42,7 +42,7 @@ mod tests {
 
     fn run(loss: Loss, trials: usize) -> Vec<bool> {
         let (mut losses, mut random) = (Losses::new(loss), Rng::with_seed(1));
-        (0..trials).map(|_| losses.lost(0, 1, &mut random)).collect()
+        (0..trials).map(|_| losses.draw_loss(0, 1, &mut random)).collect()
     }
 
     fn share(outcomes: &[bool]) -> f64 {

@@ -38,7 +38,7 @@ impl Motion {
 impl PathLoss {
     /// Returns the loss between two positions, dB, without shadowing.
     #[must_use]
-    pub fn between_db(&self, a: [f64; 3], b: [f64; 3]) -> f64 {
+    pub fn path_loss_db(&self, a: [f64; 3], b: [f64; 3]) -> f64 {
         let squares: f64 = (0..3).map(|axis| (a[axis] - b[axis]).powi(2)).sum();
         self.at_1m_db + 10.0 * self.exponent * squares.sqrt().max(NEAREST_M).log10()
     }
@@ -70,7 +70,7 @@ mod tests {
     #[test]
     fn power_falls_by_the_exponent_per_decade() {
         let law = PathLoss { at_1m_db: 40.0, exponent: 3.0, shadowing_db: 0.0 };
-        assert_eq!(law.between_db([0.0; 3], [10.0, 0.0, 0.0]), 70.0);
-        assert_eq!(law.between_db([0.0; 3], [0.0; 3]), 40.0);
+        assert_eq!(law.path_loss_db([0.0; 3], [10.0, 0.0, 0.0]), 70.0);
+        assert_eq!(law.path_loss_db([0.0; 3], [0.0; 3]), 40.0);
     }
 }

@@ -28,13 +28,13 @@ pub struct Rate {
     /// Ratio of signal to noise and interference at which 10 % of 1000-byte frames are lost, dB.
     /// OFDM: minimum sensitivity (table 17-18) over thermal noise (-101 dBm), noise figure (10 dB)
     /// and margin (5 dB). DSSS: spread over 11 chips, so lower.
-    pub needs_db: f64,
+    pub required_sinr_db: f64,
     /// Whether ACKs may use the rate.
     pub basic: bool,
 }
 
-const fn rate(bps: u64, needs_db: f64, basic: bool) -> Rate {
-    Rate { bps, needs_db, basic }
+const fn rate(bps: u64, required_sinr_db: f64, basic: bool) -> Rate {
+    Rate { bps, required_sinr_db, basic }
 }
 
 const OFDM: [Rate; 8] = [
@@ -176,7 +176,7 @@ impl Rate {
     #[must_use]
     pub fn success(&self, sinr_db: f64, bytes: u32) -> f64 {
         // 9 is the odds of 90 % received to 10 % lost.
-        let over = STEEPNESS_PER_DB * (sinr_db - self.needs_db) + 9_f64.ln();
+        let over = STEEPNESS_PER_DB * (sinr_db - self.required_sinr_db) + 9_f64.ln();
         let at_reference = 1.0 / (1.0 + (-over).exp());
         at_reference.powf(f64::from(bytes) / REFERENCE_BYTES)
     }
@@ -200,10 +200,10 @@ mod tests {
     fn success_matches_the_sensitivity_of_the_standard() {
         for phy in [Phy::Ofdm, Phy::Dsss] {
             for rate in phy.rates() {
-                let success = rate.success(rate.needs_db, 1000);
+                let success = rate.success(rate.required_sinr_db, 1000);
                 assert!((success - 0.9).abs() < 1e-9, "{rate:?}");
-                assert!(rate.success(rate.needs_db + 10.0, 1500) > 0.999);
-                assert!(rate.success(rate.needs_db - 3.0, 1500) < 0.01);
+                assert!(rate.success(rate.required_sinr_db + 10.0, 1500) > 0.999);
+                assert!(rate.success(rate.required_sinr_db - 3.0, 1500) < 0.01);
             }
         }
     }

@@ -47,7 +47,7 @@ impl Scene {
     }
 
     /// Whether an outage separates two stations on a network.
-    pub fn apart(&self, network: NetworkId, a: StationId, b: StationId) -> bool {
+    pub fn are_separated(&self, network: NetworkId, a: StationId, b: StationId) -> bool {
         let everywhere = [Outage::at(a), Outage::at(b), Outage::between(a, b).ordered()];
         let is_out =
             |it: &Outage| self.outages.contains(it) || self.outages.contains(&it.on(network));
@@ -63,11 +63,11 @@ impl Scene {
         from: StationId,
         to: StationId,
     ) -> f64 {
-        if self.apart(network, from, to) {
+        if self.are_separated(network, from, to) {
             return 0.0;
         }
         let Some(law) = &wifi.path_loss else { return 1.0 };
-        let loss = law.between_db(self.place(from, now), self.place(to, now));
+        let loss = law.path_loss_db(self.place(from, now), self.place(to, now));
         milliwatts(wifi.power_dbm - loss + self.shadowing_db(law, from, to))
     }
 
@@ -80,7 +80,7 @@ impl Scene {
         to: StationId,
     ) -> f64 {
         wifi.path_loss.map_or(1.0, |law| {
-            milliwatts(wifi.power_dbm - law.between_db(from, self.place(to, now)))
+            milliwatts(wifi.power_dbm - law.path_loss_db(from, self.place(to, now)))
         })
     }
 

@@ -25,7 +25,7 @@ pub struct TopicPlan {
     #[serde(flatten)]
     pub traffic: Traffic,
     /// The radios that carry the topic; several divide it or carry copies.
-    pub radios: Vec<Carried>,
+    pub radios: Vec<RadioShare>,
     /// Delay of a message on an idle channel, in milliseconds. All delays and `attempts` apply after rates
     /// were reduced, and are `None` for a topic that is not sent.
     pub least_ms: Option<f64>,
@@ -45,7 +45,7 @@ pub struct TopicPlan {
 
 /// The part of a topic that one radio carries.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Carried {
+pub struct RadioShare {
     /// Name of the radio.
     pub radio: String,
     /// Fraction of the topic's bytes.
@@ -56,7 +56,7 @@ pub struct Carried {
 
 /// A topic that loses messages because a radio is full.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct GivesWay {
+pub struct ReducedTopic {
     /// Name of the topic.
     pub topic: String,
     /// The senders whose rates are reduced.
@@ -71,7 +71,7 @@ pub struct GivesWay {
 
 /// How many more robots like an existing one fit, with topics to and from the same nodes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct More {
+pub struct AdditionalRobots {
     /// Name of the robot.
     pub like: String,
     /// Number of further robots with its topics.
@@ -88,7 +88,7 @@ pub struct OutageEffect {
     /// Topics that no other radio may carry.
     pub waits: Vec<Waiting>,
     /// Topics that lose messages, in the order in which their rates are reduced.
-    pub gives_way: Vec<GivesWay>,
+    pub gives_way: Vec<ReducedTopic>,
     /// Worst cases of the remaining topics.
     pub topics: Vec<WorstCase>,
 }
@@ -130,15 +130,15 @@ pub struct TeamPlan {
     pub topics: Vec<TopicPlan>,
     /// Topics that lose messages, in the order in which their rates are reduced; empty if
     /// everything fits.
-    pub gives_way: Vec<GivesWay>,
+    pub gives_way: Vec<ReducedTopic>,
     /// How many more robots fit; empty if not everything fits.
-    pub more: Vec<More>,
+    pub more: Vec<AdditionalRobots>,
     /// What changes while each radio is down, one entry per radio; empty with only one radio.
     pub without: Vec<OutageEffect>,
 }
 
 /// The topic whose rate is reduced first, on a full radio.
-struct First {
+struct ReductionCandidate {
     radio: usize,
     traffic: Traffic,
 }
@@ -162,7 +162,7 @@ impl Team {
         };
         let mut topics: Vec<TopicPlan> = self.traffic.iter().zip(parts).map(topic).collect();
         topics.sort_by_key(|it| Reverse(it.traffic.priority));
-        let more = if fits { self.more() } else { vec![] };
+        let more = if fits { self.additional_robots() } else { vec![] };
         let without = match self.radios.len() {
             1 => vec![],
             count => (0..count).map(|radio| self.plan_without(radio)).collect(),
@@ -190,16 +190,16 @@ impl Team {
     }
 
     /// Returns the reduced topics, and the delays of the remaining traffic.
-    fn reduced_plan(&self) -> (Vec<GivesWay>, Vec<Delays>) {
-        let (gives_way, left) = self.gives_way();
+    fn reduced_plan(&self) -> (Vec<ReducedTopic>, Vec<Delays>) {
+        let (gives_way, left) = self.reduce_rates();
         let left = Team { radios: self.radios.clone(), traffic: left };
         (gives_way, left.delays())
     }
 
-    fn carried(&self, part: Part) -> Carried {
+    fn carried(&self, part: Part) -> RadioShare {
         let traffic = &self.traffic[part.topic];
         let fleet = self.fleet_of(&self.traffic, &[part]);
-        Carried {
+        RadioShare {
             radio: self.radios[part.radio].name.clone(),
             part: part.fraction(traffic),
             share: fleet.as_ref().map_or(0.0, share_of),
@@ -261,17 +261,17 @@ impl Team {
 
     /// Reduces topics of the lowest priorities until the others fit; returns them and the remaining
     /// traffic.
-    fn gives_way(&self) -> (Vec<GivesWay>, Vec<Traffic>) {
+    fn reduce_rates(&self) -> (Vec<ReducedTopic>, Vec<Traffic>) {
         let mut rest = self.clone();
-        let mut given: Vec<GivesWay> = Vec::new();
+        let mut given: Vec<ReducedTopic> = Vec::new();
         let most = self.traffic.len() * self.radios.len();
         for round in 0.. {
-            let Some(first) = rest.first_to_give_way() else { break };
+            let Some(first) = rest.next_to_reduce() else { break };
             let it = &first.traffic;
             let gives = |other: &Traffic| {
                 other.topic == it.topic
                     && other.links.radios.contains(&first.radio)
-                    && rest.compete(first.radio, it, other)
+                    && rest.are_rivals(first.radio, it, other)
             };
             // A topic that changes radios may fill another radio, so the number of attempts is
             // limited.
@@ -283,7 +283,7 @@ impl Team {
             let from: BTreeSet<String> = from.collect();
             match given.iter_mut().find(|known| known.topic == it.topic && known.from == from) {
                 Some(known) => known.rate_hz *= factor,
-                None => given.push(GivesWay {
+                None => given.push(ReducedTopic {
                     topic: it.topic.clone(),
                     from,
                     priority: it.priority,
@@ -297,7 +297,7 @@ impl Team {
     }
 
     /// Returns the topic of the lowest priority on the first full radio.
-    fn first_to_give_way(&self) -> Option<First> {
+    fn next_to_reduce(&self) -> Option<ReductionCandidate> {
         let by_radio = self.by_radio(&self.traffic);
         by_radio.iter().enumerate().find_map(|(radio, parts)| {
             if self.load_of(&self.traffic, parts) < 1.0 {
@@ -310,25 +310,25 @@ impl Team {
             };
             let full = parts.iter().filter(is_full).map(traffic);
             let first = full.min_by_key(|it| it.priority)?.clone();
-            Some(First { radio, traffic: first })
+            Some(ReductionCandidate { radio, traffic: first })
         })
     }
 
     /// Whether the radio can carry all traffic that competes with a topic.
-    fn has_room(&self, first: &First, traffic: &[Traffic]) -> bool {
+    fn has_room(&self, first: &ReductionCandidate, traffic: &[Traffic]) -> bool {
         let parts = self.by_radio(traffic).swap_remove(first.radio);
         self.rival_load(first.radio, traffic, &parts, &first.traffic) < 1.0
     }
 
     /// Returns the load of the parts on a radio that compete with a topic.
     fn rival_load(&self, radio: usize, traffic: &[Traffic], parts: &[Part], of: &Traffic) -> f64 {
-        let beside = parts.iter().filter(|it| self.compete(radio, of, &traffic[it.topic]));
+        let beside = parts.iter().filter(|it| self.are_rivals(radio, of, &traffic[it.topic]));
         self.load_of(traffic, &beside.copied().collect::<Vec<_>>())
     }
 
     /// Returns how many more robots like each node fit. The only node with the most topics is a base
     /// station and is left out.
-    fn more(&self) -> Vec<More> {
+    fn additional_robots(&self) -> Vec<AdditionalRobots> {
         let ends = |it: &Traffic| [it.from.clone(), it.to.clone()];
         let names: BTreeSet<String> = self.traffic.iter().flat_map(ends).collect();
         let topics =
@@ -337,11 +337,16 @@ impl Team {
         let is_most = |name: &&String| Some(topics(name)) == most;
         let only = names.iter().filter(is_most).count() == 1;
         let robots = names.iter().filter(|name| !(only && is_most(name)));
-        robots.map(|like| More { like: like.clone(), robots: self.more_like(like) }).collect()
+        robots
+            .map(|like| AdditionalRobots {
+                like: like.clone(),
+                robots: self.max_additional_robots(like),
+            })
+            .collect()
     }
 
     /// Returns how many more robots like this one fit.
-    pub(super) fn more_like(&self, name: &str) -> usize {
+    pub(super) fn max_additional_robots(&self, name: &str) -> usize {
         let fits = |count: usize| {
             let copies = (1..=count).flat_map(|number| self.copy_of(name, number));
             self.fits(&self.traffic.iter().cloned().chain(copies).collect::<Vec<_>>())
@@ -371,7 +376,7 @@ impl Team {
 impl TopicPlan {
     fn new(
         traffic: &Traffic,
-        radios: Vec<Carried>,
+        radios: Vec<RadioShare>,
         delays: Option<&Delays>,
         factor: Option<f64>,
     ) -> Self {
@@ -407,7 +412,7 @@ mod tests {
         priority: u8,
     ) -> Traffic {
         let [from, to, topic] = [from, to, topic].map(str::to_owned);
-        let (via, lifespan, links) = (vec![], None, Links::only());
+        let (via, lifespan, links) = (vec![], None, Links::single_radio());
         Traffic { from, to, via, topic, rate_hz, bytes, priority, lifespan, links }
     }
 
@@ -479,7 +484,7 @@ mod tests {
         };
         let on = |radios: &[usize]| Links {
             radios: radios.to_vec(),
-            otherwise: vec![],
+            fallback_radios: vec![],
             policy: tautline_proto::LinkPolicy::Best,
         };
         let one = |topic: &str, rate_hz: f64, priority: u8, radios: &[usize]| Traffic {

@@ -43,7 +43,7 @@ enum Kind {
 }
 
 /// Returns the long-run fraction of lost trials.
-fn share(loss: Loss) -> f64 {
+fn loss_rate(loss: Loss) -> f64 {
     match loss {
         Loss::None => 0.0,
         Loss::Uniform { probability } => probability,
@@ -61,7 +61,7 @@ impl Timing {
                 categories: None,
                 retries: 0,
                 attempt_loss: 0.0,
-                packet_loss: share(pipe.loss),
+                packet_loss: loss_rate(pipe.loss),
                 delay: seconds(pipe.delay + pipe.jitter),
             },
         }
@@ -73,7 +73,7 @@ impl Timing {
             RateControl::Adaptive => None,
         };
         let rate = rate.unwrap_or(wifi.phy.rates().len() - 1);
-        let lost = share(wifi.loss);
+        let lost = loss_rate(wifi.loss);
         let (attempt_loss, packet_loss) = match wifi.trial {
             Trial::Attempt => (lost, 0.0),
             Trial::Frame => (0.0, lost),
@@ -188,7 +188,7 @@ pub(super) struct Contention {
 
 impl Contention {
     /// Computes the contention among these stations.
-    pub(super) fn among(timing: &Timing, stations: Stations) -> Self {
+    pub(super) fn new(timing: &Timing, stations: Stations) -> Self {
         let first_slot = timing.first_slots();
         let mut found = Self { attempt: [0.0; CLASSES], stations, first_slot };
         if !timing.contends() {
@@ -274,7 +274,7 @@ impl Contention {
 
     /// Mean time per delivered packet beyond its own airtime.
     pub(super) fn waste(&self, timing: &Timing, class: usize, ip_bytes: u32) -> f64 {
-        let (idle, one) = (self.idle(MAX_SLOTS), self.one());
+        let (idle, one) = (self.idle(MAX_SLOTS), self.single_sender_probability());
         if one == 0.0 {
             return 0.0;
         }
@@ -285,7 +285,7 @@ impl Contention {
     }
 
     /// Probability that exactly one station sends.
-    fn one(&self) -> f64 {
+    fn single_sender_probability(&self) -> f64 {
         let each = self.attempt.iter().zip(&self.stations);
         each.map(|(attempt, stations)| stations * attempt / (1.0 - attempt)).sum::<f64>()
             * self.idle(MAX_SLOTS)
@@ -331,7 +331,7 @@ mod tests {
             (32.0, 3.64),
         ] {
             let timing = wifi(6, Access::Dcf);
-            let contention = Contention::among(&timing, best_effort(stations));
+            let contention = Contention::new(&timing, best_effort(stations));
             let time = timing.airtime(class, 1500) + contention.waste(&timing, class, 1500);
             let found = 1500.0 * 8.0 / time / 1e6;
             assert!(

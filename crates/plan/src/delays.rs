@@ -8,7 +8,7 @@ use super::traffic::Packets;
 
 /// Seconds from the loss of a packet after all attempts to its retransmission, in addition to the packet's
 /// own delay: the acknowledgement delay of the peer, and the detection of the loss.
-const REPAIR: f64 = 0.02;
+const REPAIR_DELAY_S: f64 = 0.02;
 
 /// Returns ln E[exp(N x)] of a number N whose whole part is certain, and whose fraction is the
 /// probability of one more.
@@ -73,7 +73,7 @@ impl Delays<'_> {
             reached *= failure;
         }
         let delivered = delivered - counted.ln();
-        let repair = theta * (REPAIR + 2.0 * timing.delay);
+        let repair = theta * (REPAIR_DELAY_S + 2.0 * timing.delay);
         let lost = delivered + timing.packet_loss.ln() + repair;
         if delivered == f64::INFINITY || lost >= 0.0 {
             return f64::INFINITY;

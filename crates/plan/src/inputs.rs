@@ -48,7 +48,7 @@ impl Expectation {
         })
     }
 
-    fn is_of(&self, node: &str, topic: &str) -> bool {
+    fn applies_to(&self, node: &str, topic: &str) -> bool {
         self.topic == topic && self.node.as_ref().is_none_or(|it| it == node)
     }
 }
@@ -174,7 +174,8 @@ impl Inputs {
             )),
             _ => {
                 let has = |config: &Config| {
-                    rules(config).any(|(rule, _)| it.is_of(&config.name, rule.pattern.as_str()))
+                    rules(config)
+                        .any(|(rule, _)| it.applies_to(&config.name, rule.pattern.as_str()))
                 };
                 (!self.files.iter().any(|file| has(&file.config))).then(|| {
                     format!("--expect {}: no file has a topic of this name; patterns are written as in the file", it.topic)
@@ -198,7 +199,7 @@ impl Inputs {
         let config = &file.config;
         for (rule, expected) in rules(config) {
             let name = rule.pattern.as_str();
-            let told = self.expectations.iter().find(|it| it.is_of(&config.name, name));
+            let told = self.expectations.iter().find(|it| it.applies_to(&config.name, name));
             let (rate, bytes) = match told {
                 Some(told) => (Some(told.rate_hz), Some(told.bytes)),
                 None => (expected.rate_hz, expected.bytes),
@@ -361,7 +362,7 @@ fn of_report(
         bytes: bytes / messages,
         priority: report.priority,
         lifespan: None,
-        links: Links::only(),
+        links: Links::single_radio(),
     })
 }
 
@@ -398,7 +399,7 @@ fn sent_traffic(
 /// Returns a warning if a radio cannot carry the expected topics of the node. Peers whose links use
 /// radios without a channel are ignored.
 pub fn warning(config: &Config, interface: &str) -> Option<String> {
-    let radios = Radios::of_files([config].into_iter()).ok()?;
+    let radios = Radios::from_files([config].into_iter()).ok()?;
     let own = config.channels.iter().position(|(name, _)| name == interface)?;
     let has_channel = |name: &String| config.channels.iter().any(|(it, _)| it == name);
     let is_known = |peer: &&PeerConfig| {

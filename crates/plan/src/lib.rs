@@ -24,7 +24,10 @@ mod team;
 mod traffic;
 mod warnings;
 
-pub use answers::{Carried, GivesWay, More, OutageEffect, TeamPlan, TopicPlan, Waiting, WorstCase};
+pub use answers::{
+    AdditionalRobots, OutageEffect, RadioShare, ReducedTopic, TeamPlan, TopicPlan, Waiting,
+    WorstCase,
+};
 pub use assessment::{Assessment, FlowForecast};
 pub use measurable::channel_model;
 pub use radios::Radios;

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use tautline_proto::Class;
 
 /// Fraction of a saturated channel's capacity that rate control uses.
-const USED: f64 = 0.95;
+const USABLE_FRACTION: f64 = 0.95;
 
 /// What packets need of a channel: packets, seconds of airtime and IP bytes, each per second.
 #[derive(Debug, Clone, Copy, Default)]
@@ -41,15 +41,15 @@ fn by_station(timing: &Timing, streams: &[Stream]) -> BTreeMap<usize, Demand> {
 pub(super) fn load(channel: &Channel, timing: &Timing, streams: &[Stream]) -> f64 {
     let demands = by_station(timing, streams);
     let airtime = match channel {
-        Channel::Wifi(_) => shared(timing, &demands),
+        Channel::Wifi(_) => shared_airtime(timing, &demands),
         Channel::Pipe(pipe) if pipe.half_duplex => demands.values().map(|it| it.airtime).sum(),
         Channel::Pipe(_) => demands.values().map(|it| it.airtime).fold(0.0, f64::max),
     };
-    airtime / USED
+    airtime / USABLE_FRACTION
 }
 
 /// Airtime of all stations on one channel, with backoff and collisions.
-fn shared(timing: &Timing, demands: &BTreeMap<usize, Demand>) -> f64 {
+fn shared_airtime(timing: &Timing, demands: &BTreeMap<usize, Demand>) -> f64 {
     let total = |of: fn(&Demand) -> f64| demands.values().map(of).sum::<f64>();
     let airtime = total(|it| it.airtime);
     // The number of stations with equal shares that contend like these. The class is that of large
@@ -58,7 +58,7 @@ fn shared(timing: &Timing, demands: &BTreeMap<usize, Demand>) -> f64 {
     let class = Class::BestEffort as usize;
     let mut stations = Stations::default();
     stations[class] = count.max(1.0);
-    let contention = Contention::among(timing, stations);
+    let contention = Contention::new(timing, stations);
     let bytes = (total(|it| it.bytes) / total(|it| it.packets)) as u32;
     airtime + total(|it| it.packets) * contention.waste(timing, class, bytes)
 }

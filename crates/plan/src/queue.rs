@@ -27,7 +27,7 @@ impl Number {
         for mean in means {
             let mut rest = mean.min(most as f64);
             while rest > 0.0 {
-                add(&mut chances, rest.min(1.0), most);
+                add_bernoulli(&mut chances, rest.min(1.0), most);
                 rest -= 1.0;
             }
         }
@@ -51,7 +51,7 @@ impl Number {
 
 /// Adds one to a random number with this probability, up to `most`. `chances` are the probabilities of the
 /// numbers 0, 1, 2, ...
-pub(super) fn add(chances: &mut Vec<f64>, probability: f64, most: usize) {
+pub(super) fn add_bernoulli(chances: &mut Vec<f64>, probability: f64, most: usize) {
     if chances.len() <= most {
         chances.push(0.0);
     }

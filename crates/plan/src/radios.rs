@@ -25,7 +25,7 @@ pub struct Radios {
 impl Radios {
     /// Parses radios of the command line: one for all links, or `wlan0=wifi:6Mbps` for the links of an
     /// interface.
-    pub fn of_options(options: &[String]) -> Result<Self, String> {
+    pub fn from_options(options: &[String]) -> Result<Self, String> {
         let (mut all, mut interfaces) = (Vec::new(), Vec::new());
         for text in options {
             let named = text.split_once('=').filter(|(names, _)| !names.contains(':'));
@@ -53,7 +53,7 @@ impl Radios {
 
     /// Reads the radios of files (`radios.NAME.channel`). Equal channels in different files are the
     /// same radio; several equal channels in one file correspond to those of other files in order.
-    pub fn of_files<'a>(files: impl Iterator<Item = &'a Config>) -> Result<Self, String> {
+    pub fn from_files<'a>(files: impl Iterator<Item = &'a Config>) -> Result<Self, String> {
         let mut all: Vec<Radio> = Vec::new();
         let mut most = 0;
         for config in files {
@@ -128,10 +128,10 @@ impl Radios {
     ) -> Result<Links, String> {
         let policy = link_policy(&rule.treatment);
         if self.is_for_all() {
-            return Ok(Links { policy, ..Links::only() });
+            return Ok(Links { policy, ..Links::single_radio() });
         }
-        let (owner, links) = ends(config, to, files)?;
-        let mut found = Links { radios: vec![], otherwise: vec![], policy };
+        let (owner, links) = links_between(config, to, files)?;
+        let mut found = Links { radios: vec![], fallback_radios: vec![], policy };
         for link in links.iter().filter(|it| allows(&rule.treatment.links, it)) {
             let radio = self.of_link(owner, link).ok_or_else(|| {
                 format!(
@@ -156,11 +156,11 @@ impl Radios {
         before: Option<&TopicReport>,
         file: Option<&Config>,
     ) -> Result<Links, String> {
-        let used = Used::from_reports(report, before);
+        let used = LinkUsage::from_reports(report, before);
         if self.is_for_all() {
-            return Ok(Links { policy: used.policy, ..Links::only() });
+            return Ok(Links { policy: used.policy, ..Links::single_radio() });
         }
-        let mut found = Links { radios: vec![], otherwise: vec![], policy: used.policy };
+        let mut found = Links { radios: vec![], fallback_radios: vec![], policy: used.policy };
         let of_peer = |it: &&LinkReport| it.peer == report.peer && it.up && !it.radio.is_empty();
         for link in status.links.iter().filter(of_peer).filter(|it| used.allows(&it.name)) {
             let radio = match (&self.interfaces, file) {
@@ -194,12 +194,12 @@ impl Radios {
 }
 
 /// A topic's use of the links, according to a snapshot.
-struct Used {
+struct LinkUsage {
     report: Option<LinkUseReport>,
     policy: LinkPolicy,
 }
 
-impl Used {
+impl LinkUsage {
     fn from_reports(report: &TopicReport, before: Option<&TopicReport>) -> Self {
         let before = before.and_then(|it| it.links.as_ref());
         let used = report.links.as_ref().map(|it| it.since(before));
@@ -224,7 +224,7 @@ impl Used {
 }
 
 /// Returns the links between two nodes, and the file that contains them.
-fn ends<'a>(
+fn links_between<'a>(
     config: &'a Config,
     to: &'a PeerConfig,
     files: &[&'a Config],

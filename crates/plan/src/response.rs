@@ -9,11 +9,11 @@ use super::traffic::{Channel, FULL_PACKET, Packets, REPORTS, Stream};
 use std::time::Duration;
 
 /// Probability that a message is later than its worst case.
-const EXCEEDED: f64 = 1e-5;
+const WORST_CASE_PROBABILITY: f64 = 1e-5;
 /// Fraction of messages whose packets may need more attempts than assumed.
 const MORE_ATTEMPTS: f64 = 1e-3;
 /// Delay from which delays count as unbounded, in seconds.
-const UNBOUNDED: f64 = 60.0;
+const UNBOUNDED_DELAY_S: f64 = 60.0;
 /// Maximum number of messages of one flow that are examined in a busy period.
 const MAX_MESSAGES: u32 = 100;
 /// Time from a packet to the report on it (`proto/src/recovery/sent.rs`), in seconds.
@@ -26,7 +26,7 @@ const HELD_REPORTS: usize = 2;
 /// Number of small packets that the kernel holds.
 const HELD_PACKETS: u32 = 2;
 /// Seconds for which the kernel may hold packets behind the packet on the air: the lead of back-pressure.
-const LEAD: f64 = 1e-3;
+const BACK_PRESSURE_LEAD_S: f64 = 1e-3;
 
 /// Determines the delays of a flow.
 pub(super) fn forecast(
@@ -42,7 +42,7 @@ pub(super) fn forecast(
     let bounds = station.rivals.bounds(station.attempts, &station.sizes());
     let arrival = |sent: f64| Duration::from_secs_f64(sent + timing.delay);
     let worst = station.worst(&bounds).map(arrival);
-    let typical = Some(bounds.mean(&station.queue(0.0, 0))).filter(|it| *it < UNBOUNDED);
+    let typical = Some(bounds.mean(&station.queue(0.0, 0))).filter(|it| *it < UNBOUNDED_DELAY_S);
     FlowForecast { share, least, typical: typical.map(arrival), worst, attempts: station.attempts }
 }
 
@@ -61,7 +61,7 @@ struct Station<'a> {
     /// Time on the air of the last packet of a message.
     last: f64,
     /// Mean time for which back-pressure delays a small message: until the packets in the kernel leave
-    /// within [`LEAD`].
+    /// within [`BACK_PRESSURE_LEAD_S`].
     back_pressure_delay: f64,
     /// Whether the packets of the flow follow each other faster than reports are due.
     carries_reports: bool,
@@ -90,7 +90,7 @@ impl<'a> Station<'a> {
         let attempts = usual_attempts(&rivals, stream);
         let last_bytes = stream.packets.last_bytes;
         let before = f64::from(HELD_PACKETS) * rivals.service(timing.airtime(class, last_bytes));
-        let back_pressure_delay = (before - LEAD).max(0.0);
+        let back_pressure_delay = (before - BACK_PRESSURE_LEAD_S).max(0.0);
         let last = timing.exchange(last_bytes);
         let full = timing.airtime(class, stream.packets.largest().max(last_bytes));
         let carries_reports = rivals.service(full) < REPORT_DUE;
@@ -139,8 +139,9 @@ impl<'a> Station<'a> {
         loop {
             // Messages published while the last packet is on the air do not delay it.
             let begun = (until - self.last).max(0.0);
-            let found = bounds.delivery_time(&self.queue(begun, message), begun, EXCEEDED);
-            if found > UNBOUNDED {
+            let found =
+                bounds.delivery_time(&self.queue(begun, message), begun, WORST_CASE_PROBABILITY);
+            if found > UNBOUNDED_DELAY_S {
                 return None;
             }
             if found <= until * (1.0 + 1e-3) {
@@ -217,11 +218,11 @@ fn blocking(timing: &Timing, rivals: &Rivals<'_>, following: &[&Stream]) -> Opti
     let longest = following.iter().max_by_key(|it| it.packets.largest())?;
     let bytes = longest.packets.largest();
     let airtime = timing.airtime(longest.class(), bytes);
-    let most = ((LEAD / airtime) as usize).max((2 * FULL_PACKET / bytes) as usize);
+    let most = ((BACK_PRESSURE_LEAD_S / airtime) as usize).max((2 * FULL_PACKET / bytes) as usize);
     let presence: f64 = following.iter().map(|it| rivals.presence(it, 0.0)).sum();
     let presence = presence.min(1.0);
     let service = rivals.service(airtime);
-    let several = (LEAD.max(service - airtime) / service).min(1.0);
+    let several = (BACK_PRESSURE_LEAD_S.max(service - airtime) / service).min(1.0);
     let mut chances = vec![0.0; most + 1];
     chances[0] = 1.0 - presence;
     chances[1] += presence * (1.0 - several);

@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 /// precede, and that packets of a large message precede as often as the backoff rules allow. Both
 /// assumptions give bounds. With 5 instead of 8, worst cases are 4 % longer; with 9, collisions between the
 /// contending packets cannot be neglected.
-const LARGE: u64 = 8;
+const LARGE_MESSAGE_PACKETS: u64 = 8;
 
 /// Mean time of a packet on a full channel, in seconds.
 const MAX_SERVICE: f64 = 1.0;
@@ -33,7 +33,7 @@ pub(super) struct Rivals<'a> {
 
 /// Queues of large messages that contend at the same time.
 #[derive(Debug, Clone, Copy, Default)]
-struct Present {
+struct ContendingQueues {
     stations: Stations,
     bytes: [u32; CLASSES],
 }
@@ -52,7 +52,7 @@ impl<'a> Rivals<'a> {
     pub(super) fn new(timing: &'a Timing, class: usize, streams: Vec<&'a Stream>) -> Self {
         let airtime: f64 = streams.iter().map(|it| it.airtime(timing) / it.period).sum();
         let (large, small): (Vec<_>, Vec<_>) =
-            streams.into_iter().partition(|it| it.packets.count() >= LARGE);
+            streams.into_iter().partition(|it| it.packets.count() >= LARGE_MESSAGE_PACKETS);
         let mut queues: BTreeMap<(usize, usize), Vec<&Stream>> = BTreeMap::new();
         for it in large {
             let class = timing.queue(it.class());
@@ -94,7 +94,7 @@ impl<'a> Rivals<'a> {
     /// Probabilities that a packet needs more than 1, 2, ... attempts.
     pub(super) fn more_attempts(&self) -> Vec<f64> {
         let mut more = vec![0.0; self.timing.retries as usize + 1];
-        let mut present = Present::default();
+        let mut present = ContendingQueues::default();
         let within = self.within(0.0);
         for (number, (_, chance)) in within.large.iter().enumerate() {
             if let Some(queue) = number.checked_sub(1).and_then(|last| self.large.get(last)) {
@@ -116,19 +116,19 @@ impl<'a> Rivals<'a> {
         let mut stations = self.usual;
         stations.iter_mut().zip(large).for_each(|(it, more)| *it += more);
         stations[self.class] += 1.0;
-        Contention::among(self.timing, stations)
+        Contention::new(self.timing, stations)
     }
 
     /// Prepares the bounds for queues of packets of these sizes, if each packet needs no more than
     /// `attempts`.
     pub(super) fn bounds(&self, attempts: u32, sizes: &[u32]) -> Bounds<'_> {
-        let mut large = vec![Present::default()];
+        let mut large = vec![ContendingQueues::default()];
         for queue in &self.large {
             let mut more = large[large.len() - 1];
             more.add(queue);
             large.push(more);
         }
-        let of_number = |present: &Present| {
+        let of_number = |present: &ContendingQueues| {
             let contention = self.contention(present.stations);
             let failures = contention.failures(self.timing, self.class);
             let failures = &failures[..attempts as usize];
@@ -180,7 +180,7 @@ impl<'a> Rivals<'a> {
     }
 }
 
-impl Present {
+impl ContendingQueues {
     fn add(&mut self, queue: &[&Stream]) {
         let Some(first) = queue.first() else { return };
         let class = first.class();
@@ -249,7 +249,7 @@ impl Bounds<'_> {
 fn count_chances(events: &[f64]) -> Vec<f64> {
     let mut chances = vec![1.0];
     for probability in events {
-        queue::add(&mut chances, *probability, usize::MAX);
+        queue::add_bernoulli(&mut chances, *probability, usize::MAX);
     }
     chances
 }

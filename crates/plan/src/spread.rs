@@ -24,20 +24,20 @@ pub struct Links {
     pub radios: Vec<usize>,
     /// The radios of metered links and `avoid_links`, which carry the topic only while no other
     /// radio can.
-    pub otherwise: Vec<usize>,
+    pub fallback_radios: Vec<usize>,
     /// The policy for dividing the topic.
     pub policy: LinkPolicy,
 }
 
 impl Links {
     /// The only radio of a team.
-    pub fn only() -> Self {
-        Self { radios: vec![0], otherwise: vec![], policy: LinkPolicy::Best }
+    pub fn single_radio() -> Self {
+        Self { radios: vec![0], fallback_radios: vec![], policy: LinkPolicy::Best }
     }
 
     /// Adds the radio of a link; `is_avoided`: only while no other radio can carry the topic.
     pub(super) fn add(&mut self, radio: usize, is_avoided: bool) {
-        let list = if is_avoided { &mut self.otherwise } else { &mut self.radios };
+        let list = if is_avoided { &mut self.fallback_radios } else { &mut self.radios };
         if !list.contains(&radio) {
             list.push(radio);
         }
@@ -46,9 +46,9 @@ impl Links {
     /// Returns the preferred radios, or else the avoided ones; `None` without links.
     pub(super) fn preferred(mut self) -> Option<Self> {
         if self.radios.is_empty() {
-            self.radios = std::mem::take(&mut self.otherwise);
+            self.radios = std::mem::take(&mut self.fallback_radios);
         }
-        self.otherwise.retain(|it| !self.radios.contains(it));
+        self.fallback_radios.retain(|it| !self.radios.contains(it));
         (!self.radios.is_empty()).then_some(self)
     }
 
@@ -57,8 +57,8 @@ impl Links {
         let rest = |all: &[usize]| -> Vec<usize> {
             all.iter().copied().filter(|it| *it != radio).collect()
         };
-        let (radios, otherwise) = (rest(&self.radios), rest(&self.otherwise));
-        Self { radios, otherwise, policy: self.policy }.preferred()
+        let (radios, fallback_radios) = (rest(&self.radios), rest(&self.fallback_radios));
+        Self { radios, fallback_radios, policy: self.policy }.preferred()
     }
 }
 
@@ -200,7 +200,7 @@ impl Spread<'_> {
 
     fn room(&self, topic: usize, radio: usize) -> Room {
         let traffic = &self.traffic[topic];
-        let beside = |it: &&Part| self.team.compete(radio, traffic, &self.traffic[it.topic]);
+        let beside = |it: &&Part| self.team.are_rivals(radio, traffic, &self.traffic[it.topic]);
         let mut all: Vec<Part> = self.placed[radio].iter().filter(beside).copied().collect();
         let before = self.team.load_of(self.traffic, &all);
         all.push(Part::whole(topic, radio, traffic));
@@ -263,7 +263,7 @@ mod tests {
             channel: channel::parse(text).unwrap(),
         };
         let [from, to, topic] = ["robot", "base", "/topic"].map(str::to_owned);
-        let links = Links { radios: vec![0, 1], otherwise: vec![], policy };
+        let links = Links { radios: vec![0, 1], fallback_radios: vec![], policy };
         let traffic = Traffic {
             from,
             to,
@@ -319,9 +319,9 @@ mod tests {
     fn a_metered_link_carries_what_no_other_can() {
         let mut team = team(LinkPolicy::Best, 1000, 10.0);
         team.traffic[0].links =
-            Links { radios: vec![0], otherwise: vec![1], policy: LinkPolicy::Best };
+            Links { radios: vec![0], fallback_radios: vec![1], policy: LinkPolicy::Best };
         let mut bound = team.traffic[0].clone();
-        bound.links = Links { radios: vec![0], otherwise: vec![], policy: LinkPolicy::Best };
+        bound.links = Links { radios: vec![0], fallback_radios: vec![], policy: LinkPolicy::Best };
         bound.topic = "/bound".into();
         team.traffic.push(bound);
         assert_eq!(team.spread(&team.traffic)[0][0].radio, 0);
@@ -334,7 +334,7 @@ mod tests {
     #[test]
     fn a_weighted_topic_uses_a_full_radio_by_its_goodput() {
         let mut team = team(LinkPolicy::Weighted, 1000, 10.0);
-        let links = Links { radios: vec![0], otherwise: vec![], policy: LinkPolicy::Best };
+        let links = Links { radios: vec![0], fallback_radios: vec![], policy: LinkPolicy::Best };
         let high = Traffic { priority: 200, rate_hz: 1000.0, links, ..team.traffic[0].clone() };
         team.traffic.push(high);
         let parts = team.spread(&team.traffic).remove(0);

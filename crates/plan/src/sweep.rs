@@ -19,7 +19,7 @@ const EXPECTED_FACTOR: f64 = 1.0;
 /// The highest examined multiple of all rates.
 const MAX_FACTOR: f64 = 100.0;
 /// End of the axis, as a multiple of the load that fits.
-const BEYOND: f64 = 1.2;
+const AXIS_MARGIN: f64 = 1.2;
 /// Steps of the binary search for a load.
 const HALVINGS: u32 = 24;
 /// A load just below the limit, at which delays are finite, as a fraction of the limit.
@@ -92,7 +92,7 @@ impl Team {
 
     /// Returns the maximum number of robots like this one; `None` if all tried numbers fit.
     fn highest_number(&self, name: &str) -> Option<f64> {
-        let most = if fits(self) { 1 + self.more_like(name) } else { 0 };
+        let most = if fits(self) { 1 + self.max_additional_robots(name) } else { 0 };
         (most < MAX_ROBOTS).then_some(most as f64)
     }
 
@@ -134,8 +134,10 @@ fn positions(axis: &Axis, limit: Option<f64>) -> Vec<f64> {
     let mut all: Vec<f64> = match axis {
         Axis::Load => {
             let end = match limit {
-                Some(limit) if limit < EXPECTED_FACTOR => (limit * BEYOND).max(EXPECTED_FACTOR),
-                Some(limit) => (limit * BEYOND).max(COMMON_FACTOR),
+                Some(limit) if limit < EXPECTED_FACTOR => {
+                    (limit * AXIS_MARGIN).max(EXPECTED_FACTOR)
+                }
+                Some(limit) => (limit * AXIS_MARGIN).max(COMMON_FACTOR),
                 None => COMMON_FACTOR,
             };
             let step = (end - LEAST_FACTOR) / f64::from(POINTS - 1);
@@ -144,7 +146,7 @@ fn positions(axis: &Axis, limit: Option<f64>) -> Vec<f64> {
         }
         Axis::Robots(_) => {
             let limit = limit.map_or(MAX_ROBOTS, |it| it as usize);
-            let end = ((limit as f64 * BEYOND) as usize).max(limit + 1).max(2);
+            let end = ((limit as f64 * AXIS_MARGIN) as usize).max(limit + 1).max(2);
             let step = end.div_ceil(POINTS as usize).max(1);
             let regular = (1..=end).step_by(step).map(|it| it as f64);
             regular.chain([limit as f64]).filter(|it| *it > 0.0).collect()
@@ -180,7 +182,7 @@ mod tests {
 
     fn traffic(from: &str, topic: &str, rate_hz: f64, bytes: u64, priority: u8) -> Traffic {
         let [from, to, topic] = [from, "base", topic].map(str::to_owned);
-        let (via, lifespan, links) = (vec![], None, Links::only());
+        let (via, lifespan, links) = (vec![], None, Links::single_radio());
         Traffic { from, to, via, topic, rate_hz, bytes, priority, lifespan, links }
     }
 
@@ -201,7 +203,7 @@ mod tests {
         let limit = sweep.limit.unwrap();
         assert!((4.0..5.0).contains(&limit), "{limit}");
         let last = sweep.points.last().unwrap();
-        assert!((last.at / limit - BEYOND).abs() < 1e-6);
+        assert!((last.at / limit - AXIS_MARGIN).abs() < 1e-6);
         assert_eq!(last.topics[0].worst_ms, None, "no bound beyond the limit");
         let worst: Vec<f64> = sweep.points.iter().filter_map(|it| it.topics[0].worst_ms).collect();
         assert!(worst.len() > 15 && worst.is_sorted(), "{worst:?}");

@@ -109,7 +109,7 @@ impl Delays {
     }
 
     /// Combines the delays of a topic on several radios.
-    fn together(self, other: Self) -> Self {
+    fn combine(self, other: Self) -> Self {
         let both = |a: Option<f64>, b: Option<f64>, of: fn(f64, f64) -> f64| {
             a.zip(b).map(|(a, b)| of(a, b))
         };
@@ -175,7 +175,7 @@ impl Team {
     }
 
     /// Whether two topics compete on a radio. Topics of robots with separate lines do not.
-    pub(super) fn compete(&self, radio: usize, one: &Traffic, other: &Traffic) -> bool {
+    pub(super) fn are_rivals(&self, radio: usize, one: &Traffic, other: &Traffic) -> bool {
         self.radios[radio].channel.is_shared()
             || one.senders().any(|it| other.senders().any(|sender| sender == it))
     }
@@ -219,6 +219,6 @@ impl Team {
                 flows = rest;
             }
         }
-        found.into_iter().filter_map(|it| it.into_iter().reduce(Delays::together)).collect()
+        found.into_iter().filter_map(|it| it.into_iter().reduce(Delays::combine)).collect()
     }
 }

@@ -2,11 +2,11 @@
 //! A sliding window over the numbers of packets or messages. It detects duplicates.
 
 /// How many message numbers of a source are remembered.
-pub(crate) const MESSAGES: u64 = 1024;
+pub(crate) const MESSAGE_WINDOW: u64 = 1024;
 
 /// The recorded numbers among the last `64 * WORDS` up to the highest. Older ones count as recorded.
 #[derive(Debug)]
-pub(crate) struct ReplayWindow<const WORDS: usize = { (MESSAGES / 64) as usize }> {
+pub(crate) struct ReplayWindow<const WORDS: usize = { (MESSAGE_WINDOW / 64) as usize }> {
     highest: u64,
     /// Bit `n % (64 * WORDS)` is set if number `n` within the window was recorded.
     bits: [u64; WORDS],
@@ -90,7 +90,7 @@ mod tests {
             (0..length % 7 * 30).for_each(|more| window.insert(number + more));
             number += length % 7 * 30;
             let highest = window.highest();
-            let oldest = highest.saturating_sub(MESSAGES - 1).max(1);
+            let oldest = highest.saturating_sub(MESSAGE_WINDOW - 1).max(1);
             for last in oldest..=highest {
                 let differs = |it: &u64| window.contains(*it) != window.contains(last);
                 let start = (oldest..last).rev().find(differs).map_or(oldest, |it| it + 1);

@@ -117,7 +117,7 @@ pub(crate) enum HandshakeOutcome {
 pub(crate) struct Session {
     pub(crate) key: PublicKey,
     /// This node renews the keys first.
-    renews: bool,
+    is_rekey_initiator: bool,
     remote_mac: MacKey,
     cookies: CookieJar,
     pending_initiation: Option<PendingInitiation>,
@@ -140,7 +140,7 @@ pub(crate) struct Session {
     responses: Bucket,
     past_epochs: VecDeque<u64>,
     /// Session numbers that are no longer in use.
-    pub(crate) released: Vec<u32>,
+    pub(crate) released_numbers: Vec<u32>,
 }
 impl std::fmt::Debug for Session {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -152,7 +152,7 @@ impl Session {
     pub(crate) fn new(own: PublicKey, key: PublicKey, own_epoch: u64) -> Self {
         Self {
             key,
-            renews: own < key,
+            is_rekey_initiator: own < key,
             remote_mac: MacKey::for_receiver(&key),
             cookies: CookieJar::default(),
             pending_initiation: None,
@@ -166,7 +166,7 @@ impl Session {
             cookie_initiations: Bucket::new(COOKIE_INITIATIONS),
             responses: Bucket::new(RESPONSES),
             past_epochs: VecDeque::new(),
-            released: Vec::new(),
+            released_numbers: Vec::new(),
         }
     }
 
@@ -184,7 +184,7 @@ impl Session {
     pub(crate) fn end(&mut self, own_epoch: u64) {
         self.abandon_initiation();
         let numbers = self.keys.drain(..).chain(self.pending_responses.drain(..).map(|it| it.keys));
-        self.released.extend(numbers.map(|keys| keys.local));
+        self.released_numbers.extend(numbers.map(|keys| keys.local));
         self.retire_epoch();
         self.own_epoch = own_epoch;
     }
@@ -244,7 +244,7 @@ impl Session {
     }
 
     fn abandon_initiation(&mut self) {
-        self.released.extend(self.pending_initiation.take().map(|pending| pending.session));
+        self.released_numbers.extend(self.pending_initiation.take().map(|pending| pending.session));
     }
 
     /// Accepts a cookie. Returns `None` if it is invalid, and otherwise whether to retransmit the
@@ -288,11 +288,12 @@ impl Session {
         let ephemeral = initiation.noise.get(..KEY)?.to_vec();
         self.pending_responses.retain(|it| {
             let alive = now.since(it.keys.created) < RESPONSE_LIFETIME;
-            self.released.extend((!alive).then_some(it.keys.local));
+            self.released_numbers.extend((!alive).then_some(it.keys.local));
             alive
         });
         if self.pending_responses.len() == MAX_PENDING_RESPONSES {
-            self.released.extend(self.pending_responses.pop_front().map(|it| it.keys.local));
+            self.released_numbers
+                .extend(self.pending_responses.pop_front().map(|it| it.keys.local));
         }
         self.pending_responses.push_back(PendingResponse {
             keys,
@@ -407,7 +408,7 @@ impl Session {
     fn install(&mut self, keys: Keys) -> bool {
         let new_epoch = self.epoch != Some(keys.epoch);
         if new_epoch {
-            self.released.extend(self.keys.drain(..).map(|old| old.local));
+            self.released_numbers.extend(self.keys.drain(..).map(|old| old.local));
             self.past_epochs.retain(|past| *past != keys.epoch);
             self.retire_epoch();
             self.epoch = Some(keys.epoch);
@@ -415,13 +416,13 @@ impl Session {
             // A response to another epoch must not bring that epoch back.
             self.pending_responses.retain(|it| {
                 let same = it.keys.epoch == keys.epoch;
-                self.released.extend((!same).then_some(it.keys.local));
+                self.released_numbers.extend((!same).then_some(it.keys.local));
                 same
             });
         }
         self.keys.push_front(keys);
         if self.keys.len() > MAX_KEYS {
-            self.released.extend(self.keys.pop_back().map(|old| old.local));
+            self.released_numbers.extend(self.keys.pop_back().map(|old| old.local));
         }
         new_epoch
     }
@@ -430,14 +431,14 @@ impl Session {
     pub(crate) fn expire_keys(&mut self, now: Instant) {
         self.keys.retain(|keys| {
             let is_valid = now.since(keys.created) < KEY_LIFETIME;
-            self.released.extend((!is_valid).then_some(keys.local));
+            self.released_numbers.extend((!is_valid).then_some(keys.local));
             is_valid
         });
     }
 
     /// When to renew the keys, or to forget a key set.
     pub(crate) fn rekey_at(&self) -> Option<Instant> {
-        let grace = if self.renews { Duration::ZERO } else { REKEY_GRACE };
+        let grace = if self.is_rekey_initiator { Duration::ZERO } else { REKEY_GRACE };
         let renewal = self.keys.front()?.created + REKEY_AFTER + grace;
         let end = self.keys.iter().map(|keys| keys.created + KEY_LIFETIME).min();
         Some(end.map_or(renewal, |end| end.min(renewal)))

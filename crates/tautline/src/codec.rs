@@ -5,13 +5,13 @@
 //! message.
 //!
 //! ```text
-//! Topics ─▶ Order::Codec(Job) ─▶ queue of a thread ─▶ Worker ─▶ Input::Codec(Done) ─▶ Topics
+//! Topics ─▶ Order::Codec(Job) ─▶ queue of a thread ─▶ Worker ─▶ Input::Codec(JobResult) ─▶ Topics
 //! ```
 
 pub(crate) mod job;
 mod queue;
 
-pub(crate) use job::Done;
+pub(crate) use job::JobResult;
 
 use crate::config::Config;
 use crate::inlet::{Inlet, Input};
@@ -20,14 +20,14 @@ use crate::topics::imports::safe::safe_message;
 use crate::topics::message::{Change, Outgoing};
 use crate::treatment::Compression;
 use bytes::Bytes;
-use job::{ForeignCall, Incoming, Job, Plain, claimed_size};
+use job::{ForeignCall, Incoming, Job, UnencodedMessage, claimed_size};
 use queue::{Capacity, Owner, Queue};
 use std::borrow::Cow;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use tautline_gateway::types::Dialect;
-use tautline_gateway::types::installed::Installed;
+use tautline_gateway::types::installed::InstalledTypes;
 use tautline_gateway::types::translate::{LocalForm, localize, localize_service};
 use tautline_gateway::{Outcome, Topic};
 
@@ -71,7 +71,7 @@ impl Job {
 
     fn bytes(&self) -> usize {
         match self {
-            Self::Encode(Plain { message: Outgoing { payload, .. }, .. })
+            Self::Encode(UnencodedMessage { message: Outgoing { payload, .. }, .. })
             | Self::Decode(Incoming { payload, .. })
             | Self::TranslateCall(ForeignCall { payload, .. }) => payload.len(),
             _ => 0,
@@ -108,7 +108,7 @@ impl Codec {
     /// Queues a job. If too many jobs of its owner are queued, a message is dropped and counted, a
     /// call fails with the returned result, and a change is returned at once. A job about types is
     /// then requested again later.
-    pub(crate) fn push(&self, job: Job) -> Option<Done> {
+    pub(crate) fn push(&self, job: Job) -> Option<JobResult> {
         let (owner, capacity, bytes) = (job.owner(), job.capacity(), job.bytes());
         if job.is_about_types() {
             let _ = self.jobs_about_types.push(owner, capacity, job, bytes);
@@ -116,14 +116,14 @@ impl Codec {
         }
         let refused = self.jobs.push(owner, capacity, job, bytes).err()?;
         if let Job::Change(change) = refused {
-            return Some(Done::Changed(change));
+            return Some(JobResult::Changed(change));
         }
         self.dropped.fetch_add(1, Ordering::Relaxed);
         let Job::TranslateCall(ForeignCall { service, call, is_response, .. }) = refused else {
             return None;
         };
         let outcome = Err("the queue of calls and messages to be translated is full".into());
-        Some(Done::CallTranslated { service, call, outcome, is_response })
+        Some(JobResult::CallTranslated { service, call, outcome, is_response })
     }
 }
 
@@ -137,45 +137,47 @@ impl Drop for Codec {
 #[derive(Clone)]
 pub(crate) struct Worker {
     max_message: usize,
-    ros: Option<(Dialect, Installed)>,
+    ros: Option<(Dialect, InstalledTypes)>,
     failed: Arc<AtomicU64>,
 }
 
 impl Worker {
-    pub(crate) fn new(max_message: usize, ros: Option<(Dialect, Installed)>) -> Self {
+    pub(crate) fn new(max_message: usize, ros: Option<(Dialect, InstalledTypes)>) -> Self {
         Self { max_message, ros, failed: Arc::default() }
     }
 
     /// Does a job. A job reads peers' data: if that panics, only the job fails.
-    pub(crate) fn run(&self, job: Job) -> Option<Done> {
+    pub(crate) fn run(&self, job: Job) -> Option<JobResult> {
         Some(match job {
             // The message is this robot's own. A panic is counted and logged.
             Job::Encode(plain) => self.run_contained(|| Ok(encode(plain))).ok()?,
-            Job::Change(change) => Done::Changed(change),
+            Job::Change(change) => JobResult::Changed(change),
             Job::Decode(message) => match self.run_contained(|| self.decode(&message)) {
-                Ok(payload) => Done::Decoded(Incoming { payload, ..message }),
-                Err(reason) => Done::Unreadable { key: message.key, topic: message.topic, reason },
+                Ok(payload) => JobResult::Decoded(Incoming { payload, ..message }),
+                Err(reason) => {
+                    JobResult::Unreadable { key: message.key, topic: message.topic, reason }
+                }
             },
             Job::Localize { key, topic: foreign } => {
                 let found = Box::new(self.run_contained(|| self.local_form(&foreign)));
-                Done::Localized { key, foreign, found }
+                JobResult::Localized { key, foreign, found }
             }
             Job::LocalizeService { key, service: foreign } => {
                 let (own, installed) = self.types();
                 let localize = || localize_service(&foreign, own, &installed);
                 let found = Box::new(self.run_contained(localize));
-                Done::ServiceLocalized { key, foreign, found }
+                JobResult::ServiceLocalized { key, foreign, found }
             }
             Job::Compose { topic, fields } => {
                 let (_, installed) = self.ros.as_ref()?;
                 let make = || safe_message(&topic, &fields, installed, self.max_message);
                 let made = self.run_contained(make);
-                Done::Composed { topic, made }
+                JobResult::Composed { topic, made }
             }
             Job::TranslateCall(call) => {
                 let outcome = self.run_contained(|| translate_call(&call));
                 let ForeignCall { service, call, is_response, .. } = call;
-                Done::CallTranslated { service, call, outcome, is_response }
+                JobResult::CallTranslated { service, call, outcome, is_response }
             }
         })
     }
@@ -199,7 +201,7 @@ impl Worker {
         localize(topic, own, &installed)
     }
 
-    fn types(&self) -> (Option<Dialect>, Cow<'_, Installed>) {
+    fn types(&self) -> (Option<Dialect>, Cow<'_, InstalledTypes>) {
         match &self.ros {
             Some((dialect, installed)) => (Some(*dialect), Cow::Borrowed(installed)),
             None => (None, Cow::default()),
@@ -235,8 +237,8 @@ fn translate_call(call: &ForeignCall) -> Outcome {
     translated.map(Bytes::from).map_err(mismatch)
 }
 
-fn encode(plain: Plain) -> Done {
-    let Plain { message, renaming, compression } = plain;
+fn encode(plain: UnencodedMessage) -> JobResult {
+    let UnencodedMessage { message, renaming, compression } = plain;
     let (message, problem) = match &renaming {
         Some(renaming) => renaming.apply(message),
         None => (message, None),
@@ -245,7 +247,7 @@ fn encode(plain: Plain) -> Done {
         Compression::Zstd => compress(message),
         Compression::None => message,
     };
-    Done::Encoded { message, renaming, problem }
+    JobResult::Encoded { message, renaming, problem }
 }
 
 /// Returns the message compressed, or unchanged if that is not smaller.

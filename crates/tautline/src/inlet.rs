@@ -2,7 +2,7 @@
 //! The queue of inputs by which other threads reach the data plane.
 
 use crate::audit::Actor;
-use crate::codec::job::Done;
+use crate::codec::job::JobResult;
 use crate::config::Config;
 use crate::error::{RunError, SystemError};
 use crate::limits::MAX_INPUT_BYTES;
@@ -26,7 +26,7 @@ const MAX_INPUTS: usize = 4096;
 pub(crate) enum Input {
     Local(Event),
     /// The result of a job of the codec.
-    Codec(Done),
+    Codec(JobResult),
     Path {
         /// The number under which the path is watched; see `Paths`.
         watch: u64,
@@ -80,7 +80,7 @@ impl<T> Question<T> {
 
 /// The reason why the data plane does not accept a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum NotTaken {
+pub(crate) enum OfferError {
     Full,
     /// The data plane has ended.
     Ended,
@@ -144,20 +144,20 @@ impl Inlet {
     }
 
     /// Queues a message of `bytes` bytes. Counts it as refused if it does not fit.
-    pub(crate) fn offer(&self, input: Input, bytes: usize) -> Result<(), NotTaken> {
+    pub(crate) fn offer(&self, input: Input, bytes: usize) -> Result<(), OfferError> {
         let before = self.waiting.bytes.fetch_add(bytes, Ordering::Relaxed);
         let taken = match before + bytes > MAX_INPUT_BYTES {
-            true => Err(NotTaken::Full),
+            true => Err(OfferError::Full),
             false => self.sender.try_send(input).map_err(|error| match error {
-                TrySendError::Full(_) => NotTaken::Full,
-                TrySendError::Disconnected(_) => NotTaken::Ended,
+                TrySendError::Full(_) => OfferError::Full,
+                TrySendError::Disconnected(_) => OfferError::Ended,
             }),
         };
         match taken {
             Ok(()) => self.waiting.wake_up(),
-            Err(not_taken) => {
+            Err(error) => {
                 self.waiting.bytes.fetch_sub(bytes, Ordering::Relaxed);
-                let is_full = not_taken == NotTaken::Full;
+                let is_full = error == OfferError::Full;
                 self.waiting.refused.fetch_add(u64::from(is_full), Ordering::Relaxed);
             }
         }

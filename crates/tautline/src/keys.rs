@@ -73,7 +73,7 @@ fn allowed_owners(user: u32) -> String {
 
 /// Reads a key that only its owner can read. The owner must be this process's user or root.
 pub fn load(path: &Path) -> Result<SecretKey, KeyFileError> {
-    load_of(path, rustix::process::geteuid().as_raw())
+    load_for_user(path, rustix::process::geteuid().as_raw())
 }
 
 /// As [`load`], for commands that do not run the daemon: root may also read the key of the systemd
@@ -81,11 +81,11 @@ pub fn load(path: &Path) -> Result<SecretKey, KeyFileError> {
 pub fn load_to_show(path: &Path) -> Result<SecretKey, KeyFileError> {
     let own = rustix::process::geteuid();
     let of_unit = accounts::unit_user().filter(|_| own.is_root()).map(|it| it.owner.0);
-    load_of(path, of_unit.unwrap_or(own.as_raw()))
+    load_for_user(path, of_unit.unwrap_or(own.as_raw()))
 }
 
 /// As [`load`], for the key of a daemon that runs as `user`.
-pub fn load_of(path: &Path, user: u32) -> Result<SecretKey, KeyFileError> {
+pub fn load_for_user(path: &Path, user: u32) -> Result<SecretKey, KeyFileError> {
     let system = |error: std::io::Error| match error.kind() {
         ErrorKind::NotFound => KeyFileError::Missing(path.into()),
         _ => KeyFileError::System(path.into(), error),
@@ -140,10 +140,10 @@ pub fn generate_for(path: &Path, owner: Option<Owner>) -> Result<PublicKey, KeyF
         ErrorKind::AlreadyExists => KeyFileError::Exists(path.into()),
         _ => KeyFileError::System(path.into(), error),
     };
-    let key = draw().map_err(system)?;
+    let key = random_key().map_err(system)?;
     let mut options = OpenOptions::new();
     let mut file = options.write(true).create_new(true).mode(0o600).open(path).map_err(system)?;
-    let text = file_of(&key);
+    let text = key_file_text(&key);
     let mut complete = || {
         file.write_all(text.as_bytes())?;
         if let Some((user, group)) = owner {
@@ -156,14 +156,14 @@ pub fn generate_for(path: &Path, owner: Option<Owner>) -> Result<PublicKey, KeyF
 }
 
 /// Returns a new random key.
-pub fn draw() -> std::io::Result<SecretKey> {
+pub fn random_key() -> std::io::Result<SecretKey> {
     let mut bytes = [0; 32];
     fill(&mut bytes)?;
     Ok(SecretKey::new(bytes))
 }
 
 /// Returns the text of a key file.
-pub fn file_of(key: &SecretKey) -> String {
+pub fn key_file_text(key: &SecretKey) -> String {
     let (public, secret) = (key.public(), encode(key.bytes()));
     format!(
         "# Secret key of this node. Do not copy it.\n# Public key: {public}\n{LABEL} {secret}\n"

@@ -84,7 +84,7 @@ const SOURCE_BYTES: usize = 200;
 const CONTROL_MESSAGE_BYTES: usize = 1400;
 
 /// Returns the parts of the memory that a peer can use: a description, and the maximum bytes.
-pub fn parts_of_a_peer() -> [(&'static str, usize); 14] {
+pub fn memory_per_peer() -> [(&'static str, usize); 14] {
     use tautline_proto::limits as proto;
     [
         ("`QUEUE_BYTES`", proto::QUEUE_BYTES),
@@ -118,7 +118,7 @@ pub fn parts_of_a_peer() -> [(&'static str, usize); 14] {
 /// queues and of incomplete messages.
 pub fn team_bytes(peers: usize, relayed: usize, queue: usize, reassembly: usize) -> usize {
     use tautline_proto::limits as proto;
-    let usual: usize = parts_of_a_peer().iter().map(|(_, bytes)| bytes).sum();
+    let usual: usize = memory_per_peer().iter().map(|(_, bytes)| bytes).sum();
     let rest = usual - proto::QUEUE_BYTES - proto::REASSEMBLY_BYTES;
     let each = rest.saturating_add(queue).saturating_add(reassembly);
     let pairs = relayed.saturating_mul(peers.saturating_sub(1));

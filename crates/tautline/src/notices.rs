@@ -12,19 +12,19 @@ use tautline_proto::{Duration, Instant, NoPath, Notice, Place, PublicKey, Verdic
 const PERIOD: Duration = Duration::from_secs(30);
 /// Maximum number of notices, and of other lines, logged per cause and period. Further notices and
 /// lines are only counted.
-const LOGGED: Allowance =
+const LOG_ALLOWANCE: Allowance =
     Allowance { period: PERIOD, here: 20, user: 20, peer: 20, key: 5, stranger: 5, safety: 5 };
 /// Maximum number of notices kept for `status` per cause. The oldest notices are dropped.
-const KEPT: Allowance = Allowance { peer: 10, safety: 3, ..LOGGED };
+const KEEP_ALLOWANCE: Allowance = Allowance { peer: 10, safety: 3, ..LOG_ALLOWANCE };
 /// Maximum bytes of a notice.
 const MAX_TEXT: usize = 600;
 /// Time after which a notice about handshakes counts as no longer true. Nodes that are not paired
 /// repeat their handshakes within a second.
-const HANDSHAKES_END: Duration = Duration::from_secs(300);
+const HANDSHAKE_NOTICE_LIFETIME: Duration = Duration::from_secs(300);
 
 /// A notice that is kept.
 #[derive(Debug)]
-struct Kept {
+struct KeptNotice {
     logged: Instant,
     /// The last time at which the fault occurred.
     seen: Instant,
@@ -34,14 +34,14 @@ struct Kept {
 #[derive(Debug)]
 pub(crate) struct Notices {
     /// The notices of each cause, in the order in which they were last logged.
-    kept: BTreeMap<Cause, VecDeque<Kept>>,
+    kept: BTreeMap<Cause, VecDeque<KeptNotice>>,
     notices: Quota,
     lines: Quota,
 }
 
 impl Default for Notices {
     fn default() -> Self {
-        let quota = || Quota::new(LOGGED);
+        let quota = || Quota::new(LOG_ALLOWANCE);
         Self { kept: BTreeMap::new(), notices: quota(), lines: quota() }
     }
 }
@@ -67,19 +67,19 @@ impl Notices {
 
     fn keep(&mut self, now: Instant, cause: Cause, known: Option<usize>, text: String) {
         if self.kept.len() >= MAX_BUDGETS && !self.kept.contains_key(&cause) {
-            let newest = |kept: &VecDeque<Kept>| kept.back().map(|it| it.logged);
+            let newest = |kept: &VecDeque<KeptNotice>| kept.back().map(|it| it.logged);
             let oldest = self.kept.iter().min_by_key(|(_, kept)| newest(kept));
             let oldest = oldest.map(|(cause, _)| cause.clone());
             oldest.map(|cause| self.kept.remove(&cause));
         }
-        let most = KEPT.for_cause(&cause) as usize;
+        let most = KEEP_ALLOWANCE.for_cause(&cause) as usize;
         let kept = self.kept.entry(cause).or_default();
         if let Some(known) = known {
             kept.remove(known);
         } else if kept.len() >= most {
             kept.pop_front();
         }
-        kept.push_back(Kept { logged: now, seen: now, text });
+        kept.push_back(KeptNotice { logged: now, seen: now, text });
     }
 
     /// Removes a notice that is no longer true.
@@ -96,13 +96,13 @@ impl Notices {
     }
 
     /// Returns the notices that peers caused, without those that strangers caused.
-    pub(crate) fn of_peers(&self) -> impl Iterator<Item = &str> {
-        let of_peers = self.kept.iter().filter(|(cause, _)| matches!(cause, Cause::Peer(_)));
-        of_peers.flat_map(|(_, kept)| kept).map(|it| it.text.as_str())
+    pub(crate) fn peer_notices(&self) -> impl Iterator<Item = &str> {
+        let peer_notices = self.kept.iter().filter(|(cause, _)| matches!(cause, Cause::Peer(_)));
+        peer_notices.flat_map(|(_, kept)| kept).map(|it| it.text.as_str())
     }
 
     /// Removes the notices of peers that are no longer true.
-    pub(crate) fn retain_of_peers(&mut self, is_true: impl Fn(&str) -> bool) {
+    pub(crate) fn retain_peer_notices(&mut self, is_true: impl Fn(&str) -> bool) {
         for (cause, kept) in &mut self.kept {
             if matches!(cause, Cause::Peer(_)) {
                 kept.retain(|it| is_true(&it.text));
@@ -131,13 +131,14 @@ impl Notices {
     /// nodes use, are left out once the handshakes have ended.
     pub(crate) fn texts(&self, now: Instant) -> Vec<String> {
         let ends = |cause: &Cause| matches!(cause, Cause::Stranger(_) | Cause::Key(_));
-        let is_true =
-            |cause: &Cause, it: &Kept| !ends(cause) || now.since(it.seen) < HANDSHAKES_END;
-        let of_cause = |(cause, kept)| -> Vec<&Kept> {
-            let kept: &VecDeque<Kept> = kept;
+        let is_true = |cause: &Cause, it: &KeptNotice| {
+            !ends(cause) || now.since(it.seen) < HANDSHAKE_NOTICE_LIFETIME
+        };
+        let of_cause = |(cause, kept)| -> Vec<&KeptNotice> {
+            let kept: &VecDeque<KeptNotice> = kept;
             kept.iter().filter(|it| is_true(cause, it)).collect()
         };
-        let mut all: Vec<&Kept> = self.kept.iter().flat_map(of_cause).collect();
+        let mut all: Vec<&KeptNotice> = self.kept.iter().flat_map(of_cause).collect();
         all.sort_by_key(|it| it.logged);
         all.into_iter().map(|it| it.text.clone()).collect()
     }
@@ -313,7 +314,12 @@ fn no_peers(key: &PublicKey, here: &str) -> String {
 
 /// Removes notices that the key of this peer is unknown: the file has it by now. The notices are
 /// identified by their end, because a stranger can choose the name in them.
-pub(crate) fn drop_untrue(notices: &mut Vec<String>, peer: &str, key: &PublicKey, here: &str) {
+pub(crate) fn drop_unknown_key_notices(
+    notices: &mut Vec<String>,
+    peer: &str,
+    key: &PublicKey,
+    here: &str,
+) {
     let untrue = [other_key_of(peer, key), no_peers(key, here)];
     notices.retain(|text| !untrue.iter().any(|end| text.ends_with(end)));
 }
@@ -333,7 +339,7 @@ mod tests {
     }
 
     fn quota_of_cause(cause: &Cause) -> u64 {
-        u64::from(LOGGED.for_cause(cause))
+        u64::from(LOG_ALLOWANCE.for_cause(cause))
     }
 
     #[test]
@@ -355,7 +361,7 @@ mod tests {
             }
         }
         let kept = &notices.kept[&stranger];
-        assert_eq!(kept.len() as u32, KEPT.for_cause(&stranger));
+        assert_eq!(kept.len() as u32, KEEP_ALLOWANCE.for_cause(&stranger));
         assert!(kept.capacity() < 4 * kept.len(), "capacity for {} notices", kept.capacity());
         notices.add(at(6000), Cause::Here, "ours again");
         assert_eq!(notices.texts(at(6000)).last().unwrap(), "ours again");
@@ -377,7 +383,7 @@ mod tests {
         }
         assert!(!notices.may_log(at(2), &peer("worst")));
         let worst = notices.texts(at(2)).iter().filter(|text| text.contains("is refused")).count();
-        assert_eq!(worst as u32, KEPT.for_cause(&peer("worst")));
+        assert_eq!(worst as u32, KEEP_ALLOWANCE.for_cause(&peer("worst")));
         assert_eq!(
             notices.lines.end_period(),
             [(peer("worst"), 5001 - quota_of_cause(&peer("worst")))]
@@ -408,7 +414,7 @@ mod tests {
             stranger.clone(),
             unknown("other".into(), "robot", false),
         ];
-        drop_untrue(&mut notices, "robot", &key("robot"), "base");
+        drop_unknown_key_notices(&mut notices, "robot", &key("robot"), "base");
         assert_eq!(notices, [stranger]);
     }
 

@@ -23,7 +23,7 @@ const CHECK_EVERY: Duration = Duration::from_secs(2);
 /// Time to wait after a change for further changes that belong to it.
 const SETTLING: Duration = Duration::from_millis(10);
 /// Groups of changes to links, addresses and routes of IPv4 and IPv6 (RTMGRP_* of linux/rtnetlink.h).
-const CHANGES: u32 = 0x1 | 0x10 | 0x40 | 0x100 | 0x400;
+const RTNETLINK_GROUPS: u32 = 0x1 | 0x10 | 0x40 | 0x100 | 0x400;
 /// Interval at which a host name is resolved again.
 const RESOLVE_EVERY: Duration = Duration::from_secs(30);
 
@@ -126,7 +126,7 @@ impl Changes {
         let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
         // A netlink socket without a protocol is one of NETLINK_ROUTE.
         let socket = socket_with(AddressFamily::NETLINK, SocketType::RAW, flags, None)?;
-        bind(&socket, &SocketAddrNetlink::new(0, CHANGES))?;
+        bind(&socket, &SocketAddrNetlink::new(0, RTNETLINK_GROUPS))?;
         Ok(Self(socket))
     }
 

@@ -175,7 +175,7 @@ pub fn between(previous: Option<&Status>, current: &Status) -> Rates {
             .collect(),
         teams: teams.map(|(before, now)| interval.team(before, now)).collect(),
         radios: radios.map(|(before, now)| interval.radio(before, now)).collect(),
-        links: of_links(earlier, &current.links),
+        links: link_rates(earlier, &current.links),
     }
 }
 
@@ -186,7 +186,7 @@ pub(crate) struct EarlierLinks<'a> {
 }
 
 /// Returns the changes of links since `earlier`.
-pub(crate) fn of_links(earlier: Option<EarlierLinks>, current: &[LinkReport]) -> Vec<LinkRates> {
+pub(crate) fn link_rates(earlier: Option<EarlierLinks>, current: &[LinkReport]) -> Vec<LinkRates> {
     let earlier = earlier.filter(|earlier| earlier.age_s >= MIN_INTERVAL_S);
     let interval = Interval { seconds: earlier.as_ref().map(|earlier| earlier.age_s) };
     let links = pair_reports(earlier.map(|earlier| earlier.links), current, |link| {
@@ -237,7 +237,7 @@ impl Interval {
     /// Returns the growth per second of a counter from the value `before`. A counter without an
     /// earlier value started at zero.
     fn per_second(&self, before: Option<u64>, now: u64) -> Option<f64> {
-        Some(grown(before, now) as f64 / self.seconds?)
+        Some(increase(before, now) as f64 / self.seconds?)
     }
 
     fn bps(&self, bytes_before: Option<u64>, bytes: u64) -> Option<f64> {
@@ -256,7 +256,7 @@ impl Interval {
             if t.direction == Direction::Out { t.delivered } else { t.messages }
         };
         let total = |dropped: &BTreeMap<String, u64>| dropped.values().sum::<u64>();
-        let grown_by = grown(dropped_before.as_ref().map(total), total(&dropped));
+        let grown_by = increase(dropped_before.as_ref().map(total), total(&dropped));
         TopicRates {
             topic: now.topic.clone(),
             direction: now.direction,
@@ -291,7 +291,7 @@ impl Interval {
             forwarded_pps: self.per_second(packets_before, now.forwarded_packets),
             queued_bytes: now.queued_bytes,
             dropped: now.dropped.clone(),
-            dropped_now: self.seconds.map_or(0, |_| grown(before.map(total), total(now))),
+            dropped_now: self.seconds.map_or(0, |_| increase(before.map(total), total(now))),
         }
     }
 
@@ -309,9 +309,9 @@ impl Interval {
     }
 
     fn link(&self, before: Option<&LinkReport>, now: &LinkReport) -> LinkRates {
-        let grown = |count: fn(&LinkReport) -> u64| grown(before.map(count), count(now));
+        let increase = |count: fn(&LinkReport) -> u64| increase(before.map(count), count(now));
         let bps = |count: fn(&LinkReport) -> u64| self.bps(before.map(count), count(now));
-        let lost = grown(|l| l.lost_packets).saturating_sub(grown(|l| l.late_packets));
+        let lost = increase(|l| l.lost_packets).saturating_sub(increase(|l| l.late_packets));
         LinkRates {
             peer: now.peer.clone(),
             name: now.name.clone(),
@@ -325,16 +325,16 @@ impl Interval {
             available_bps: now.available_bps,
             paced_by: now.paced_by.clone(),
             rtt_ms: now.rtt_ms,
-            loss: fraction(lost, lost + grown(|l| l.acked_packets)),
+            loss: fraction(lost, lost + increase(|l| l.acked_packets)),
             sent_bps: bps(|l| l.sent_bytes),
             received_bps: bps(|l| l.received_bytes),
-            repairs: fraction(grown(|l| l.repair_bytes), grown(|l| l.sent_bytes)),
+            repairs: fraction(increase(|l| l.repair_bytes), increase(|l| l.sent_bytes)),
             budget: now.budget.clone(),
         }
     }
 }
 
-fn grown(before: Option<u64>, now: u64) -> u64 {
+fn increase(before: Option<u64>, now: u64) -> u64 {
     now.saturating_sub(before.unwrap_or(0))
 }
 
@@ -349,10 +349,10 @@ pub fn delays_between(before: Option<&DelayReport>, now: Option<&DelayReport>) -
     let before: HashMap<u64, u64> =
         before.iter().map(|(bound, count)| (bound.to_bits(), *count)).collect();
     let now = now.map_or(&[][..], |report| &report.buckets);
-    let grown = |(bound, count): &(f64, u64)| {
-        (*bound, grown(before.get(&bound.to_bits()).copied(), *count))
+    let increase = |(bound, count): &(f64, u64)| {
+        (*bound, increase(before.get(&bound.to_bits()).copied(), *count))
     };
-    now.iter().map(grown).collect()
+    now.iter().map(increase).collect()
 }
 
 /// Returns the delay that the given fraction of the counted delays does not exceed, as the upper

@@ -120,7 +120,7 @@ impl RecentCounters<'_> {
         let (oldest, seconds) = self.oldest?;
         let before = oldest.counts.get(&stream).copied().unwrap_or_default();
         let counts = counts(self.exchange.endpoint, stream)?;
-        let lost = grown(&before.dropped, &counts.dropped);
+        let lost = increases(&before.dropped, &counts.dropped);
         let messages = lost.iter().map(|(_, count)| count).sum();
         if messages == 0 {
             return None;
@@ -194,10 +194,10 @@ fn loads(exchange: Exchange<'_>) -> HashMap<PeerId, Load> {
 }
 
 /// Returns the growth of each counter that grew, the largest first.
-fn grown(before: &Drops, now: &Drops) -> Vec<(DropReason, u64)> {
-    let grown =
+fn increases(before: &Drops, now: &Drops) -> Vec<(DropReason, u64)> {
+    let increases =
         |(reason, count): (DropReason, u64)| (reason, count.saturating_sub(before.get(reason)));
-    let mut all: Vec<_> = now.iter().map(grown).filter(|(_, count)| *count > 0).collect();
+    let mut all: Vec<_> = now.iter().map(increases).filter(|(_, count)| *count > 0).collect();
     all.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
     all
 }
@@ -241,8 +241,8 @@ mod tests {
         use DropReason::{Expired, Lost, Superseded};
         let before = drops(&[(Lost, 5), (Superseded, 3)]);
         let now = drops(&[(Lost, 5), (Superseded, 4), (Expired, 9)]);
-        assert_eq!(grown(&before, &now), [(Expired, 9), (Superseded, 1)]);
-        assert_eq!(grown(&now, &now), []);
+        assert_eq!(increases(&before, &now), [(Expired, 9), (Superseded, 1)]);
+        assert_eq!(increases(&now, &now), []);
     }
 
     #[test]

@@ -11,7 +11,7 @@ use crate::status::{
     LinkReport, LinkUseReport, PeerReport, PlanReport, RadioReport, RejectedReport, Status,
     SteadyReport, TopicReport, UncheckedReport, WaitingReport,
 };
-use crate::topics::{ChannelKey, Exchange, IncomingState, LocalTopic, Unchecked, Waiting};
+use crate::topics::{ChannelKey, Exchange, IncomingState, LocalTopic, PendingRequest, Unchecked};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -129,7 +129,7 @@ impl Reporter {
     ) -> Status {
         let Exchange { endpoint, topics, shared } = exchange;
         let state = gateway.status();
-        let lately = recent.counters_until(now, exchange);
+        let recent_counters = recent.counters_until(now, exchange);
         Status {
             node: self.node.clone(),
             version: env!("CARGO_PKG_VERSION").into(),
@@ -138,9 +138,9 @@ impl Reporter {
             key: self.is_secure.then(|| endpoint.key().to_string()),
             listen: self.listen.clone(),
             gateways: gateway_reports(&state),
-            peers: endpoint.peers().map(|p| self.peer(&lately, p)).collect(),
+            peers: endpoint.peers().map(|p| self.peer(&recent_counters, p)).collect(),
             teams: Vec::new(),
-            topics: topic_reports(&lately, &state.slow_subscriber_drops),
+            topics: topic_reports(&recent_counters, &state.slow_subscriber_drops),
             radios: self.radios(endpoint),
             links: self.links(now, exchange),
             watchdogs: topics.watchdog_reports().collect(),
@@ -150,14 +150,14 @@ impl Reporter {
             unchecked: topics.unchecked().map(|it| unchecked(endpoint, it)).collect(),
             one_sided: endpoint.peers().flat_map(|peer| one_sided(exchange, peer)).collect(),
             packets_refused: packets_refused(exchange, refused),
-            notices: still_true(shared.notices.texts(now), endpoint),
+            notices: unresolved_notices(shared.notices.texts(now), endpoint),
         }
     }
 
-    fn peer(&self, lately: &RecentCounters<'_>, id: PeerId) -> PeerReport {
-        let endpoint = lately.exchange.endpoint;
+    fn peer(&self, recent_counters: &RecentCounters<'_>, id: PeerId) -> PeerReport {
+        let endpoint = recent_counters.exchange.endpoint;
         let view = endpoint.peer(id);
-        let rates = lately.rates(id);
+        let rates = recent_counters.rates(id);
         let state = match (view.up, view.met) {
             (true, _) => "up",
             (false, true) => "down",
@@ -288,32 +288,32 @@ fn rejected_report(rejected: &Rejected) -> RejectedReport {
 }
 
 fn topic_reports(
-    lately: &RecentCounters<'_>,
+    recent_counters: &RecentCounters<'_>,
     slow_subscribers: &[(String, u64)],
 ) -> Vec<TopicReport> {
-    let endpoint = lately.exchange.endpoint;
+    let endpoint = recent_counters.exchange.endpoint;
     let mut reports = Vec::new();
-    for (name, local) in lately.exchange.topics.exported_topics() {
-        reports.extend(local.keys().filter_map(|key| outgoing(lately, name, local, key)));
+    for (name, local) in recent_counters.exchange.topics.exported_topics() {
+        reports.extend(local.keys().filter_map(|key| outgoing(recent_counters, name, local, key)));
     }
     for peer in endpoint.peers() {
         let keys = endpoint.peer(peer).channels_in().map(|channel| ChannelKey { peer, channel });
-        reports.extend(keys.filter_map(|key| incoming(lately, slow_subscribers, key)));
+        reports.extend(keys.filter_map(|key| incoming(recent_counters, slow_subscribers, key)));
     }
     reports
 }
 
 fn outgoing(
-    lately: &RecentCounters<'_>,
+    recent_counters: &RecentCounters<'_>,
     name: &str,
     local: &LocalTopic,
     key: ChannelKey,
 ) -> Option<TopicReport> {
-    let endpoint = lately.exchange.endpoint;
+    let endpoint = recent_counters.exchange.endpoint;
     let (config, wanted, stats) = endpoint.peer(key.peer).channel_out(key.channel)?;
     let mut dropped = drops(&stats.dropped);
     let of_transforms = local.transforms.iter().flat_map(|transforms| &transforms.dropped);
-    dropped.extend(named(of_transforms.map(|(reason, count)| (reason.as_str(), *count))));
+    dropped.extend(nonzero_counts(of_transforms.map(|(reason, count)| (reason.as_str(), *count))));
     Some(TopicReport {
         topic: name.into(),
         direction: Direction::Out,
@@ -330,8 +330,8 @@ fn outgoing(
         rate_limited: local.rate_limited,
         recovered_packets: 0,
         dropped,
-        given_up: lately.given_up(Stream::Out(key)),
-        links: link_use(lately.exchange, key, &config.links, &stats.link_bytes),
+        given_up: recent_counters.given_up(Stream::Out(key)),
+        links: link_use(recent_counters.exchange, key, &config.links, &stats.link_bytes),
         delay: None,
         delay_bound_ms: None,
     })
@@ -377,11 +377,11 @@ fn limit_of_link(rule: &LinkUse, link: &LinkView<'_>) -> Option<&'static str> {
 }
 
 fn incoming(
-    lately: &RecentCounters<'_>,
+    recent_counters: &RecentCounters<'_>,
     slow_subscribers: &[(String, u64)],
     key: ChannelKey,
 ) -> Option<TopicReport> {
-    let Exchange { endpoint, topics, .. } = lately.exchange;
+    let Exchange { endpoint, topics, .. } = recent_counters.exchange;
     let peer = endpoint.peer(key.peer);
     let (topic, _, stats) = endpoint.peer(key.peer).channel_in(key.channel)?;
     let IncomingState { name, wanted, over_rate, not_held, malformed } = topics.incoming(key)?;
@@ -392,7 +392,8 @@ fn incoming(
         (DroppedMessage::SlowSubscriber, in_gateway.map_or(0, |(_, count)| *count) + not_held),
     ];
     let mut dropped = drops(&stats.dropped);
-    dropped.extend(named(outside_protocol.map(|(reason, count)| (reason.as_str(), count))));
+    dropped
+        .extend(nonzero_counts(outside_protocol.map(|(reason, count)| (reason.as_str(), count))));
     Some(TopicReport {
         topic: name.into(),
         direction: Direction::In,
@@ -409,14 +410,14 @@ fn incoming(
         rate_limited: 0,
         recovered_packets: stats.recovered_pieces,
         dropped,
-        given_up: lately.given_up(Stream::In(key)),
+        given_up: recent_counters.given_up(Stream::In(key)),
         links: None,
         delay: delay_report(&stats.delay),
         delay_bound_ms: peer.clock.map(|clock| millis(clock.bound)),
     })
 }
 
-fn waiting(endpoint: &Endpoint, peer: PeerId, it: &Waiting) -> WaitingReport {
+fn waiting(endpoint: &Endpoint, peer: PeerId, it: &PendingRequest) -> WaitingReport {
     WaitingReport {
         peer: endpoint.peer(peer).name.into(),
         act: it.act.word().into(),
@@ -431,7 +432,7 @@ fn unchecked(endpoint: &Endpoint, it: Unchecked<'_>) -> UncheckedReport {
         peer: it.peer.map(|peer| endpoint.peer(peer).name.to_owned()),
         name: it.name.into(),
         type_name: it.type_name.into(),
-        why: it.doubt.into(),
+        why: it.reason.into(),
     }
 }
 
@@ -456,11 +457,11 @@ fn clock_report(clock: ClockView) -> ClockReport {
 }
 
 pub(crate) fn drops(dropped: &Drops) -> BTreeMap<String, u64> {
-    named(dropped.iter().map(|(reason, count)| (reason.as_str(), count))).collect()
+    nonzero_counts(dropped.iter().map(|(reason, count)| (reason.as_str(), count))).collect()
 }
 
 /// Returns the counters that are not zero, by the names of their reasons.
-fn named(
+fn nonzero_counts(
     counts: impl IntoIterator<Item = (&'static str, u64)>,
 ) -> impl Iterator<Item = (String, u64)> {
     let occurred = counts.into_iter().filter(|(_, count)| *count > 0);
@@ -476,7 +477,7 @@ fn packets_refused(exchange: Exchange<'_>, refused: &Refused) -> BTreeMap<String
         (RefusedInput::CallsMalformed, topics.calls_malformed()),
     ];
     let by_node = refused.iter().chain(&calls).map(|(reason, count)| (reason.as_str(), *count));
-    named(by_protocol.chain(by_node)).collect()
+    nonzero_counts(by_protocol.chain(by_node)).collect()
 }
 
 fn delay_report(delays: &Delays) -> Option<DelayReport> {
@@ -505,9 +506,9 @@ fn steady_report(now: Instant, view: &LinkView<'_>) -> Option<SteadyReport> {
 }
 
 /// Removes notices about an unknown key that belongs to a peer by now.
-fn still_true(mut notices: Vec<String>, endpoint: &Endpoint) -> Vec<String> {
+fn unresolved_notices(mut notices: Vec<String>, endpoint: &Endpoint) -> Vec<String> {
     for peer in endpoint.peers().map(|id| endpoint.peer(id)) {
-        notices::drop_untrue(&mut notices, peer.name, &peer.key, endpoint.name());
+        notices::drop_unknown_key_notices(&mut notices, peer.name, &peer.key, endpoint.name());
     }
     notices
 }

@@ -6,7 +6,7 @@ use crate::topics::parameters::may_use_parameters;
 use crate::treatment::services::{ServiceRule, service_treatment};
 use crate::treatment::{TopicRule, treatment};
 use tautline_gateway::pattern::Pattern;
-use tautline_gateway::{Named, logs};
+use tautline_gateway::{ResourceName, logs};
 
 /// The rules that select topics and services to be sent, from the current configuration.
 #[derive(Debug, PartialEq)]
@@ -27,14 +27,14 @@ impl Selection {
         }
     }
 
-    pub(crate) fn selects(&self, named: Named<'_>) -> bool {
+    pub(crate) fn selects(&self, named: ResourceName<'_>) -> bool {
         match named {
-            Named::Topic(name) => {
+            ResourceName::Topic(name) => {
                 let mut rights = self.shown.iter();
                 treatment(&self.topics, name).is_some()
                     || (name == logs::TOPIC && rights.any(|(show, _)| show.logs))
             }
-            Named::Service(name) => {
+            ResourceName::Service(name) => {
                 let mut rights = self.shown.iter();
                 service_treatment(&self.services, name).is_some()
                     || rights.any(|(show, set)| may_use_parameters(*show, set, name))

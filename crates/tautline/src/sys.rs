@@ -55,7 +55,7 @@ pub(crate) fn interface_mtu(socket: BorrowedFd<'_>, interface: &str) -> io::Resu
 
 /// Whether an interface is up, supports multicast and is no loopback; `socket` can be any socket
 /// (SIOCGIFFLAGS).
-pub(crate) fn takes_groups(socket: BorrowedFd<'_>, interface: &str) -> io::Result<bool> {
+pub(crate) fn supports_multicast(socket: BorrowedFd<'_>, interface: &str) -> io::Result<bool> {
     let answer = ask_interface(socket, interface, libc::SIOCGIFFLAGS)?;
     // SAFETY: the call has written this member.
     let flags = libc::c_int::from(unsafe { answer.ifru_flags });

@@ -11,7 +11,7 @@ use crate::route::Path;
 use crate::sys;
 use charges::{Charges, SentPackets};
 pub(crate) use inbox::{Datagram, Inbox};
-pub(crate) use reporting::Reporting;
+pub(crate) use reporting::ReportingSocket;
 use rustix::event::epoll;
 use socket2::{Domain, Protocol, SockRef, Socket, Type};
 use std::collections::VecDeque;
@@ -31,7 +31,7 @@ const CHARGE_TOLERANCE: usize = 256;
 
 /// The error that the kernel sent only the first packets of a system call.
 #[derive(Debug)]
-pub(crate) struct NotSent {
+pub(crate) struct PartialSendError {
     /// Number of packets that the kernel sent.
     pub(crate) sent: usize,
     pub(crate) error: io::Error,
@@ -42,7 +42,7 @@ pub(crate) fn is_too_large(error: &io::Error) -> bool {
     error.raw_os_error() == Some(libc::EMSGSIZE)
 }
 
-fn unbound(local: SocketAddr, only_v6: bool) -> io::Result<Socket> {
+fn new_socket(local: SocketAddr, only_v6: bool) -> io::Result<Socket> {
     let socket = Socket::new(Domain::for_address(local), Type::DGRAM, Some(Protocol::UDP))?;
     if local.is_ipv6() {
         socket.set_only_v6(only_v6)?;
@@ -50,8 +50,8 @@ fn unbound(local: SocketAddr, only_v6: bool) -> io::Result<Socket> {
     Ok(socket)
 }
 
-fn open(local: SocketAddr, only_v6: bool, device: Option<&str>) -> io::Result<Reporting> {
-    let socket = unbound(local, only_v6)?;
+fn open(local: SocketAddr, only_v6: bool, device: Option<&str>) -> io::Result<ReportingSocket> {
+    let socket = new_socket(local, only_v6)?;
     // Each link has a socket of its own on the same port. SO_REUSEADDR is not used: it would let
     // any local user open a socket on the port.
     socket.set_reuse_port(true)?;
@@ -61,7 +61,7 @@ fn open(local: SocketAddr, only_v6: bool, device: Option<&str>) -> io::Result<Re
         socket.bind_device(Some(device.as_bytes()))?;
     }
     socket.bind(&local.into())?;
-    Reporting::new(socket)
+    ReportingSocket::new(socket)
 }
 
 /// Sets the DSCP of a socket's packets (the upper six bits, RFC 2474) and their ECN field (RFC 3168).
@@ -74,15 +74,15 @@ fn mark(socket: SockRef<'_>, is_ipv6: bool, dscp: u8, ecn: Ecn) -> io::Result<()
 }
 
 /// Opens the socket that receives from any address. A socket at `[::]` receives IPv4 as well.
-pub(crate) fn listen(local: SocketAddr) -> io::Result<Reporting> {
+pub(crate) fn listen(local: SocketAddr) -> io::Result<ReportingSocket> {
     let only_v6 = local.ip() != Ipv6Addr::UNSPECIFIED;
     // Another daemon on the port must cause an error, although our own links' sockets share the port.
-    let alone = unbound(local, only_v6)?;
+    let alone = new_socket(local, only_v6)?;
     alone.bind(&local.into())?;
     let port = alone.local_addr()?.as_socket().map_or(local.port(), |a| a.port());
     drop(alone);
     let socket = open(SocketAddr::new(local.ip(), port), only_v6, None)?;
-    socket.expect_single_datagrams();
+    socket.disable_gro();
     Ok(socket)
 }
 
@@ -90,7 +90,7 @@ pub(crate) fn listen(local: SocketAddr) -> io::Result<Reporting> {
 /// sockets; the kernel does not promise at which.
 #[derive(Debug)]
 pub(crate) struct LinkSocket {
-    socket: Reporting,
+    socket: ReportingSocket,
     pub(crate) path: Path,
     /// Source address of its packets.
     pub(crate) local: IpAddr,
@@ -103,11 +103,11 @@ pub(crate) struct LinkSocket {
     charged: usize,
     charges: Charges,
     /// Whether one call may send several packets (UDP_SEGMENT).
-    takes_trains: bool,
+    supports_gso: bool,
 }
 
 /// Returns the address of a socket. A link-local address gets the interface of the path.
-fn in_zone(address: IpAddr, port: u16, path: &Path) -> SocketAddr {
+fn scoped_address(address: IpAddr, port: u16, path: &Path) -> SocketAddr {
     match address {
         IpAddr::V6(v6) if v6.is_unicast_link_local() => {
             SocketAddrV6::new(v6, port, 0, path.index).into()
@@ -132,15 +132,15 @@ impl LinkSocket {
         let bound = !node.ip().is_unspecified() && node.is_ipv4() == path.remote.is_ipv4();
         let source = source.filter(|it| it.is_ipv4() == path.remote.is_ipv4());
         let address = if bound { node.ip() } else { source.unwrap_or(any) };
-        let local = in_zone(address, node.port(), &path);
+        let local = scoped_address(address, node.port(), &path);
         let socket = open(local, true, device)?;
-        socket.expect_trains()?;
+        socket.prepare_for_gro()?;
         let ecn = Ecn::NotCapable;
         mark(socket.socket().into(), local.is_ipv6(), dscp, ecn)?;
         socket.socket().connect(path.remote)?;
         let local = socket.socket().local_addr()?.ip();
-        let (sent, charged, charges, takes_trains) = (VecDeque::new(), 0, Charges::new(), true);
-        Ok(Self { socket, path, local, dscp, ecn, sent, charged, charges, takes_trains })
+        let (sent, charged, charges, supports_gso) = (VecDeque::new(), 0, Charges::new(), true);
+        Ok(Self { socket, path, local, dscp, ecn, sent, charged, charges, supports_gso })
     }
 
     pub(crate) fn register(&self, poll: &OwnedFd, tag: u64) -> io::Result<()> {
@@ -157,7 +157,7 @@ impl LinkSocket {
         packets: &[&[u8]],
         header_bytes: usize,
         ecn: Ecn,
-    ) -> Result<usize, NotSent> {
+    ) -> Result<usize, PartialSendError> {
         if ecn != self.ecn {
             // An error is ignored: the peer's counts show that packets lack the field.
             let _ = mark(self.socket.socket().into(), self.path.remote.is_ipv6(), self.dscp, ecn);
@@ -165,10 +165,10 @@ impl LinkSocket {
         }
         // Only this code sends by the socket, so a charge of zero is still zero.
         let before = if self.charged == 0 { Ok(0) } else { self.read_charged() };
-        let before = before.map_err(|error| NotSent { sent: 0, error })?;
-        let result = self.depart(packets);
+        let before = before.map_err(|error| PartialSendError { sent: 0, error })?;
+        let result = self.send_batch(packets);
         let sent = result.as_ref().map_or_else(|it| it.sent, |()| packets.len());
-        self.charged = self.read_charged().map_err(|error| NotSent { sent, error })?;
+        self.charged = self.read_charged().map_err(|error| PartialSendError { sent, error })?;
         if sent > 0 {
             let bytes = packets[..sent].iter().map(|it| it.len()).sum::<usize>();
             let charge =
@@ -179,26 +179,26 @@ impl LinkSocket {
         result.map(|()| self.held_bytes())
     }
 
-    fn depart(&mut self, packets: &[&[u8]]) -> Result<(), NotSent> {
-        if packets.len() > 1 && self.takes_trains {
+    fn send_batch(&mut self, packets: &[&[u8]]) -> Result<(), PartialSendError> {
+        if packets.len() > 1 && self.supports_gso {
             match self.send_message(packets) {
                 // The device cannot compute checksums of segments, or the kernel does not segment
                 // this length.
                 Err(error) if matches!(error.raw_os_error(), Some(libc::EIO | libc::EINVAL)) => {
-                    self.depart_singly(packets)?;
-                    self.takes_trains = false;
+                    self.send_individually(packets)?;
+                    self.supports_gso = false;
                     return Ok(());
                 }
                 Err(error) if is_too_large(&error) => {}
-                result => return result.map_err(|error| NotSent { sent: 0, error }),
+                result => return result.map_err(|error| PartialSendError { sent: 0, error }),
             }
         }
-        self.depart_singly(packets)
+        self.send_individually(packets)
     }
 
-    fn depart_singly(&self, packets: &[&[u8]]) -> Result<(), NotSent> {
+    fn send_individually(&self, packets: &[&[u8]]) -> Result<(), PartialSendError> {
         packets.iter().enumerate().try_for_each(|(sent, packet)| {
-            self.send_message(&[packet]).map_err(|error| NotSent { sent, error })
+            self.send_message(&[packet]).map_err(|error| PartialSendError { sent, error })
         })
     }
 
@@ -265,14 +265,14 @@ mod tests {
     use std::time::{Duration, Instant};
 
     /// Receives a datagram; `None` if there is none.
-    fn try_receive(socket: &Reporting) -> Option<(Vec<u8>, Datagram)> {
+    fn try_receive(socket: &ReportingSocket) -> Option<(Vec<u8>, Datagram)> {
         let mut inbox = Inbox::new();
         inbox.receive(socket).ok()?;
         let datagram = inbox.take(Duration::ZERO)?;
         Some((inbox.bytes(&datagram).to_vec(), datagram))
     }
 
-    fn receive(socket: &Reporting) -> (Vec<u8>, Datagram) {
+    fn receive(socket: &ReportingSocket) -> (Vec<u8>, Datagram) {
         let deadline = Instant::now() + Duration::from_secs(20);
         loop {
             match try_receive(socket) {

@@ -23,7 +23,7 @@ pub fn this_test_alone() -> Command {
 /// Returns `true` in a separate process for the calling test. In any other process, runs the test
 /// in such a process, panics if it fails, and returns `false`: then the caller returns.
 pub fn in_own_process() -> bool {
-    is_alone() || succeeds(this_test_alone())
+    is_alone() || run_and_check(this_test_alone())
 }
 
 /// Like [`in_own_process`], in a separate network, which the shell script `setup` prepares.
@@ -36,7 +36,7 @@ pub fn in_own_network(setup: &str) -> bool {
     command.args(["--net", "--", "sh", "-c", &script, "sh"]);
     command.arg(std::env::current_exe().expect("the test program"));
     add_selection(&mut command);
-    succeeds(command)
+    run_and_check(command)
 }
 
 fn is_alone() -> bool {
@@ -48,7 +48,7 @@ fn add_selection(command: &mut Command) {
 }
 
 /// Runs the test and panics if it fails. Returns `false`, the result of [`in_own_process`].
-fn succeeds(mut command: Command) -> bool {
+fn run_and_check(mut command: Command) -> bool {
     let output = command.env(AGAIN, "1").stderr(Stdio::inherit()).output();
     let output = output.unwrap_or_else(|error| panic!("{command:?}: {error}"));
     let said = String::from_utf8_lossy(&output.stdout);

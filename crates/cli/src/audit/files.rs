@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 /// Mode of a new file: the owner may write, the group may read.
 const MODE: u32 = 0o640;
 /// Mode bits of a file that group or others may write to.
-const NOT_ONLY_OWNER_WRITES: u32 = 0o022;
+const GROUP_OR_OTHERS_WRITE: u32 = 0o022;
 /// Mode bit of a folder: others may write.
 const OTHERS_WRITE: u32 = 0o002;
 /// Mode bit of a folder: users may remove only their own files.
@@ -22,7 +22,7 @@ const ROOT: u32 = 0;
 
 /// Lines in rotated files.
 #[derive(Debug)]
-pub(super) struct Files {
+pub(super) struct RotatingFiles {
     path: PathBuf,
     /// Maximum bytes of one file.
     size: u64,
@@ -40,7 +40,7 @@ struct Current {
     torn: bool,
 }
 
-impl Files {
+impl RotatingFiles {
     /// Opens the files and continues at the end of the current one.
     pub(super) fn open(path: &Path, size: u64, count: u32) -> io::Result<Self> {
         let current = Current::open(path)?;
@@ -142,7 +142,7 @@ fn access_by_others(metadata: &Metadata) -> Option<String> {
     if owner != ROOT && owner != geteuid().as_raw() {
         return Some(format!("owner {owner}"));
     }
-    (mode & NOT_ONLY_OWNER_WRITES != 0).then(|| mode_text(mode))
+    (mode & GROUP_OR_OTHERS_WRITE != 0).then(|| mode_text(mode))
 }
 
 fn mode_text(mode: u32) -> String {
@@ -195,7 +195,7 @@ mod tests {
     #[test]
     fn full_files_are_numbered_and_the_oldest_is_removed() {
         let (folder, path) = folder();
-        let mut files = Files::open(&path, 100, 3).unwrap();
+        let mut files = RotatingFiles::open(&path, 100, 3).unwrap();
         for line in 0..1000 {
             files.write(&format!("line {line:04}")).unwrap();
             let all: Vec<_> = fs::read_dir(folder.path()).unwrap().map(|it| it.unwrap()).collect();
@@ -210,7 +210,7 @@ mod tests {
     #[test]
     fn a_single_file_starts_again() {
         let (folder, path) = folder();
-        let mut files = Files::open(&path, 30, 1).unwrap();
+        let mut files = RotatingFiles::open(&path, 30, 1).unwrap();
         (0..4).for_each(|line| files.write(&format!("line {line:04}")).unwrap());
         assert_eq!(content(&path), "line 0003\n");
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
@@ -220,10 +220,10 @@ mod tests {
     fn a_restart_continues_after_a_torn_line_and_within_the_bound() {
         let (_folder, path) = folder();
         fs::write(&path, "whole\ntor").unwrap();
-        Files::open(&path, 20, 2).unwrap().write("next").unwrap();
+        RotatingFiles::open(&path, 20, 2).unwrap().write("next").unwrap();
         assert_eq!(content(&path), "whole\ntor\nnext\n");
-        Files::open(&path, 20, 2).unwrap().write("more").unwrap();
-        Files::open(&path, 20, 2).unwrap().write("again").unwrap();
+        RotatingFiles::open(&path, 20, 2).unwrap().write("more").unwrap();
+        RotatingFiles::open(&path, 20, 2).unwrap().write("again").unwrap();
         assert_eq!(content(&numbered_path(&path, 1)), "whole\ntor\nnext\nmore\n");
         assert_eq!(content(&path), "again\n");
     }
@@ -231,7 +231,7 @@ mod tests {
     #[test]
     fn a_moved_file_is_created_again() {
         let (_folder, path) = folder();
-        let mut files = Files::open(&path, 1000, 4).unwrap();
+        let mut files = RotatingFiles::open(&path, 1000, 4).unwrap();
         files.write("one").unwrap();
         fs::rename(&path, numbered_path(&path, 9)).unwrap();
         files.write("two").unwrap();
@@ -245,7 +245,7 @@ mod tests {
     }
 
     fn error(path: &Path) -> String {
-        Files::open(path, 1000, 4).unwrap_err().to_string()
+        RotatingFiles::open(path, 1000, 4).unwrap_err().to_string()
     }
 
     #[test]
@@ -254,7 +254,7 @@ mod tests {
         for name in [path.clone(), numbered_path(&path, 1), numbered_path(&path, 3)] {
             fs::write(&name, "before\n").unwrap();
             set_mode(&name, 0o640);
-            Files::open(&path, 1000, 4).unwrap();
+            RotatingFiles::open(&path, 1000, 4).unwrap();
             set_mode(&name, 0o660);
             let text = error(&path);
             assert!(text.contains("mode 0660") && text.contains("; allowed: "), "{text}");
@@ -280,14 +280,14 @@ mod tests {
         assert!(!path.exists(), "nothing is made there");
         for mode in [0o775, 0o1777] {
             set_mode(folder.path(), mode);
-            Files::open(&path, 1000, 4).unwrap();
+            RotatingFiles::open(&path, 1000, 4).unwrap();
         }
     }
 
     #[test]
     fn a_new_file_is_only_for_its_owner() {
         let (_folder, path) = folder();
-        Files::open(&path, 1000, 4).unwrap();
+        RotatingFiles::open(&path, 1000, 4).unwrap();
         assert_eq!(fs::metadata(&path).unwrap().mode() & 0o137, 0);
     }
 
@@ -302,6 +302,6 @@ mod tests {
         fs::remove_file(&path).unwrap();
         assert!(std::process::Command::new("mkfifo").arg(&path).status().unwrap().success());
         assert!(error(&path).contains("regular file"), "{}", error(&path));
-        assert!(Files::open(folder.path(), 1000, 4).is_err());
+        assert!(RotatingFiles::open(folder.path(), 1000, 4).is_err());
     }
 }

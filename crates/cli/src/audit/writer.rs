@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The queue of records and the thread that writes them.
 
-use super::files::Files;
+use super::files::RotatingFiles;
 use super::journal::{Journal, SOCKET};
 use std::io;
 use std::path::Path;
@@ -16,9 +16,9 @@ use tautline::config::AuditConfig;
 /// Maximum number of records queued for the writer; further records are counted as lost.
 pub const MAX_QUEUED: usize = 1024;
 /// Interval at which the number of lost records is written while there is no other record.
-const LOST_EVERY: Duration = Duration::from_secs(1);
+const LOST_REPORT_INTERVAL: Duration = Duration::from_secs(1);
 /// Minimum interval between two log lines about a failed write.
-const COMPLAIN_EVERY: Duration = Duration::from_secs(30);
+const ERROR_LOG_INTERVAL: Duration = Duration::from_secs(30);
 
 /// The reason why the audit log cannot be opened.
 #[derive(Debug, thiserror::Error)]
@@ -69,7 +69,7 @@ impl AuditLog {
         let sink = match config {
             AuditConfig::Off => return Ok(Self { queue: None, thread: None }),
             AuditConfig::Files { path, size, files } => {
-                Sink::Files(Files::open(path, *size, *files).map_err(failed(path))?)
+                Sink::Files(RotatingFiles::open(path, *size, *files).map_err(failed(path))?)
             }
             AuditConfig::Journald => {
                 let path = Path::new(SOCKET);
@@ -107,7 +107,7 @@ impl Drop for AuditLog {
 
 #[derive(Debug)]
 enum Sink {
-    Files(Files),
+    Files(RotatingFiles),
     Journal(Journal),
 }
 
@@ -120,7 +120,7 @@ struct Writer {
 impl Writer {
     fn run(mut self, inputs: &Receiver<Input>) {
         loop {
-            let input = inputs.recv_timeout(LOST_EVERY);
+            let input = inputs.recv_timeout(LOST_REPORT_INTERVAL);
             if let Ok(Input::Record(record)) = &input {
                 self.write(record, 1);
             }
@@ -138,7 +138,7 @@ impl Writer {
     fn write(&mut self, record: &Record, count: u64) {
         if let Err(error) = self.try_write(record) {
             self.lost.fetch_add(count, Ordering::Relaxed);
-            if self.last_complaint.is_none_or(|at| at.elapsed() >= COMPLAIN_EVERY) {
+            if self.last_complaint.is_none_or(|at| at.elapsed() >= ERROR_LOG_INTERVAL) {
                 self.last_complaint = Some(Instant::now());
                 tracing::error!(%error, "the audit log cannot be written");
             }

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 use tautline::audit::{EVENTS, EventEntry};
 use tautline::config::SYSTEM_LOGS_FOLDER;
-use tautline_gateway::plain::is_obeyed;
+use tautline_gateway::plain::is_terminal_control;
 
 /// Maximum bytes of a line; the daemon writes shorter lines.
 const MAX_LINE: u64 = 256 * 1024;
@@ -194,7 +194,7 @@ fn escape_control_characters(json: &str) -> String {
             // Valid JSON has these characters only outside its strings.
             '\t' | '\r' | '\n' => out.push(' '),
             // All characters that a terminal interprets are below U+10000.
-            c if is_obeyed(c) => out.push_str(&format!("\\u{:04x}", u32::from(c))),
+            c if is_terminal_control(c) => out.push_str(&format!("\\u{:04x}", u32::from(c))),
             c => out.push(c),
         }
     }
@@ -254,7 +254,7 @@ mod tests {
         for json in [false, true] {
             let arguments = Arguments { json, ..arguments(None, &[]) };
             let text = selected_line(&line, &arguments).unwrap();
-            assert!(!text.chars().any(is_obeyed), "{text:?}");
+            assert!(!text.chars().any(is_terminal_control), "{text:?}");
             assert_eq!(text.matches("2J").count(), 8, "{text}");
             if json {
                 assert_eq!(serde_json::from_str::<Value>(&text).unwrap(), record);

@@ -18,7 +18,7 @@ use tautline::treatment::{Compression, KEEP_LAST, TopicRule, Treatment, WhenSlow
 use tautline_cli::unit;
 use tautline_gateway::pattern::Pattern;
 use tautline_gateway::tf::Rules;
-use tautline_gateway::types::compose::Written;
+use tautline_gateway::types::compose::YamlValue;
 use tautline_proto::{DirectPath, Marking, PublicKey, Rate};
 
 /// Arguments of `tautline check`.
@@ -250,7 +250,7 @@ fn tf(rules: &Rules, topics: &[TopicRule]) -> String {
 }
 
 fn list(patterns: &[Pattern]) -> String {
-    texts(patterns).join(" ")
+    pattern_strs(patterns).join(" ")
 }
 
 fn realtime(config: &Config) -> String {
@@ -295,7 +295,7 @@ fn peer_rows(peer: &PeerConfig) -> Vec<[String; 5]> {
         let [name, _, interface, _, names] = other(String::new());
         rows.push([name, "it initiates the handshake".into(), interface, mtu(peer.mtu), names]);
     }
-    (rows[0][0], rows[0][4]) = (peer.name.clone(), names(peer));
+    (rows[0][0], rows[0][4]) = (peer.name.clone(), describe_peer_rights(peer));
     rows
 }
 
@@ -322,7 +322,7 @@ fn address(link: &LinkConfig) -> String {
     }
 }
 
-fn names(peer: &PeerConfig) -> String {
+fn describe_peer_rights(peer: &PeerConfig) -> String {
     let observations = Some("observations").filter(|_| !peer.names.prefix.is_empty());
     let accepted = peer.names.accept.iter().map(|it| it.pattern.as_str());
     let parts: Vec<&str> = observations.into_iter().chain(accepted).collect();
@@ -345,7 +345,8 @@ fn names(peer: &PeerConfig) -> String {
         let _ = write!(text, ", sees {} of this robot", shown.join(", "));
     }
     if !peer.set_parameters.is_empty() {
-        let _ = write!(text, ", may set parameters {}", texts(&peer.set_parameters).join(" "));
+        let _ =
+            write!(text, ", may set parameters {}", pattern_strs(&peer.set_parameters).join(" "));
     }
     if peer.max_priority < u8::MAX {
         let _ = write!(text, ", priority at most {}", peer.max_priority);
@@ -478,9 +479,9 @@ fn as_json(checked: &Checked) -> Json {
         "services": config.services.iter().map(service_as_json).collect::<Vec<_>>(),
         "watchdogs": config.watchdogs.iter().map(watchdog_as_json).collect::<Vec<_>>(),
         "tf": {
-            "frames": texts(&config.tf.frames),
+            "frames": pattern_strs(&config.tf.frames),
             "prefix": config.tf.prefix,
-            "shared": texts(&config.tf.shared),
+            "shared": pattern_strs(&config.tf.shared),
         },
         "limits": {
             "max_message": config.limits.max_message,
@@ -524,10 +525,10 @@ fn peer_as_json(peer: &PeerConfig) -> Json {
         "prefix": peer.names.prefix,
         "remap": peer.names.remap,
         "accept": accept,
-        "call": texts(&peer.call),
-        "offer": texts(&peer.offer),
+        "call": pattern_strs(&peer.call),
+        "offer": pattern_strs(&peer.offer),
         "show": peer.show.words(),
-        "set_parameters": texts(&peer.set_parameters),
+        "set_parameters": pattern_strs(&peer.set_parameters),
         "max_rate_bps": peer.max_rate_bps,
         "max_priority": peer.max_priority, "move_stamps": peer.move_stamps, "via": peer.via, "relay": peer.relay,
         "direct": peer.direct_path().map(|when| match when {
@@ -538,7 +539,7 @@ fn peer_as_json(peer: &PeerConfig) -> Json {
     })
 }
 
-fn texts(patterns: &[Pattern]) -> Vec<&str> {
+fn pattern_strs(patterns: &[Pattern]) -> Vec<&str> {
     patterns.iter().map(Pattern::as_str).collect()
 }
 
@@ -563,16 +564,16 @@ fn watchdog_as_json(watchdog: &WatchdogConfig) -> Json {
         "topic": watchdog.topic,
         "after_ms": watchdog.after.as_secs_f64() * 1e3,
         "repeat_ms": watchdog.repeat.map(|every| every.as_secs_f64() * 1e3),
-        "message": value_as_json(&Written::Map(watchdog.message.clone())),
+        "message": value_as_json(&YamlValue::Map(watchdog.message.clone())),
     })
 }
 
 /// Returns the value as in the file: the type of the field decides what the value means.
-fn value_as_json(value: &Written) -> Json {
+fn value_as_json(value: &YamlValue) -> Json {
     match value {
-        Written::One(text) => text.as_str().into(),
-        Written::List(elements) => elements.iter().map(value_as_json).collect(),
-        Written::Map(fields) => {
+        YamlValue::One(text) => text.as_str().into(),
+        YamlValue::List(elements) => elements.iter().map(value_as_json).collect(),
+        YamlValue::Map(fields) => {
             let fields = fields.iter().map(|(name, value)| (name.clone(), value_as_json(value)));
             Json::Object(fields.collect())
         }

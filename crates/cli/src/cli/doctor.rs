@@ -65,7 +65,7 @@ pub fn doctor(arguments: &Arguments) -> Result<(), Failure> {
     let mut words = in_words(&machine, &robot, &findings, arguments.all);
     match (&arguments.peer, &test) {
         (Some(_), Some(test)) => words += &test_in_words(test),
-        (Some(peer), None) => words += &untested(&machine, &robot, peer)?,
+        (Some(peer), None) => words += &untested_peer_text(&machine, &robot, peer)?,
         _ => {}
     }
     if let Some(path) = &arguments.report {
@@ -257,13 +257,13 @@ fn test_in_words(test: &PeerTest) -> String {
     text
 }
 
-fn untested(machine: &Machine, robot: &Robot, peer: &str) -> Result<String, Failure> {
+fn untested_peer_text(machine: &Machine, robot: &Robot, peer: &str) -> Result<String, Failure> {
     let reason = doctor::reason_without_state(robot);
     let mut text = format!("\nPeer {peer}: its topics are not tested: {reason}\n");
     if !robot.is_file_closed() {
         let _ = writeln!(text, "  start it: {}", doctor::how_to_start(machine, robot));
     }
-    let lines = doctor::ways_to(machine, robot, peer).map_err(Failure::new)?;
+    let lines = doctor::test_addresses(machine, robot, peer).map_err(Failure::new)?;
     lines.iter().for_each(|line| text += &format!("  {line}\n"));
     Ok(text)
 }

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use tautline::config::{Config, Surroundings};
 use tautline_gateway::observations::OBSERVATIONS;
 use tautline_gateway::types::Dialect;
-use tautline_gateway::types::installed::Installed;
+use tautline_gateway::types::installed::InstalledTypes;
 use tautline_gateway::types::own::one_sided_fields;
 
 /// Returns the fields that only one ROS has, without duplicates. The examined types are those that the file
@@ -15,10 +15,15 @@ pub fn one_sided(config: &Config, surroundings: &Surroundings) -> BTreeSet<Strin
     let Some((dialect, own)) = config.ros() else { return BTreeSet::new() };
     let path = |path: &Option<String>| path.clone().unwrap_or_default();
     let (ros1, ros2) = match dialect {
-        Dialect::Ros1 => (own, Installed::of_prefix_path(&path(&surroundings.ament_prefix_path))),
+        Dialect::Ros1 => {
+            (own, InstalledTypes::from_prefix_path(&path(&surroundings.ament_prefix_path)))
+        }
         Dialect::Ros2 => {
             let packages = path(&surroundings.ros_package_path);
-            (Installed::of_ros1(&path(&surroundings.cmake_prefix_path), &packages), own)
+            (
+                InstalledTypes::from_ros1_paths(&path(&surroundings.cmake_prefix_path), &packages),
+                own,
+            )
         }
     };
     let names = config.peers.iter().flat_map(|peer| {

@@ -45,7 +45,8 @@ impl Daemon {
                 let node = self.node.as_deref();
                 // Sessions are searched last, so that no user can hide a service from root with a socket in
                 // a session's folder.
-                let found = choose(&own, node).or_else(|_| choose(&with_sessions(own), node));
+                let found = select_socket(&own, node)
+                    .or_else(|_| select_socket(&with_session_folders(own), node));
                 found.map_err(Failure::new)
             }
         }
@@ -55,14 +56,14 @@ impl Daemon {
 /// Returns the socket of the daemon with this file. A service manager may have started the daemon in other
 /// surroundings, where the default of `control` is in another folder.
 fn socket_of(config: &Config) -> PathBuf {
-    let others = with_sessions(Surroundings::current(Path::new("")).control_folders());
+    let others = with_session_folders(Surroundings::current(Path::new("")).control_folders());
     let others = others.iter().map(|folder| folder.join(format!("{}.sock", config.name)));
     let mut all = std::iter::once(config.control.clone()).chain(others);
     all.find(|it| it.exists()).unwrap_or_else(|| config.control.clone())
 }
 
 /// For root, adds the folders of control sockets of users' sessions.
-fn with_sessions(folders: Vec<PathBuf>) -> Vec<PathBuf> {
+fn with_session_folders(folders: Vec<PathBuf>) -> Vec<PathBuf> {
     match rustix::process::geteuid().is_root() {
         true => with_sessions_in(folders, Path::new("/run/user")),
         false => folders,
@@ -80,13 +81,14 @@ fn with_sessions_in(mut folders: Vec<PathBuf>, sessions: &Path) -> Vec<PathBuf> 
 }
 
 /// Returns the only socket in `folders`, or the socket of `node`.
-fn choose(folders: &[PathBuf], node: Option<&str>) -> Result<PathBuf, String> {
+fn select_socket(folders: &[PathBuf], node: Option<&str>) -> Result<PathBuf, String> {
     let all: Vec<PathBuf> = folders.iter().flat_map(|folder| sockets(folder)).collect();
     let meant: Vec<&PathBuf> = all
         .iter()
         .filter(|path| node.is_none_or(|node| path.file_stem() == Some(node.as_ref())))
         .collect();
-    let searched = folders.iter().map(|folder| searched(folder)).collect::<Vec<_>>().join(" and ");
+    let searched =
+        folders.iter().map(|folder| describe_folder(folder)).collect::<Vec<_>>().join(" and ");
     match (&meant[..], node) {
         ([one], _) => Ok((*one).clone()),
         ([first, ..], Some(_)) => Ok((*first).clone()),
@@ -109,7 +111,7 @@ fn choose(folders: &[PathBuf], node: Option<&str>) -> Result<PathBuf, String> {
 }
 
 /// Returns a folder's name, and the reason if this user cannot see its sockets.
-fn searched(folder: &Path) -> String {
+fn describe_folder(folder: &Path) -> String {
     let shown = folder.display();
     match std::fs::read_dir(folder) {
         Err(error) if error.kind() == ErrorKind::PermissionDenied => {
@@ -151,17 +153,17 @@ mod tests {
     fn one_daemon_is_found_without_a_flag() {
         let (empty, one) = (folder_with(&[]), folder_with(&["robot1.sock", "other.txt"]));
         let folders = [empty.path().into(), one.path().into(), "/nonexistent".into()];
-        assert_eq!(choose(&folders, None), Ok(one.path().join("robot1.sock")));
+        assert_eq!(select_socket(&folders, None), Ok(one.path().join("robot1.sock")));
     }
 
     #[test]
     fn several_daemons_are_listed_by_name() {
         let folder = folder_with(&["robot1.sock", "base.sock"]);
         let folders = [folder.path().into()];
-        let error = choose(&folders, None).unwrap_err();
+        let error = select_socket(&folders, None).unwrap_err();
         assert!(error.contains("--node base") && error.contains("--node robot1"), "{error}");
-        assert_eq!(choose(&folders, Some("base")), Ok(folder.path().join("base.sock")));
-        let error = choose(&folders, Some("robot9")).unwrap_err();
+        assert_eq!(select_socket(&folders, Some("base")), Ok(folder.path().join("base.sock")));
+        let error = select_socket(&folders, Some("robot9")).unwrap_err();
         assert!(error.contains("'robot9'") && error.contains("--node base"), "{error}");
     }
 
@@ -173,7 +175,7 @@ mod tests {
         std::fs::create_dir(sessions.path().join("1001")).unwrap();
         std::fs::write(folder.join("robot1.sock"), "").unwrap();
         let folders = with_sessions_in(vec!["/nonexistent".into()], sessions.path());
-        assert_eq!(choose(&folders, None), Ok(folder.join("robot1.sock")));
+        assert_eq!(select_socket(&folders, None), Ok(folder.join("robot1.sock")));
         // Root's own session is searched only once.
         let own = vec![folder.clone()];
         assert_eq!(with_sessions_in(own.clone(), sessions.path()), own);
@@ -181,7 +183,7 @@ mod tests {
 
     #[test]
     fn without_a_daemon_the_start_command_is_shown() {
-        let error = choose(&["/nonexistent".into()], None).unwrap_err();
+        let error = select_socket(&["/nonexistent".into()], None).unwrap_err();
         assert!(error.contains(unit::how_to_start()) && error.contains("/nonexistent"), "{error}");
     }
 }

@@ -3,7 +3,7 @@
 
 mod plot;
 
-use super::words::{UNKNOWN, bytes, milliseconds, short};
+use super::words::{UNKNOWN, bytes, format_si, milliseconds};
 use super::{Failure, output};
 use serde_json::json;
 use std::collections::BTreeSet;
@@ -14,8 +14,8 @@ use tautline::config::{self, channel};
 use tautline::status::Status;
 use tautline_plan::inputs::{Expectation, Inputs, MeasuredDelay, RobotFile, UNKNOWN_RATE_OR_SIZE};
 use tautline_plan::{
-    Axis, Carried, GivesWay, OutageEffect, Radios, Team, TeamPlan, TopicPlan, Traffic, Waiting,
-    WorstCase,
+    Axis, OutageEffect, RadioShare, Radios, ReducedTopic, Team, TeamPlan, TopicPlan, Traffic,
+    Waiting, WorstCase,
 };
 
 /// Maximum bytes of a snapshot of a daemon.
@@ -77,8 +77,8 @@ const DOES_NOT_FIT: u8 = 3;
 pub fn plan(arguments: &Arguments) -> Result<(), Failure> {
     let inputs = inputs(arguments)?;
     let radios = match arguments.radio.is_empty() {
-        true => Radios::of_files(inputs.files.iter().map(|it| &it.config)),
-        false => Radios::of_options(&arguments.radio),
+        true => Radios::from_files(inputs.files.iter().map(|it| &it.config)),
+        false => Radios::from_options(&arguments.radio),
     };
     let radios = radios.map_err(Failure::new)?;
     let traffic = inputs.traffic(&radios).map_err(missing_values)?;
@@ -253,7 +253,7 @@ fn in_words(team: &Team, plan: &TeamPlan, measured: &[MeasuredDelay], notes: &[S
 /// Formats a rate, rounded down to three digits so that it still fits.
 fn rounded_down(hz: f64) -> String {
     let scale = 10_f64.powf(2.0 - hz.log10().floor().max(0.0));
-    short((hz * scale).floor() / scale)
+    format_si((hz * scale).floor() / scale)
 }
 
 /// Returns a line about a topic that fits but whose messages may be too late; empty for other topics.
@@ -301,7 +301,7 @@ fn effect_of_outage(plan: &TeamPlan, it: &OutageEffect) -> String {
     text
 }
 
-fn gives_way(plan: &TeamPlan, it: &GivesWay) -> String {
+fn gives_way(plan: &TeamPlan, it: &ReducedTopic) -> String {
     let senders = plan.topics.iter().map(|it| &it.traffic).filter(|one| one.topic == it.topic);
     let of = match senders.into_iter().all(|one| it.from.contains(&one.from)) {
         true => String::new(),
@@ -309,7 +309,7 @@ fn gives_way(plan: &TeamPlan, it: &GivesWay) -> String {
     };
     let left = match it.rate_hz {
         0.0 => "is not sent".into(),
-        hz => format!("keeps {} of {} Hz", rounded_down(hz), short(it.asked_hz)),
+        hz => format!("keeps {} of {} Hz", rounded_down(hz), format_si(it.asked_hz)),
     };
     format!("{}{of} gives way (priority {}): it {left}.", it.topic, it.priority)
 }
@@ -322,7 +322,7 @@ fn measured_row(plan: &TeamPlan, it: &MeasuredDelay) -> [String; 8] {
         it.topic.clone(),
         it.from.clone(),
         it.to.clone(),
-        short(it.messages as f64),
+        format_si(it.messages as f64),
         milliseconds(Some(it.p99_ms)),
         milliseconds(Some(it.most_ms)),
         milliseconds(worst_ms),
@@ -331,8 +331,8 @@ fn measured_row(plan: &TeamPlan, it: &MeasuredDelay) -> [String; 8] {
 }
 
 /// Formats a topic's share of the airtime, with the names of the radios if the team has `several`.
-fn air(carried: &[Carried], several: bool) -> String {
-    let one = |it: &Carried| match several {
+fn airtime_text(carried: &[RadioShare], several: bool) -> String {
+    let one = |it: &RadioShare| match several {
         true => format!("{} {:.1} %", it.radio, it.share * 100.0),
         false => format!("{:.1} %", it.share * 100.0),
     };
@@ -351,9 +351,9 @@ fn row(plan: &TopicPlan, several: bool) -> [String; 12] {
         it.from.clone(),
         format!("{}{via}", it.to),
         it.priority.to_string(),
-        short(it.rate_hz),
+        format_si(it.rate_hz),
         bytes(it.bytes as f64),
-        air(&plan.radios, several),
+        airtime_text(&plan.radios, several),
         milliseconds(plan.least_ms),
         delay(plan.typical_ms),
         delay(plan.worst_ms),

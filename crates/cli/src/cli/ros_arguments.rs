@@ -42,22 +42,24 @@ pub fn split_arguments(all: Vec<OsString>) -> Result<(Vec<OsString>, RosArgument
     let (mut own, mut rest) = (Vec::new(), all.into_iter());
     while let Some(argument) = rest.next() {
         match argument.to_str() {
-            Some(BEGIN) => found.section(&mut rest)?,
-            Some(text) if !text.starts_with('-') && text.contains(REMAP) => found.ros1(text)?,
+            Some(BEGIN) => found.read_ros2_section(&mut rest)?,
+            Some(text) if !text.starts_with('-') && text.contains(REMAP) => {
+                found.apply_ros1_rule(text)?
+            }
             _ => own.push(argument),
         }
     }
     Ok((own, found))
 }
 
-fn sides(rule: &str) -> Result<(&str, &str), String> {
+fn split_rule(rule: &str) -> Result<(&str, &str), String> {
     let sides = rule.split_once(REMAP).filter(|(from, to)| !from.is_empty() && !to.is_empty());
     sides.ok_or_else(|| format!("found '{rule}' among ROS arguments; allowed: NAME:=VALUE"))
 }
 
 impl RosArguments {
-    fn ros1(&mut self, rule: &str) -> Result<(), String> {
-        let (name, value) = sides(rule)?;
+    fn apply_ros1_rule(&mut self, rule: &str) -> Result<(), String> {
+        let (name, value) = split_rule(rule)?;
         let slot = match name {
             "__name" => &mut self.launch.name,
             "__ns" => &mut self.launch.namespace,
@@ -82,14 +84,17 @@ impl RosArguments {
     }
 
     /// Reads a section of ROS 2 to its end.
-    fn section(&mut self, rest: &mut impl Iterator<Item = OsString>) -> Result<(), String> {
+    fn read_ros2_section(
+        &mut self,
+        rest: &mut impl Iterator<Item = OsString>,
+    ) -> Result<(), String> {
         let mut rest = rest.map(|it| it.to_string_lossy().into_owned());
         while let Some(option) = rest.next().filter(|it| it != END) {
             let mut value =
                 || rest.next().ok_or_else(|| format!("{BEGIN}: found {option} without its value"));
             match option.as_str() {
                 "-r" | "--remap" => self.remap(value()?)?,
-                "--log-level" => self.level(&value()?)?,
+                "--log-level" => self.set_log_level(&value()?)?,
                 "-e" | "--enclave" => self.ignored.push(format!("{option} {}", value()?)),
                 _ if UNUSED.contains(&option.as_str()) => {
                     self.ignored.push(format!("{option} {}", value()?));
@@ -108,7 +113,7 @@ impl RosArguments {
     }
 
     fn remap(&mut self, rule: String) -> Result<(), String> {
-        let (name, value) = sides(&rule)?;
+        let (name, value) = split_rule(&rule)?;
         match name {
             "__node" | "__name" => self.launch.name = Some(value.to_owned()),
             "__ns" => self.launch.namespace = Some(value.to_owned()),
@@ -118,7 +123,7 @@ impl RosArguments {
     }
 
     /// A level for all logs; `NAME:=LEVEL` is for one logger of rcl.
-    fn level(&mut self, value: &str) -> Result<(), String> {
+    fn set_log_level(&mut self, value: &str) -> Result<(), String> {
         if value.contains(REMAP) {
             self.ignored.push(format!("--log-level {value}"));
             return Ok(());

@@ -2,7 +2,7 @@
 //! `tautline status`.
 
 use super::find::Daemon;
-use super::words::{self, UNKNOWN, drop_counts, part_of_bytes, percent, short, uptime};
+use super::words::{self, UNKNOWN, drop_counts, format_si, part_of_bytes, percent, uptime};
 use super::{Failure, output};
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -69,10 +69,15 @@ pub fn in_words(status: &Status) -> String {
     }
     if !status.waiting.is_empty() {
         let header = ["PEER", "WANTS TO", "NAME", "TYPE", "LINE TO ADD UNDER peers.PEER"];
-        section(&mut text, "Not allowed by the file", header, status.waiting.iter().map(waiting));
-        status.to_allow_all.iter().for_each(|it| text.push_str(&to_allow_all(it)));
+        section(
+            &mut text,
+            "Not allowed by the file",
+            header,
+            status.waiting.iter().map(waiting_row),
+        );
+        status.to_allow_all.iter().for_each(|it| text.push_str(&allow_all_text(it)));
     }
-    text.push_str(&not_checked(&status.unchecked));
+    text.push_str(&unchecked_section(&status.unchecked));
     if !status.one_sided.is_empty() {
         let rows = status.one_sided.iter().map(|it| [it.peer.clone(), it.field.clone()]);
         section(&mut text, "Fields that only one ROS has", ["PEER", "FIELD"], rows);
@@ -177,12 +182,12 @@ fn budgets(links: &[LinkReport]) -> String {
     text
 }
 
-fn waiting(it: &WaitingReport) -> [String; 5] {
+fn waiting_row(it: &WaitingReport) -> [String; 5] {
     [&it.peer, &it.act, &it.name, &it.type_name, &it.line].map(Clone::clone)
 }
 
 /// Formats the names whose messages are not checked against their types; empty if there are none.
-fn not_checked(unchecked: &[UncheckedReport]) -> String {
+fn unchecked_section(unchecked: &[UncheckedReport]) -> String {
     let row = |it: &UncheckedReport| {
         let peer = it.peer.as_deref().unwrap_or("any");
         [peer, &it.name, &it.type_name, &it.why].map(str::to_owned)
@@ -195,7 +200,7 @@ fn not_checked(unchecked: &[UncheckedReport]) -> String {
     text
 }
 
-fn to_allow_all(LinesReport { peer, lines }: &LinesReport) -> String {
+fn allow_all_text(LinesReport { peer, lines }: &LinesReport) -> String {
     format!(
         "\n  To allow all requests of '{peer}', replace these keys under peers.{peer}; omit \
          unwanted lines:\n{lines}"
@@ -203,7 +208,7 @@ fn to_allow_all(LinesReport { peer, lines }: &LinesReport) -> String {
 }
 
 fn watchdog(watchdog: &WatchdogReport) -> [String; 3] {
-    [watchdog.topic.clone(), watchdog.state.clone(), short(watchdog.published as f64)]
+    [watchdog.topic.clone(), watchdog.state.clone(), format_si(watchdog.published as f64)]
 }
 
 fn plan_cells(it: &PlanReport) -> [String; 6] {

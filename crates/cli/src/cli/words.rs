@@ -9,7 +9,7 @@ use tautline::status::GivenUpReport;
 pub const UNKNOWN: &str = "-";
 
 /// Formats `1234567.0` as `1.23M`: three significant digits.
-pub fn short(value: f64) -> String {
+pub fn format_si(value: f64) -> String {
     let steps = [(1e9, "G"), (1e6, "M"), (1e3, "k")];
     // From 0.9995 of a scale on, a value would be rounded up to the scale.
     match steps.into_iter().find(|(scale, _)| value >= 0.9995 * scale) {
@@ -28,7 +28,7 @@ fn three_digits(value: f64) -> String {
 }
 
 pub fn bit_rate(bits_per_second: f64) -> String {
-    format!("{}bps", short(bits_per_second))
+    format!("{}bps", format_si(bits_per_second))
 }
 
 /// Formats bytes as a part of their limit.
@@ -37,7 +37,7 @@ pub fn part_of_bytes(count: u64, limit: u64) -> String {
 }
 
 pub fn bytes(count: f64) -> String {
-    format!("{}B", short(count))
+    format!("{}B", format_si(count))
 }
 
 /// Formats milliseconds without the unit.
@@ -58,12 +58,12 @@ pub fn in_cell(value: &Value) -> String {
         Value::Text(words) | Value::Address(words) if words.is_empty() => UNKNOWN.into(),
         Value::Text(words) | Value::Address(words) => words.clone(),
         Value::Flag(is_true) => if *is_true { "yes" } else { "no" }.into(),
-        Value::Count(number) => short(*number as f64),
+        Value::Count(number) => format_si(*number as f64),
         Value::Bytes(number) => bytes(*number as f64),
         Value::PartOfBytes(part, total) | Value::UsedBytes(part, total) => {
             part_of_bytes(*part, *total)
         }
-        Value::Number(number) => short(*number),
+        Value::Number(number) => format_si(*number),
         Value::BitRate(bps) => bit_rate(*bps),
         Value::Milliseconds(ms) => milliseconds(Some(*ms)),
         Value::Share(share) => percent(Some(*share)),
@@ -75,8 +75,8 @@ pub fn in_cell(value: &Value) -> String {
         Value::Dropped(lately, reasons) => now_and_dropped(lately.as_ref(), reasons),
         Value::Passed(passed, reasons) => match (passed, drop_counts(reasons)) {
             (0, none) if none.is_empty() => UNKNOWN.into(),
-            (passed, none) if none.is_empty() => short(*passed as f64),
-            (passed, lost) => format!("{}, dropped {lost}", short(*passed as f64)),
+            (passed, none) if none.is_empty() => format_si(*passed as f64),
+            (passed, lost) => format!("{}, dropped {lost}", format_si(*passed as f64)),
         },
     }
 }
@@ -107,7 +107,9 @@ pub fn drop_counts(reasons: &BTreeMap<String, u64>) -> String {
     counts.sort_by(|a, b| b.1.cmp(a.1).then(a.0.cmp(b.0)));
     let parts: Vec<String> = counts
         .iter()
-        .map(|(reason, count)| format!("{} {}", short(**count as f64), reason.replace('_', " ")))
+        .map(|(reason, count)| {
+            format!("{} {}", format_si(**count as f64), reason.replace('_', " "))
+        })
         .collect();
     parts.join(", ")
 }
@@ -131,7 +133,7 @@ mod tests {
         let expected = [(0.0, "0"), (7.0, "7"), (6.667, "6.67"), (50.02, "50.0"), (999.0, "999")];
         let larger = [(999.9, "1.00k"), (1234567.0, "1.23M"), (12.345e9, "12.3G"), (99.96, "100")];
         for (value, text) in expected.into_iter().chain(larger) {
-            assert_eq!(short(value), text);
+            assert_eq!(format_si(value), text);
         }
     }
 

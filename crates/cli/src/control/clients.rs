@@ -16,9 +16,9 @@ pub const MAX_CLIENTS_PER_USER: usize = 8;
 pub const MAX_CLIENTS: usize = 24;
 /// Time without a request after which a client is disconnected if another one needs its slot.
 /// `tautline top` asks once per second.
-pub const GIVES_WAY_AFTER: Duration = Duration::from_secs(5);
+pub const EVICTION_IDLE_TIME: Duration = Duration::from_secs(5);
 /// Error sent to a client that is disconnected because it is idle.
-const GAVE_WAY: &[u8] =
+const EVICTED_ERROR: &[u8] =
     b"{\"error\":\"this connection was idle and was closed for another client\"}\n";
 const ROOT: u32 = 0;
 
@@ -47,7 +47,7 @@ impl Clients {
         now: Instant,
         uid: u32,
         stream: Arc<UnixStream>,
-    ) -> Result<Place, String> {
+    ) -> Result<Slot, String> {
         let mut all = self.lock();
         let of_user = |it: &Client| it.uid == uid;
         if !admits_another(&mut all, now, MAX_CLIENTS_PER_USER, of_user) {
@@ -61,7 +61,7 @@ impl Clients {
             return Err(format!("{MAX_CLIENTS} clients are connected already; try again later"));
         }
         all.push(Client { uid, stream: stream.clone(), idle_since: Some(now) });
-        Ok(Place { stream, clients: self.clone() })
+        Ok(Slot { stream, clients: self.clone() })
     }
 
     /// Whether slots are reserved for this user.
@@ -88,7 +88,7 @@ fn admits_another(
     let idle = all.iter().enumerate().filter(|(_, it)| counts(it));
     let idle = idle.filter_map(|(index, it)| Some((it.idle_since?, index)));
     match idle.min() {
-        Some((since, index)) if now.saturating_duration_since(since) >= GIVES_WAY_AFTER => {
+        Some((since, index)) if now.saturating_duration_since(since) >= EVICTION_IDLE_TIME => {
             disconnect(&all.swap_remove(index).stream);
             true
         }
@@ -98,18 +98,18 @@ fn admits_another(
 
 fn disconnect(stream: &UnixStream) {
     // A client that does not read must not delay new clients: bytes that do not fit are discarded.
-    let _ = rustix::net::send(stream, GAVE_WAY, SendFlags::DONTWAIT | SendFlags::NOSIGNAL);
+    let _ = rustix::net::send(stream, EVICTED_ERROR, SendFlags::DONTWAIT | SendFlags::NOSIGNAL);
     let _ = stream.shutdown(Shutdown::Both);
 }
 
 /// A client's slot, freed when dropped.
 #[derive(Debug)]
-pub(super) struct Place {
+pub(super) struct Slot {
     stream: Arc<UnixStream>,
     clients: Arc<Clients>,
 }
 
-impl Place {
+impl Slot {
     pub(super) fn stream(&self) -> &UnixStream {
         &self.stream
     }
@@ -130,7 +130,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for Slot {
     fn drop(&mut self) {
         self.clients.lock().retain(|it| !Arc::ptr_eq(&it.stream, &self.stream));
     }
@@ -143,12 +143,12 @@ mod tests {
 
     const OWN: u32 = 990;
 
-    struct Door {
+    struct Fixture {
         clients: Arc<Clients>,
         start: Instant,
     }
 
-    impl Door {
+    impl Fixture {
         fn new() -> Self {
             Self { clients: Clients::new(OWN), start: Instant::now() }
         }
@@ -157,7 +157,7 @@ mod tests {
             self.start + Duration::from_secs(seconds)
         }
 
-        fn admit(&self, seconds: u64, uid: u32) -> Result<(Place, UnixStream), String> {
+        fn admit(&self, seconds: u64, uid: u32) -> Result<(Slot, UnixStream), String> {
             let (here, there) = UnixStream::pair().unwrap();
             Ok((self.clients.admit(self.at(seconds), uid, here.into())?, there))
         }
@@ -165,14 +165,14 @@ mod tests {
 
     #[test]
     fn connections_of_each_user_are_bounded() {
-        let door = Door::new();
+        let fixture = Fixture::new();
         let of_all = |uids: std::ops::Range<u32>| -> Vec<_> {
             let many = uids.flat_map(|uid| std::iter::repeat_n(uid, 20));
-            many.filter_map(|uid| door.admit(0, uid).ok()).collect()
+            many.filter_map(|uid| fixture.admit(0, uid).ok()).collect()
         };
         let first = of_all(1000..1001);
         assert_eq!(first.len(), MAX_CLIENTS_PER_USER);
-        let error = door.admit(1, 1000).unwrap_err();
+        let error = fixture.admit(1, 1000).unwrap_err();
         assert!(error.contains("of this user"), "{error}");
         let more = of_all(1001..1020);
         assert_eq!(first.len() + more.len(), MAX_CLIENTS);
@@ -180,24 +180,27 @@ mod tests {
             assert_eq!(of_all(uid..uid + 1).len(), MAX_CLIENTS_PER_USER, "{uid}");
         }
         drop(first);
-        assert!(door.admit(1, 1000).is_ok(), "places are free again");
+        assert!(fixture.admit(1, 1000).is_ok(), "places are free again");
     }
 
     #[test]
     fn idle_clients_are_closed_oldest_first_and_active_ones_stay() {
-        let door = Door::new();
+        let fixture = Fixture::new();
         let mut served: Vec<_> = (0..MAX_CLIENTS_PER_USER as u64)
-            .map(|second| door.admit(second, 1000).unwrap())
+            .map(|second| fixture.admit(second, 1000).unwrap())
             .collect();
         let (polls, waits) = (&served[0].0, &served[1].0);
         assert!(polls.mark_busy() && waits.mark_busy());
-        polls.mark_idle(door.at(8));
-        assert!(door.admit(GIVES_WAY_AFTER.as_secs() + 1, 1000).is_err(), "none idle for so long");
-        let new = door.admit(GIVES_WAY_AFTER.as_secs() + 2, 1000).unwrap();
+        polls.mark_idle(fixture.at(8));
+        assert!(
+            fixture.admit(EVICTION_IDLE_TIME.as_secs() + 1, 1000).is_err(),
+            "none idle for so long"
+        );
+        let new = fixture.admit(EVICTION_IDLE_TIME.as_secs() + 2, 1000).unwrap();
         let mut told = String::new();
         served[2].1.read_to_string(&mut told).unwrap();
         assert!(told.contains("closed for another client"), "{told}");
-        assert!(!served[2].0.mark_busy(), "it has no place any more");
+        assert!(!served[2].0.mark_busy(), "it has no slot any more");
         for other in [0, 1, 3, 4, 5, 6, 7] {
             assert!(served[other].0.mark_busy(), "{other}");
         }
@@ -206,11 +209,12 @@ mod tests {
 
     #[test]
     fn idle_clients_of_any_user_are_closed_for_new_ones() {
-        let door = Door::new();
-        let idle: Vec<_> =
-            (0..MAX_CLIENTS as u32).map(|index| door.admit(0, 1000 + index / 8).unwrap()).collect();
-        assert!(door.admit(1, 2000).unwrap_err().contains("try again later"));
-        assert!(door.admit(60, 2000).is_ok());
-        assert_eq!(idle.iter().filter(|(place, _)| place.mark_busy()).count(), MAX_CLIENTS - 1);
+        let fixture = Fixture::new();
+        let idle: Vec<_> = (0..MAX_CLIENTS as u32)
+            .map(|index| fixture.admit(0, 1000 + index / 8).unwrap())
+            .collect();
+        assert!(fixture.admit(1, 2000).unwrap_err().contains("try again later"));
+        assert!(fixture.admit(60, 2000).is_ok());
+        assert_eq!(idle.iter().filter(|(slot, _)| slot.mark_busy()).count(), MAX_CLIENTS - 1);
     }
 }

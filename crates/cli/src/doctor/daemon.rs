@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The robot's file, its key and its daemon.
 
-use super::finding::{Answer, Found, Harm};
+use super::finding::{CheckFinding, CheckResult, Harm};
 use super::links::OTHER_PROTOCOL;
 use super::machine::Machine;
 use super::robot::Robot;
@@ -21,8 +21,8 @@ pub(super) fn is_unpaired(machine: &Machine, robot: &Robot) -> bool {
     robot.file.is_none() && robot.status.is_none() && unit::file(machine).is_some()
 }
 
-fn not_paired() -> Found {
-    let found = Found::new(
+fn not_paired() -> CheckFinding {
+    let found = CheckFinding::new(
         Harm::Stops,
         crate::unit::not_paired(Path::new(FILE)),
         "The service starts once the file exists; without a peer, nothing is carried.",
@@ -32,51 +32,53 @@ fn not_paired() -> Found {
         .fix("sudo tautline pair CODE  # on the robot, with that code")
 }
 
-pub(super) fn file(machine: &Machine, robot: &Robot) -> Answer {
+pub(super) fn file(machine: &Machine, robot: &Robot) -> CheckResult {
     let file = robot.file_name();
     match &robot.loaded {
-        None if is_unpaired(machine, robot) => Answer::Made(vec![not_paired()]),
-        None => Answer::DoesNotApply(
+        None if is_unpaired(machine, robot) => CheckResult::Made(vec![not_paired()]),
+        None => CheckResult::DoesNotApply(
             "there is no file of this robot (sudo tautline pair writes one for two machines, \
              tautline init one to start from)"
                 .into(),
         ),
         Some(Err(_)) if robot.is_file_closed() => {
-            Answer::NotMade(super::robot::unreadable_file_note(robot))
+            CheckResult::NotMade(super::robot::unreadable_file_note(robot))
         }
         Some(Err(ConfigError::Unreadable { cause, .. })) => {
-            let found = Found::new(
+            let found = CheckFinding::new(
                 Harm::Stops,
                 format!("{file} cannot be read: {cause}"),
                 "Without its file, the daemon does not start.",
             );
-            Answer::Made(vec![
+            CheckResult::Made(vec![
                 found.fix(format!("sudo ls -l {file}  # the daemon's user must read it")),
             ])
         }
         Some(Err(error @ ConfigError::Invalid { .. })) => {
             let why = "The daemon does not start with a file that has a mistake (exit code 78).";
-            let found = Found::new(Harm::Stops, error.to_string(), why);
-            Answer::Made(vec![found.fix(format!("edit {file}; then: sudo tautline check {file}"))])
+            let found = CheckFinding::new(Harm::Stops, error.to_string(), why);
+            CheckResult::Made(vec![
+                found.fix(format!("edit {file}; then: sudo tautline check {file}")),
+            ])
         }
         Some(Ok(checked)) => {
             let warnings = checked.warnings.iter().take(MAX_LISTED);
             let found = warnings.map(|it| {
                 let why = "The value is valid, but probably not meant.";
-                let found = Found::new(Harm::Note, format!("{file}:{it}"), why);
+                let found = CheckFinding::new(Harm::Note, format!("{file}:{it}"), why);
                 found.fix(format!("edit line {} of {file}", it.at.line))
             });
-            Answer::Made(found.collect())
+            CheckResult::Made(found.collect())
         }
     }
 }
 
-pub(super) fn key_file(machine: &Machine, robot: &Robot) -> Answer {
+pub(super) fn key_file(machine: &Machine, robot: &Robot) -> CheckResult {
     let Some(config) = robot.config() else {
-        return Answer::DoesNotApply("no valid file names a key".into());
+        return CheckResult::DoesNotApply("no valid file names a key".into());
     };
     let Security::Keys(path) = &config.security else {
-        let found = Found::new(
+        let found = CheckFinding::new(
             Harm::Note,
             format!("'security: none' in {}", robot.file_name()),
             "Anybody on the network can act as any node of the team.",
@@ -85,7 +87,7 @@ pub(super) fn key_file(machine: &Machine, robot: &Robot) -> Answer {
         let folder = Path::new(&file).parent().unwrap_or(Path::new(""));
         let key = folder.join(format!("{}.key", config.name));
         let make = format!("sudo tautline keygen {}", key.display());
-        return Answer::Made(vec![
+        return CheckResult::Made(vec![
             found.fix(make).fix(format!("in {file}: remove the line 'security: none'")),
         ]);
     };
@@ -95,20 +97,22 @@ pub(super) fn key_file(machine: &Machine, robot: &Robot) -> Answer {
         Ok(metadata) => metadata,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
             let why = "Without its key, the daemon does not start.";
-            let found = Found::new(Harm::Stops, format!("{shown} does not exist"), why);
+            let found = CheckFinding::new(Harm::Stops, format!("{shown} does not exist"), why);
             let found = found.fix(format!("sudo tautline keygen {shown}"));
             let owner = user.name.filter(|it| it != "root");
-            return Answer::Made(vec![match owner {
+            return CheckResult::Made(vec![match owner {
                 Some(owner) => found.fix(format!("sudo chown {owner} {shown}")),
                 None => found,
             }]);
         }
-        Err(error) => return Answer::NotMade(format!("{shown}: {error}: sudo tautline doctor")),
+        Err(error) => {
+            return CheckResult::NotMade(format!("{shown}: {error}: sudo tautline doctor"));
+        }
     };
     let mut all = Vec::new();
     let mode = metadata.mode() & 0o777;
     if mode & 0o077 != 0 {
-        let found = Found::new(
+        let found = CheckFinding::new(
             Harm::Stops,
             format!("{shown} has permissions {mode:03o}"),
             "The daemon refuses a key that other users can read or change: they could act as this \
@@ -122,7 +126,7 @@ pub(super) fn key_file(machine: &Machine, robot: &Robot) -> Answer {
     }
     if let Some(id) = user.id.filter(|id| metadata.uid() != *id) {
         let name = user.name.unwrap_or_else(|| id.to_string());
-        let found = Found::new(
+        let found = CheckFinding::new(
             Harm::Stops,
             format!("{shown} belongs to the user with id {}", metadata.uid()),
             format!(
@@ -131,28 +135,28 @@ pub(super) fn key_file(machine: &Machine, robot: &Robot) -> Answer {
         );
         all.push(found.fix(format!("sudo chown {name} {shown}")));
     }
-    Answer::Made(all)
+    CheckResult::Made(all)
 }
 
-pub(super) fn running(machine: &Machine, robot: &Robot) -> Answer {
+pub(super) fn running(machine: &Machine, robot: &Robot) -> CheckResult {
     match (&robot.status, &robot.loaded) {
-        (Some(status), _) => Answer::Made(troubles(status)),
+        (Some(status), _) => CheckResult::Made(troubles(status)),
         (None, None) => {
-            Answer::DoesNotApply("no file of this robot, so that no daemon should run".into())
+            CheckResult::DoesNotApply("no file of this robot, so that no daemon should run".into())
         }
         (None, Some(_)) if robot.is_file_closed() || robot.is_control_closed() => {
-            Answer::NotMade(super::robot::reason_without_state(robot))
+            CheckResult::NotMade(super::robot::reason_without_state(robot))
         }
         (None, Some(_)) => {
             // The text up to the first line end or semicolon is the reason; the fixes follow.
             let reason = robot.no_status.split(['\n', ';']).next().unwrap_or_default();
-            let found = Found::new(
+            let found = CheckFinding::new(
                 Harm::Stops,
                 reason,
                 "Only a running daemon carries topics. Checks of its peers could not be made.",
             );
             let found = found.fix(super::how_to_start(machine, robot));
-            Answer::Made(vec![match unit::is_of_unit(machine, robot) {
+            CheckResult::Made(vec![match unit::is_run_by_unit(machine, robot) {
                 true => found.fix("if it ends: sudo journalctl -u tautline -n 20"),
                 false => found,
             }])
@@ -161,12 +165,12 @@ pub(super) fn running(machine: &Machine, robot: &Robot) -> Answer {
 }
 
 /// What the gateway says: it does not reach its ROS, or does not see some nodes.
-fn troubles(status: &tautline::status::Status) -> Vec<Found> {
+fn troubles(status: &tautline::status::Status) -> Vec<CheckFinding> {
     let troubled = status.gateways.iter().filter(|it| !it.trouble.is_empty());
     let found = troubled.map(|it| {
         let harm = if it.connected { Harm::Delays } else { Harm::Stops };
         let found = format!("the daemon at {} {}: {}", it.kind, it.location, it.trouble);
-        let found = Found::new(harm, found, "Topics of these nodes are not carried.");
+        let found = CheckFinding::new(harm, found, "Topics of these nodes are not carried.");
         found.fix(match it.kind.as_str() {
             "ros1" => "see what 'ros1-master' and 'ros1-names' found",
             _ => "see what 'ros2-domain' or 'dds-...' found (page \"DDS settings\")",
@@ -175,13 +179,13 @@ fn troubles(status: &tautline::status::Status) -> Vec<Found> {
     found.collect()
 }
 
-pub(super) fn versions(_: &Machine, robot: &Robot) -> Answer {
+pub(super) fn versions(_: &Machine, robot: &Robot) -> CheckResult {
     let Some(status) = &robot.status else {
-        return Answer::NotMade(super::robot::reason_without_state(robot));
+        return CheckResult::NotMade(super::robot::reason_without_state(robot));
     };
     let mut all = Vec::new();
     if status.version != VERSION {
-        let found = Found::new(
+        let found = CheckFinding::new(
             Harm::Wastes,
             format!("the daemon has version {}, this program {VERSION}", status.version),
             "The daemon was not restarted after an upgrade, so that it lacks its corrections.",
@@ -191,8 +195,8 @@ pub(super) fn versions(_: &Machine, robot: &Robot) -> Answer {
     let notices = status.notices.iter().filter(|it| it.contains(OTHER_PROTOCOL));
     all.extend(notices.map(|notice| {
         let why = "Nodes with different versions of the wire format exchange no messages.";
-        let found = Found::new(Harm::Stops, notice, why);
+        let found = CheckFinding::new(Harm::Stops, notice, why);
         found.fix("install the same release of tautline on both machines, and restart both daemons")
     }));
-    Answer::Made(all)
+    CheckResult::Made(all)
 }

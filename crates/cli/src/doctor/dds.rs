@@ -3,9 +3,9 @@
 //! (docs/reference/dds.md). The daemon itself reads no environment of other processes (decision 60);
 //! here, a person looks at their own machine.
 
-use super::finding::{Answer, Found, Harm, NO_FILE};
+use super::finding::{CheckFinding, CheckResult, Harm, NO_FILE};
 use super::machine::Machine;
-use super::processes::{RosProcess, names};
+use super::processes::{RosProcess, describe_processes};
 use super::robot::{Robot, how_to_set_key};
 use super::sockets::{self, Owner};
 use std::collections::BTreeSet;
@@ -20,15 +20,16 @@ const LAST_DOMAIN: u16 = 101;
 /// Transports of Fast DDS that send data over UDP and IPv4.
 const VISIBLE_TRANSPORTS: [&str; 2] = ["DEFAULT", "UDPv4"];
 /// Middleware that is DDS.
-const DDS: [&str; 4] = ["rmw_fastrtps", "rmw_cyclonedds", "rmw_connextdds", "rmw_gurumdds"];
+const DDS_MIDDLEWARE: [&str; 4] =
+    ["rmw_fastrtps", "rmw_cyclonedds", "rmw_connextdds", "rmw_gurumdds"];
 /// Releases before Iron. They know only ROS_LOCALHOST_ONLY, or not even that.
-const OLD: [&str; 5] = ["dashing", "eloquent", "foxy", "galactic", "humble"];
-const HIDDEN: &str =
+const RELEASES_BEFORE_IRON: [&str; 5] = ["dashing", "eloquent", "foxy", "galactic", "humble"];
+const HIDDEN_NODES_REASON: &str =
     "The daemon's participant has DDS over UDP and IPv4 alone, so that it does not see them.";
 
 /// The domains with a participant other than the daemon's.
 pub(super) fn domains(machine: &Machine) -> Vec<u32> {
-    let bound: BTreeSet<u16> = sockets::udp(machine)
+    let bound: BTreeSet<u16> = sockets::bound_udp_sockets(machine)
         .iter()
         .filter(|it| !matches!(sockets::owner(machine, it), Owner::Tautline(_)))
         .map(|it| it.port)
@@ -46,31 +47,31 @@ fn has_other_ros(robot: &Robot) -> bool {
     robot.config().is_some_and(|it| it.ros2.is_none())
 }
 
-fn not_ros2() -> Answer {
-    Answer::DoesNotApply("the file has no ROS 2 side".into())
+fn not_ros2() -> CheckResult {
+    CheckResult::DoesNotApply("the file has no ROS 2 side".into())
 }
 
 /// Runs a check of the programs of ROS 2 in this network. If none is visible, the answer says why.
-fn of_programs(
+fn check_programs(
     machine: &Machine,
     robot: &Robot,
-    check: impl Fn(&[RosProcess]) -> Vec<Found>,
-) -> Answer {
+    check: impl Fn(&[RosProcess]) -> Vec<CheckFinding>,
+) -> CheckResult {
     if has_other_ros(robot) {
         return not_ros2();
     }
     let visible = machine.visible();
     // Root already sees every process, so advice to use sudo would not help.
-    if visible.here.is_empty() && visible.hidden > 0 && !machine.is_root() {
+    if visible.in_this_network.is_empty() && visible.hidden > 0 && !machine.is_root() {
         let hidden = visible.hidden;
-        return Answer::NotMade(format!(
+        return CheckResult::NotMade(format!(
             "{hidden} processes of other users are not visible: sudo tautline doctor"
         ));
     }
-    if visible.here.is_empty() {
-        return Answer::DoesNotApply("no program of ROS 2 runs".into());
+    if visible.in_this_network.is_empty() {
+        return CheckResult::DoesNotApply("no program of ROS 2 runs".into());
     }
-    Answer::Made(check(&visible.here))
+    CheckResult::Made(check(&visible.in_this_network))
 }
 
 /// Groups programs by the value of a setting, without values for which `is_wrong` is false. Returns each
@@ -85,22 +86,22 @@ fn group_programs<'a>(
     wrong
         .map(|value| {
             let with = programs.iter().filter(|it| it.setting(setting) == Some(value));
-            (value, names(with.map(|it| &it.process)))
+            (value, describe_processes(with.map(|it| &it.process)))
         })
         .collect()
 }
 
-pub(super) fn domain(machine: &Machine, robot: &Robot) -> Answer {
+pub(super) fn domain(machine: &Machine, robot: &Robot) -> CheckResult {
     if robot.config().is_none() {
-        return Answer::DoesNotApply(format!("{NO_FILE} names a domain"));
+        return CheckResult::DoesNotApply(format!("{NO_FILE} names a domain"));
     }
     let Some(config) = ros2(robot) else { return not_ros2() };
     let domains = domains(machine);
     if domains.is_empty() || domains.contains(&config.domain) {
-        return Answer::Made(Vec::new());
+        return CheckResult::Made(Vec::new());
     }
     let others: Vec<String> = domains.iter().map(u32::to_string).collect();
-    let found = Found::new(
+    let found = CheckFinding::new(
         Harm::Stops,
         format!(
             "domain {}, which the daemon has, is empty; there are participants in domain {}",
@@ -109,11 +110,11 @@ pub(super) fn domain(machine: &Machine, robot: &Robot) -> Answer {
         ),
         "The daemon sees only nodes of its own domain.",
     );
-    Answer::Made(vec![found.fix(robot.how_to_set("ros2.domain", domains[0]))])
+    CheckResult::Made(vec![found.fix(robot.how_to_set("ros2.domain", domains[0]))])
 }
 
-pub(super) fn domain_of_nodes(machine: &Machine, robot: &Robot) -> Answer {
-    of_programs(machine, robot, |programs| {
+pub(super) fn domain_of_nodes(machine: &Machine, robot: &Robot) -> CheckResult {
+    check_programs(machine, robot, |programs| {
         let all: BTreeSet<u32> = programs.iter().map(RosProcess::domain).collect();
         let Some(wanted) = ros2(robot).map(|it| it.domain).or(all.first().copied()) else {
             return Vec::new();
@@ -126,8 +127,8 @@ pub(super) fn domain_of_nodes(machine: &Machine, robot: &Robot) -> Answer {
         others
             .map(|domain| {
                 let with = programs.iter().filter(|it| it.domain() == domain);
-                let with = names(with.map(|it| &it.process));
-                let found = Found::new(
+                let with = describe_processes(with.map(|it| &it.process));
+                let found = CheckFinding::new(
                     Harm::Delays,
                     format!("ROS_DOMAIN_ID={domain} in {with}; the others have {wanted}"),
                     "Nodes of another domain are not carried.",
@@ -138,28 +139,28 @@ pub(super) fn domain_of_nodes(machine: &Machine, robot: &Robot) -> Answer {
     })
 }
 
-pub(super) fn discovery_server(machine: &Machine, robot: &Robot) -> Answer {
-    of_programs(machine, robot, |programs| {
+pub(super) fn discovery_server(machine: &Machine, robot: &Robot) -> CheckResult {
+    check_programs(machine, robot, |programs| {
         let found = group_programs(programs, "ROS_DISCOVERY_SERVER", |_| true).into_iter();
         found
             .map(|(server, with)| {
                 let why = "Clients of a discovery server ignore the announcements of all others.";
                 let found = format!("ROS_DISCOVERY_SERVER={server} in {with}");
-                Found::new(Harm::Stops, found, why)
+                CheckFinding::new(Harm::Stops, found, why)
                     .fix("unset ROS_DISCOVERY_SERVER  # and restart these programs")
             })
             .collect()
     })
 }
 
-pub(super) fn transports(machine: &Machine, robot: &Robot) -> Answer {
+pub(super) fn transports(machine: &Machine, robot: &Robot) -> CheckResult {
     // In the range LOCALHOST, ROS 2 replaces the transports by those that the daemon has.
     if ros2(robot).is_some_and(|it| it.localhost) {
-        return Answer::DoesNotApply(
+        return CheckResult::DoesNotApply(
             "in the range 'localhost', these settings hide no node".into(),
         );
     }
-    of_programs(machine, robot, |programs| {
+    check_programs(machine, robot, |programs| {
         let is_wrong = |value: &str| {
             // Options may follow after a question mark.
             !VISIBLE_TRANSPORTS.contains(&value.split('?').next().unwrap_or_default())
@@ -168,7 +169,7 @@ pub(super) fn transports(machine: &Machine, robot: &Robot) -> Answer {
         found
             .map(|(value, with)| {
                 let found = format!("FASTDDS_BUILTIN_TRANSPORTS={value} in {with}");
-                Found::new(Harm::Stops, found, HIDDEN).fix(
+                CheckFinding::new(Harm::Stops, found, HIDDEN_NODES_REASON).fix(
                     "export FASTDDS_BUILTIN_TRANSPORTS=DEFAULT  # or UDPv4; restart these programs",
                 )
             })
@@ -186,7 +187,7 @@ enum Range {
 
 /// Whether a program belongs to a release before Iron, which knows only ROS_LOCALHOST_ONLY.
 fn is_old(program: &RosProcess) -> bool {
-    program.setting("ROS_DISTRO").is_some_and(|it| OLD.contains(&it))
+    program.setting("ROS_DISTRO").is_some_and(|it| RELEASES_BEFORE_IRON.contains(&it))
 }
 
 fn range_of(program: &RosProcess) -> Range {
@@ -202,15 +203,15 @@ fn range_of(program: &RosProcess) -> Range {
     }
 }
 
-pub(super) fn range(machine: &Machine, robot: &Robot) -> Answer {
+pub(super) fn range(machine: &Machine, robot: &Robot) -> CheckResult {
     let localhost = ros2(robot).map(|it| it.localhost);
-    of_programs(machine, robot, |programs| {
+    check_programs(machine, robot, |programs| {
         let kinds: BTreeSet<(Range, bool)> =
             programs.iter().map(|it| (range_of(it), is_old(it))).collect();
         let found = kinds.into_iter().filter_map(|(range, is_old_one)| {
             let with =
                 programs.iter().filter(|it| (range_of(it), is_old(it)) == (range, is_old_one));
-            let with = names(with.map(|it| &it.process));
+            let with = describe_processes(with.map(|it| &it.process));
             wrong_range(range, is_old_one, &with, localhost, &robot.file_name())
         });
         found.collect()
@@ -223,7 +224,7 @@ fn wrong_range(
     with: &str,
     localhost: Option<bool>,
     file: &str,
-) -> Option<Found> {
+) -> Option<CheckFinding> {
     let export = match is_old {
         true => "export ROS_LOCALHOST_ONLY=1",
         false => "export ROS_AUTOMATIC_DISCOVERY_RANGE=LOCALHOST",
@@ -231,7 +232,7 @@ fn wrong_range(
     let export = format!("{export}  # and restart these programs");
     match (range, localhost) {
         (Range::Off, _) => Some(
-            Found::new(
+            CheckFinding::new(
                 Harm::Stops,
                 format!("ROS_AUTOMATIC_DISCOVERY_RANGE=OFF in {with}"),
                 "These nodes find no others, and the daemon does not find them.",
@@ -240,7 +241,7 @@ fn wrong_range(
             .fix(how_to_set_key(file, "ros2.range", "localhost")),
         ),
         (Range::Localhost, Some(false)) => Some(
-            Found::new(
+            CheckFinding::new(
                 Harm::Stops,
                 format!("the discovery range is LOCALHOST in {with}, and 'subnet' in {file}"),
                 "Nodes of this range communicate over loopback alone, the daemon does not.",
@@ -248,7 +249,7 @@ fn wrong_range(
             .fix(how_to_set_key(file, "ros2.range", "localhost")),
         ),
         (Range::Subnet, Some(true)) => Some(
-            Found::new(
+            CheckFinding::new(
                 Harm::Stops,
                 format!("the discovery range is SUBNET in {with}, and 'localhost' in {file}"),
                 "The daemon communicates over loopback alone, these nodes do not.",
@@ -260,13 +261,13 @@ fn wrong_range(
     }
 }
 
-pub(super) fn profile(machine: &Machine, robot: &Robot) -> Answer {
-    of_programs(machine, robot, |programs| {
+pub(super) fn profile(machine: &Machine, robot: &Robot) -> CheckResult {
+    check_programs(machine, robot, |programs| {
         let names =
             ["FASTRTPS_DEFAULT_PROFILES_FILE", "FASTDDS_DEFAULT_PROFILES_FILE", "CYCLONEDDS_URI"];
         let found = names.iter().flat_map(|name| {
             group_programs(programs, name, |_| true).into_iter().map(move |(value, with)| {
-                let found = Found::new(
+                let found = CheckFinding::new(
                     Harm::Note,
                     format!("{name}={value} in {with}"),
                     "A profile may select transports, addresses or interfaces with which the \
@@ -281,14 +282,19 @@ pub(super) fn profile(machine: &Machine, robot: &Robot) -> Answer {
     })
 }
 
-pub(super) fn middleware(machine: &Machine, robot: &Robot) -> Answer {
-    of_programs(machine, robot, |programs| {
-        let is_other = |value: &str| !DDS.iter().any(|it| value.starts_with(it));
+pub(super) fn middleware(machine: &Machine, robot: &Robot) -> CheckResult {
+    check_programs(machine, robot, |programs| {
+        let is_other = |value: &str| !DDS_MIDDLEWARE.iter().any(|it| value.starts_with(it));
         let found = group_programs(programs, "RMW_IMPLEMENTATION", is_other).into_iter();
         found
             .map(|(value, with)| {
                 let found = format!("RMW_IMPLEMENTATION={value} in {with}");
-                Found::new(Harm::Stops, found, "The daemon connects to ROS 2 over DDS alone.").fix(
+                CheckFinding::new(
+                    Harm::Stops,
+                    found,
+                    "The daemon connects to ROS 2 over DDS alone.",
+                )
+                .fix(
                     "export RMW_IMPLEMENTATION=rmw_fastrtps_cpp  # or rmw_cyclonedds_cpp; restart \
                      these programs",
                 )
@@ -306,7 +312,7 @@ mod tests {
     #[test]
     fn the_discovery_range_depends_on_the_ros_release() {
         let range = |settings: &[(&'static str, &str)]| {
-            let process = Process { id: 7, name: "talker".into(), user: 0, is_here: None };
+            let process = Process { id: 7, name: "talker".into(), user: 0, shares_network: None };
             let settings = settings.iter().map(|(name, value)| (*name, (*value).to_owned()));
             range_of(&RosProcess { process, settings: settings.collect::<BTreeMap<_, _>>() })
         };

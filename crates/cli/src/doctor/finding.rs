@@ -49,9 +49,9 @@ pub struct Finding {
 
 /// The result of one check.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Answer {
+pub enum CheckResult {
     /// The check was made; no findings mean that it passed.
-    Made(Vec<Found>),
+    Made(Vec<CheckFinding>),
     /// This robot has nothing to check; the text says what is absent.
     DoesNotApply(String),
     /// The check could not be made; the text says why, and what would make it possible.
@@ -60,14 +60,14 @@ pub enum Answer {
 
 /// A [`Finding`] without the name of its check.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Found {
+pub struct CheckFinding {
     pub(super) harm: Harm,
     pub(super) found: String,
     pub(super) why: String,
     pub(super) fix: Vec<String>,
 }
 
-impl Found {
+impl CheckFinding {
     pub(super) fn new(harm: Harm, found: impl Into<String>, why: impl Into<String>) -> Self {
         Self { harm, found: found.into(), why: why.into(), fix: Vec::new() }
     }

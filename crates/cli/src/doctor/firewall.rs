@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Whether the firewall of this machine drops packets of peers.
 
-use super::finding::{Answer, Found, Harm};
+use super::finding::{CheckFinding, CheckResult, Harm};
 use super::firewall_rules::{Fate, IP6TABLES, IPTABLES, Packet, Place, Ruleset};
 use super::machine::{Machine, ProgramOutput};
 use super::robot::Robot;
@@ -42,7 +42,7 @@ struct Arrival {
 const ANSWERS_ARRIVE: &str = "This robot begins the connections, so that answers of its peers arrive. A \
                               peer that begins one is not heard, for example after it was restarted.";
 const NO_ANSWERS: &str = "Not even answers of the peers arrive.";
-const CALLERS: &str =
+const INITIATIONS_DROPPED: &str =
     "Peers without an address here begin the connection; their packets are dropped.";
 const OTHER_INTERFACES: &str = "Peers reach this machine by other interfaces alone.";
 const NO_BEACONS: &str = "This robot does not hear the beacons of its peers.";
@@ -83,12 +83,12 @@ fn verdict_of_rules(rules: &[Rules], packet: &Packet) -> Verdict {
     if is_unknown { Verdict::Unknown } else { Verdict::Passes }
 }
 
-pub(super) fn examine(machine: &Machine, robot: &Robot) -> Answer {
+pub(super) fn examine(machine: &Machine, robot: &Robot) -> CheckResult {
     let rules = match rules(machine) {
         Ok(rules) => rules,
-        Err(why) => return Answer::NotMade(why),
+        Err(why) => return CheckResult::NotMade(why),
     };
-    let mut all = Vec::<(Place, Found)>::new();
+    let mut all = Vec::<(Place, CheckFinding)>::new();
     let mut is_unknown = false;
     for group in
         [answers(robot), first_packets(robot), initiations(machine, robot), beacons(machine, robot)]
@@ -97,7 +97,7 @@ pub(super) fn examine(machine: &Machine, robot: &Robot) -> Answer {
         let one_passes = verdicts.iter().any(|it| matches!(it, Verdict::Passes));
         for (arrival, verdict) in group.iter().zip(verdicts) {
             // A peer that initiates the connection needs only one interface.
-            let (harm, why) = match arrival.why == CALLERS && one_passes {
+            let (harm, why) = match arrival.why == INITIATIONS_DROPPED && one_passes {
                 true => (Harm::Note, OTHER_INTERFACES),
                 false => (arrival.harm, arrival.why),
             };
@@ -123,12 +123,12 @@ pub(super) fn examine(machine: &Machine, robot: &Robot) -> Answer {
         }
     }
     if all.is_empty() && is_unknown {
-        return Answer::NotMade(
+        return CheckResult::NotMade(
             "a rule is not understood: read them with 'nft list ruleset' (page \"Firewall\")"
                 .into(),
         );
     }
-    Answer::Made(all.into_iter().map(|(_, found)| found).collect())
+    CheckResult::Made(all.into_iter().map(|(_, found)| found).collect())
 }
 
 fn finding_for_packet(
@@ -138,20 +138,20 @@ fn finding_for_packet(
     rules: &Ruleset,
     harm: Harm,
     why: &str,
-) -> Found {
+) -> CheckFinding {
     let Place { table, chain, rule } = place;
     let source = packets.first().map_or(String::new(), |it| match it.group {
         Some(group) => format!("{}, sent to {group} (beacons),", it.interface),
         None => it.interface.clone(),
     });
-    let found = Found::new(
+    let found = CheckFinding::new(
         harm,
         format!(
             "the firewall drops UDP {port} from {source}: table {table}, chain {chain}: {rule}"
         ),
         why,
     );
-    found.fix(if rules.has_chain("ufw") {
+    found.fix(if rules.has_chain_with_prefix("ufw") {
         format!("sudo ufw allow {port}/udp")
     } else if rules.has_table("firewalld") {
         format!("sudo firewall-cmd --permanent --add-port={port}/udp && sudo firewall-cmd --reload")
@@ -217,7 +217,7 @@ fn initiations(machine: &Machine, robot: &Robot) -> Vec<Arrival> {
         Arrival {
             packets: sources.map(|from| packet(robot, &interface, from)).collect(),
             harm: if lacks_initiator(robot) { Harm::Stops } else { Harm::Note },
-            why: CALLERS,
+            why: INITIATIONS_DROPPED,
         }
     };
     interfaces.map(arrival).collect()

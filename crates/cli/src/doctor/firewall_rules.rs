@@ -205,7 +205,7 @@ impl Ruleset {
     }
 
     /// Whether the name of a chain begins with this text.
-    pub(super) fn has_chain(&self, beginning: &str) -> bool {
+    pub(super) fn has_chain_with_prefix(&self, beginning: &str) -> bool {
         self.0.keys().any(|(_, chain)| chain.starts_with(beginning))
     }
 }
@@ -300,49 +300,53 @@ fn nft_value(left: &Value, right: &Value, packet: &Packet) -> Option<bool> {
     let payload = (left["payload"]["protocol"].as_str(), left["payload"]["field"].as_str());
     match payload {
         (Some("udp" | "th"), Some("dport")) => {
-            return any(right, &|it| number_is(it, packet.port.into()));
+            return matches_any(right, &|it| number_is(it, packet.port.into()));
         }
         (Some("tcp" | "icmp" | "icmpv6" | "igmp" | "sctp" | "dccp" | "esp" | "ah"), _) => {
             return Some(false);
         }
         (Some("ip"), Some("protocol")) | (Some("ip6"), Some("nexthdr")) => {
-            return any(right, &is_udp);
+            return matches_any(right, &is_udp);
         }
         (Some("ip" | "ip6"), Some("saddr")) => {
-            return any(right, &|it| is_address(it, packet.from?));
+            return matches_any(right, &|it| is_address(it, packet.from?));
         }
-        (Some("ip" | "ip6"), Some("daddr")) => return any(right, &|it| is_destination(it, packet)),
+        (Some("ip" | "ip6"), Some("daddr")) => {
+            return matches_any(right, &|it| is_destination(it, packet));
+        }
         _ => {}
     }
     match left["meta"]["key"].as_str() {
-        Some("iif" | "iifname") => return any(right, &|it| is_interface(it, &packet.interface)),
-        Some("l4proto") => return any(right, &is_udp),
+        Some("iif" | "iifname") => {
+            return matches_any(right, &|it| is_interface(it, &packet.interface));
+        }
+        Some("l4proto") => return matches_any(right, &is_udp),
         Some("pkttype") => {
-            return any(right, &|it| Some(["host", "unicast"].contains(&it.as_str()?)));
+            return matches_any(right, &|it| Some(["host", "unicast"].contains(&it.as_str()?)));
         }
         Some("nfproto") => {
             let version = packet.from.map(|it| if it.is_ipv4() { "ipv4" } else { "ipv6" });
-            return any(right, &|it| Some(it.as_str()? == version?));
+            return matches_any(right, &|it| Some(it.as_str()? == version?));
         }
         _ => {}
     }
     if left["fib"]["result"] == "type" && left["fib"]["flags"].to_string().contains("daddr") {
-        return any(right, &|it| Some(it.as_str()? == kind_of_destination(packet)));
+        return matches_any(right, &|it| Some(it.as_str()? == kind_of_destination(packet)));
     }
     match left["ct"]["key"].as_str() {
         // No address of the packet was translated.
         Some("status") => Some(false),
-        Some("state") => any(right, &|it| Some(it.as_str()? == packet.state())),
+        Some("state") => matches_any(right, &|it| Some(it.as_str()? == packet.state())),
         _ => None,
     }
 }
 
 /// Whether `holds` is true for `right`; if `right` is a list or a set, for one of its values.
-fn any(right: &Value, holds: &dyn Fn(&Value) -> Option<bool>) -> Option<bool> {
+fn matches_any(right: &Value, holds: &dyn Fn(&Value) -> Option<bool>) -> Option<bool> {
     let list = right.get("set").unwrap_or(right);
     match list.as_array() {
         Some(list) => {
-            let found: Vec<Option<bool>> = list.iter().map(|it| any(it, holds)).collect();
+            let found: Vec<Option<bool>> = list.iter().map(|it| matches_any(it, holds)).collect();
             match found.contains(&Some(true)) {
                 true => Some(true),
                 false if found.contains(&None) => None,

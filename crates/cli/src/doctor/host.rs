@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The computer: clock, processor, buffers and disk.
 
-use super::finding::{Answer, Found, Harm};
+use super::finding::{CheckFinding, CheckResult, Harm};
 use super::links;
 use super::machine::{Machine, ProgramOutput};
 use super::robot::Robot;
@@ -25,7 +25,7 @@ const CHRONY_AT_BASE: &str = "without the Internet, at the base: printf 'local s
 const CHRONY_ON_ROBOTS: &str = "and on each robot: echo 'server ADDRESS_OF_BASE iburst' | sudo tee \
                                 /etc/chrony/conf.d/tautline.conf; sudo systemctl restart chrony";
 
-pub(super) fn clock(machine: &Machine, robot: &Robot) -> Answer {
+pub(super) fn clock(machine: &Machine, robot: &Robot) -> CheckResult {
     let is_synchronized =
         match machine.run("timedatectl", &["show", "--property=NTPSynchronized", "--value"]) {
             ProgramOutput::Output(text) if text.trim() == "yes" => true,
@@ -33,31 +33,31 @@ pub(super) fn clock(machine: &Machine, robot: &Robot) -> Answer {
             // Without an answer of timedatectl, the kernel says whether the clock is synchronized.
             _ => match tautline::sys::clock_is_synchronized() {
                 Ok(it) => it,
-                Err(error) => return Answer::NotMade(format!("adjtimex: {error}")),
+                Err(error) => return CheckResult::NotMade(format!("adjtimex: {error}")),
             },
         };
     if is_synchronized {
-        return Answer::Made(Vec::new());
+        return CheckResult::Made(Vec::new());
     }
     let found = "the clock is not synchronized (NTP)";
     let found = match links::clocks_agree(robot) {
-        true => Found::new(
+        true => CheckFinding::new(
             Harm::Note,
             format!("{found}; it agrees with the clocks of the peers ('peer-clock')"),
             "The clocks may drift apart: tf refuses stamps that are off by more than its tolerance, \
              mostly 100 ms.",
         ),
-        false => Found::new(
+        false => CheckFinding::new(
             Harm::Delays,
             found,
             "tf refuses messages whose stamps are off by more than its tolerance, mostly 100 ms.",
         ),
     };
     let install = "sudo apt install chrony; chronyc tracking";
-    Answer::Made(vec![found.fix(install).fix(CHRONY_AT_BASE).fix(CHRONY_ON_ROBOTS)])
+    CheckResult::Made(vec![found.fix(install).fix(CHRONY_AT_BASE).fix(CHRONY_ON_ROBOTS)])
 }
 
-pub(super) fn governor(machine: &Machine, _: &Robot) -> Answer {
+pub(super) fn governor(machine: &Machine, _: &Robot) -> CheckResult {
     let folder = "/sys/devices/system/cpu";
     let is_cpu =
         |name: &&String| name.strip_prefix("cpu").is_some_and(|it| it.parse::<u32>().is_ok());
@@ -69,7 +69,7 @@ pub(super) fn governor(machine: &Machine, _: &Robot) -> Answer {
         .filter_map(|cpu| Some((cpu, property(cpu, "scaling_governor")?)))
         .collect();
     if governed.is_empty() {
-        return Answer::DoesNotApply(
+        return CheckResult::DoesNotApply(
             "the kernel does not control the processor's frequency".into(),
         );
     }
@@ -82,33 +82,33 @@ pub(super) fn governor(machine: &Machine, _: &Robot) -> Answer {
         .map(|(cpu, _)| *cpu)
         .collect();
     if slow.is_empty() {
-        return Answer::Made(Vec::new());
+        return CheckResult::Made(Vec::new());
     }
-    let found = Found::new(
+    let found = CheckFinding::new(
         Harm::Delays,
         format!("the governor of {} of {} processors is powersave", slow.len(), governed.len()),
         "They always run at their lowest frequency.",
     );
-    Answer::Made(vec![found.fix(
+    CheckResult::Made(vec![found.fix(
         "echo schedutil | sudo tee /sys/devices/system/cpu/cpu*/cpufreq/scaling_governor  # or performance",
     )])
 }
 
-pub(super) fn receive_buffer(machine: &Machine, robot: &Robot) -> Answer {
+pub(super) fn receive_buffer(machine: &Machine, robot: &Robot) -> CheckResult {
     let Some(granted) = machine.number("/proc/sys/net/core/rmem_max") else {
-        return Answer::NotMade("/proc/sys/net/core/rmem_max is not readable".into());
+        return CheckResult::NotMade("/proc/sys/net/core/rmem_max is not readable".into());
     };
     if granted >= RECEIVE_BUFFER {
-        return Answer::Made(Vec::new());
+        return CheckResult::Made(Vec::new());
     }
     let links = robot.status.iter().flat_map(|it| &it.links);
     let is_fast = links.filter_map(|it| it.available_bps).any(|it| it > FAST_BPS);
-    let found = Found::new(
+    let found = CheckFinding::new(
         if is_fast { Harm::Delays } else { Harm::Note },
         format!("net.core.rmem_max is {granted}; the daemon asks for {RECEIVE_BUFFER}"),
         "The default of 212 992 bytes suits links up to about 500 Mbps; above, packets are lost here.",
     );
-    Answer::Made(vec![found.fix(format!(
+    CheckResult::Made(vec![found.fix(format!(
         "echo net.core.rmem_max={RECEIVE_BUFFER} | sudo tee /etc/sysctl.d/90-tautline.conf && sudo sysctl --system"
     ))])
 }
@@ -125,7 +125,7 @@ fn folders(robot: &Robot) -> BTreeSet<PathBuf> {
     all
 }
 
-pub(super) fn disk(machine: &Machine, robot: &Robot) -> Answer {
+pub(super) fn disk(machine: &Machine, robot: &Robot) -> CheckResult {
     let (mut all, mut disks) = (Vec::new(), BTreeSet::new());
     for folder in folders(robot) {
         let path = machine.path(&folder);
@@ -139,7 +139,7 @@ pub(super) fn disk(machine: &Machine, robot: &Robot) -> Answer {
             continue;
         }
         let shown = folder.display();
-        let found = Found::new(
+        let found = CheckFinding::new(
             Harm::Delays,
             format!("{} MiB are free on the disk of {shown}", free >> 20),
             "The audit log and the state that survives a restart cannot be written.",
@@ -150,5 +150,5 @@ pub(super) fn disk(machine: &Machine, robot: &Robot) -> Answer {
                 .fix(format!("sudo du -xh {shown} | sort -h | tail  # shows what takes the room")),
         );
     }
-    Answer::Made(all)
+    CheckResult::Made(all)
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Peers and links, as the running daemon reports them.
 
-use super::finding::{Answer, Found, Harm};
+use super::finding::{CheckFinding, CheckResult, Harm};
 use super::machine::Machine;
 use super::robot::Robot;
 use std::collections::BTreeSet;
@@ -21,7 +21,7 @@ const MIN_OUTCOMES: u64 = 64;
 /// MTU that every path of IPv6 supports (RFC 8200, 5).
 const MIN_MTU: u64 = 1280;
 /// Fraction of a link's rate that topics may need; the rest is for headers, reports and repairs.
-const USABLE: f64 = 0.95;
+const USABLE_RATE_FRACTION: f64 = 0.95;
 /// Maximum number of listed requests.
 const MAX_LISTED: usize = 20;
 /// Part of a notice about another version of the protocol.
@@ -37,8 +37,11 @@ const KEY_NOTICES: [&str; 7] = [
     "refuses the handshake of",
 ];
 
-fn status(robot: &Robot) -> Result<&Status, Answer> {
-    robot.status.as_ref().ok_or_else(|| Answer::NotMade(super::robot::reason_without_state(robot)))
+fn status(robot: &Robot) -> Result<&Status, CheckResult> {
+    robot
+        .status
+        .as_ref()
+        .ok_or_else(|| CheckResult::NotMade(super::robot::reason_without_state(robot)))
 }
 
 macro_rules! status {
@@ -50,13 +53,13 @@ macro_rules! status {
     };
 }
 
-pub(super) fn down(_: &Machine, robot: &Robot) -> Answer {
+pub(super) fn check_peers_up(_: &Machine, robot: &Robot) -> CheckResult {
     let status = status!(robot);
     let down = status.peers.iter().filter(|it| it.state != "up");
-    Answer::Made(down.map(|peer| peer_down(status, robot, peer)).collect())
+    CheckResult::Made(down.map(|peer| peer_down(status, robot, peer)).collect())
 }
 
-fn peer_down(status: &Status, robot: &Robot, peer: &PeerReport) -> Found {
+fn peer_down(status: &Status, robot: &Robot, peer: &PeerReport) -> CheckFinding {
     let PeerReport { name, state, .. } = peer;
     let links = status.links.iter().filter(|it| it.peer == *name);
     let addresses: Vec<&str> =
@@ -73,7 +76,7 @@ fn peer_down(status: &Status, robot: &Robot, peer: &PeerReport) -> Found {
         true => "no address of it is known".into(),
         false => format!("its address is {}", addresses.join(", ")),
     };
-    let found = Found::new(
+    let found = CheckFinding::new(
         Harm::Stops,
         format!("peer {quoted} is '{state}'; {at}{reported}"),
         "No topics are exchanged with this peer.",
@@ -120,11 +123,11 @@ fn is_of_key(notice: &str) -> bool {
     KEY_NOTICES.iter().any(|part| notice.contains(part))
 }
 
-pub(super) fn keys(_: &Machine, robot: &Robot) -> Answer {
+pub(super) fn check_peer_keys(_: &Machine, robot: &Robot) -> CheckResult {
     let status = status!(robot);
     let found = status.notices.iter().filter(|it| is_of_key(it)).map(|notice| {
         let why = "Handshakes with a wrong key are refused.";
-        Found::new(Harm::Stops, notice, why)
+        CheckFinding::new(Harm::Stops, notice, why)
             .fix("sudo tautline status  # on each machine: its key is in the second line")
             .fix(format!(
                 "compare it with the key of this machine in the other's file; correct \
@@ -132,7 +135,7 @@ pub(super) fn keys(_: &Machine, robot: &Robot) -> Answer {
                 robot.file_name()
             ))
     });
-    Answer::Made(found.collect())
+    CheckResult::Made(found.collect())
 }
 
 /// The measured offset of a peer's clock, if it is known.
@@ -142,7 +145,7 @@ fn known_offset(peer: &PeerReport) -> Option<(&ClockReport, f64)> {
 }
 
 /// Whether clocks differ by more than the error of the measurement explains.
-fn differs(clock: &ClockReport, offset_ms: f64) -> bool {
+fn clocks_differ(clock: &ClockReport, offset_ms: f64) -> bool {
     offset_ms.abs() - clock.bound_ms > MAX_CLOCK_OFFSET_MS
 }
 
@@ -150,17 +153,17 @@ fn differs(clock: &ClockReport, offset_ms: f64) -> bool {
 pub(super) fn clocks_agree(robot: &Robot) -> bool {
     let peers = robot.status.iter().flat_map(|it| &it.peers);
     let known = peers.filter(|it| it.state == "up").filter_map(known_offset);
-    let differ: Vec<bool> = known.map(|(clock, offset)| differs(clock, offset)).collect();
+    let differ: Vec<bool> = known.map(|(clock, offset)| clocks_differ(clock, offset)).collect();
     !differ.is_empty() && !differ.contains(&true)
 }
 
-pub(super) fn clocks(_: &Machine, robot: &Robot) -> Answer {
+pub(super) fn clocks(_: &Machine, robot: &Robot) -> CheckResult {
     let status = status!(robot);
     let found = status.peers.iter().filter_map(|peer| {
         let (clock, offset) = known_offset(peer)?;
-        differs(clock, offset).then(|| {
+        clocks_differ(clock, offset).then(|| {
             let ahead = if offset > 0.0 { "ahead of" } else { "behind" };
-            let found = Found::new(
+            let found = CheckFinding::new(
                 Harm::Delays,
                 format!(
                     "the clock of '{}' is {:.0} ms {ahead} this one (error at most {:.0} ms)",
@@ -175,7 +178,7 @@ pub(super) fn clocks(_: &Machine, robot: &Robot) -> Answer {
                 .fix(format!("or {}", robot.how_to_set(&format!("peers.{}.move_stamps", peer.name), true)))
         })
     });
-    Answer::Made(found.collect())
+    CheckResult::Made(found.collect())
 }
 
 fn link_text(link: &LinkReport) -> String {
@@ -183,14 +186,14 @@ fn link_text(link: &LinkReport) -> String {
     format!("link {name} to '{}'", link.peer)
 }
 
-pub(super) fn mtu(_: &Machine, robot: &Robot) -> Answer {
+pub(super) fn mtu(_: &Machine, robot: &Robot) -> CheckResult {
     let status = status!(robot);
     let up = status.links.iter().filter(|it| it.up && it.mtu_known_by != "relay");
     let found = up.filter_map(|link| {
         let is_hole = link.mtu_known_by == "black hole";
         (is_hole || link.mtu < MIN_MTU).then(|| {
             let hole = if is_hole { ", and larger packets vanish without a report (black hole)" } else { "" };
-            let found = Found::new(
+            let found = CheckFinding::new(
                 Harm::Wastes,
                 format!("{} carries packets of {} bytes{hole}", link_text(link), link.mtu),
                 "Tautline found this size by probes; other programs (ssh, updates) may hang on such a path.",
@@ -200,7 +203,7 @@ pub(super) fn mtu(_: &Machine, robot: &Robot) -> Answer {
                 .fix(format!("sudo ip link set {} mtu {}  # helps other programs on this path", link.radio, link.mtu.max(MIN_MTU)))
         })
     });
-    Answer::Made(found.collect())
+    CheckResult::Made(found.collect())
 }
 
 /// Whether a link loses packets now. Packets lost in an interruption say nothing about a link that has
@@ -212,7 +215,7 @@ fn is_lossy(link: &LinkReport) -> bool {
     link.up && link.loss >= MAX_LOSS && link.steady.as_ref().is_none_or(since)
 }
 
-pub(super) fn loss(_: &Machine, robot: &Robot) -> Answer {
+pub(super) fn loss(_: &Machine, robot: &Robot) -> CheckResult {
     let status = status!(robot);
     let lossy = status.links.iter().filter(|it| is_lossy(it));
     let found = lossy.map(|link| {
@@ -220,7 +223,7 @@ pub(super) fn loss(_: &Machine, robot: &Robot) -> Answer {
             let share = it.loss().unwrap_or(0.0) * 100.0;
             format!(" ({share:.1} % since the link is up, for {:.0} s)", it.seconds)
         });
-        let found = Found::new(
+        let found = CheckFinding::new(
             Harm::Delays,
             format!(
                 "{} loses {:.0} % of its packets{}",
@@ -235,28 +238,28 @@ pub(super) fn loss(_: &Machine, robot: &Robot) -> Answer {
             robot.how_to_set("topics./TOPIC.fec", 20)
         ))
     });
-    Answer::Made(found.collect())
+    CheckResult::Made(found.collect())
 }
 
 /// Returns the bits per second that the links to a peer can send together; `None` if a rate is not known or
 /// no link is up.
-pub(super) fn can_send(status: &Status, peer: &str) -> Option<u64> {
+pub(super) fn sendable_bps(status: &Status, peer: &str) -> Option<u64> {
     let up = status.links.iter().filter(|it| it.peer == peer && it.up);
     let usable = up.filter(|it| it.state != "standby");
     let rates: Option<Vec<u64>> = usable.map(|it| it.available_bps).collect();
     rates.filter(|it| !it.is_empty()).map(|it| it.into_iter().sum())
 }
 
-pub(super) fn rates(_: &Machine, robot: &Robot) -> Answer {
+pub(super) fn check_link_rates(_: &Machine, robot: &Robot) -> CheckResult {
     let status = status!(robot);
     let up = status.peers.iter().filter(|it| it.state == "up");
-    Answer::Made(up.filter_map(|peer| too_slow(status, robot, peer)).collect())
+    CheckResult::Made(up.filter_map(|peer| overload_finding(status, robot, peer)).collect())
 }
 
-fn too_slow(status: &Status, robot: &Robot, peer: &PeerReport) -> Option<Found> {
+fn overload_finding(status: &Status, robot: &Robot, peer: &PeerReport) -> Option<CheckFinding> {
     let wanted = peer.wanted_bps?;
-    let can_send = can_send(status, &peer.name)? as f64;
-    if wanted <= can_send * USABLE {
+    let sendable_bps = sendable_bps(status, &peer.name)? as f64;
+    if wanted <= sendable_bps * USABLE_RATE_FRACTION {
         return None;
     }
     let mbps = |bps: f64| format!("{:.1} Mbps", bps / 1e6);
@@ -268,13 +271,13 @@ fn too_slow(status: &Status, robot: &Robot, peer: &PeerReport) -> Option<Found> 
     let topic = largest.map_or("/TOPIC", |it| &it.topic);
     let dropped = largest.and_then(|it| it.given_up.as_ref());
     let dropped = dropped.map(|it| format!("; {topic}: {}", it.in_words())).unwrap_or_default();
-    let found = Found::new(
+    let found = CheckFinding::new(
         Harm::Delays,
         format!(
             "topics for '{}' have {}; its links can send {}{dropped}",
             peer.name,
             mbps(wanted),
-            mbps(can_send)
+            mbps(sendable_bps)
         ),
         "Topics of the lowest priorities are thinned or dropped.",
     );
@@ -285,7 +288,7 @@ fn too_slow(status: &Status, robot: &Robot, peer: &PeerReport) -> Option<Found> 
     )
 }
 
-pub(super) fn refused(_: &Machine, robot: &Robot) -> Answer {
+pub(super) fn check_refused_topics(_: &Machine, robot: &Robot) -> CheckResult {
     let status = status!(robot);
     let up = status.peers.iter().filter(|it| it.state == "up");
     let of_peers = up.flat_map(|peer| {
@@ -296,12 +299,12 @@ pub(super) fn refused(_: &Machine, robot: &Robot) -> Answer {
     let all = of_peers.filter(|(peer, notice)| is_published(status, peer, notice));
     let found = all.take(MAX_LISTED).map(|(peer, notice)| {
         let why = "The file there does not allow it, so that its messages do not pass.";
-        let found = Found::new(Harm::Note, notice, why);
+        let found = CheckFinding::new(Harm::Note, notice, why);
         found.fix(format!(
             "if it is meant, at '{peer}': sudo tautline doctor  # has the line to add"
         ))
     });
-    Answer::Made(found.collect())
+    CheckResult::Made(found.collect())
 }
 
 /// Whether a topic that a peer refuses is still published here; `true` if the notice is about something
@@ -313,7 +316,7 @@ fn is_published(status: &Status, peer: &str, notice: &str) -> bool {
     sent.any(|it| it.peer == peer && it.topic.strip_prefix('/') == Some(name))
 }
 
-pub(super) fn waiting(_: &Machine, robot: &Robot) -> Answer {
+pub(super) fn check_waiting_requests(_: &Machine, robot: &Robot) -> CheckResult {
     let status = status!(robot);
     let peers: BTreeSet<&str> = status.waiting.iter().map(|it| it.peer.as_str()).collect();
     let found = peers.into_iter().map(|peer| {
@@ -324,14 +327,14 @@ pub(super) fn waiting(_: &Machine, robot: &Robot) -> Answer {
         if of_peer.len() > MAX_LISTED {
             wishes.push(format!("{} more ('tautline status')", of_peer.len() - MAX_LISTED));
         }
-        let found = Found::new(
+        let found = CheckFinding::new(
             Harm::Note,
             format!("'{peer}' wants to {}", wishes.join(", ")),
             "The robot's file does not allow it, so that its messages do not pass.",
         );
         found.fix(lines_to_add(status, robot, peer, &of_peer))
     });
-    Answer::Made(found.collect())
+    CheckResult::Made(found.collect())
 }
 
 /// Returns the lines that allow what a peer waits for. They include the present entries of their keys,

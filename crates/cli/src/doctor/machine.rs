@@ -45,13 +45,13 @@ impl Machine {
     /// Returns the file of the only daemon in this network, as its command line names it.
     pub fn daemon_file(&self) -> Option<PathBuf> {
         let daemons = self.processes().iter();
-        let here = daemons.filter(|it| it.is_tautline() && it.is_here == Some(true));
-        let files: BTreeSet<PathBuf> = here.filter_map(|it| self.file_of(it.id)).collect();
+        let here = daemons.filter(|it| it.is_tautline() && it.shares_network == Some(true));
+        let files: BTreeSet<PathBuf> = here.filter_map(|it| self.config_file_of(it.id)).collect();
         files.first().filter(|_| files.len() == 1).cloned()
     }
 
     /// The file of a daemon, as its command line names it.
-    pub(super) fn file_of(&self, daemon: u32) -> Option<PathBuf> {
+    pub(super) fn config_file_of(&self, daemon: u32) -> Option<PathBuf> {
         let line = self.read(format!("/proc/{daemon}/cmdline"))?;
         let mut words = line.split('\0').skip(1);
         let is_run = words.next() == Some("run");

@@ -25,13 +25,13 @@ mod sockets;
 mod unit;
 mod wifi;
 
-pub use finding::{Answer, Finding, Found, Harm};
+pub use finding::{CheckFinding, CheckResult, Finding, Harm};
 pub use machine::Machine;
 pub use peer::{PeerTest, TopicVerdict, test_peer};
-pub use report::{Report, without_secrets};
+pub use report::{Report, redact_secrets};
 use robot::unreadable_file_note;
 pub use robot::{Robot, reason_without_state};
-pub use routes::ways_to;
+pub use routes::test_addresses;
 pub use settings::{DEFAULT_MASTER, RosSettings};
 
 use finding::NO_FILE;
@@ -44,13 +44,13 @@ pub struct Check {
     pub name: &'static str,
     /// What holds if the check passes.
     pub passed: &'static str,
-    examine: fn(&Machine, &Robot) -> Answer,
+    examine: fn(&Machine, &Robot) -> CheckResult,
 }
 
 const fn check(
     name: &'static str,
     passed: &'static str,
-    examine: fn(&Machine, &Robot) -> Answer,
+    examine: fn(&Machine, &Robot) -> CheckResult,
 ) -> Check {
     Check { name, passed, examine }
 }
@@ -63,10 +63,10 @@ pub const CHECKS: &[Check] = &[
     check("daemon", "the daemon answers", daemon::running),
     check("versions", "daemon, program and peers have the same version", daemon::versions),
     check("ros", "a ROS runs, of the kind that the file names", ros::check_present),
-    check("two-ros", "one kind of ROS runs", ros::two_kinds),
-    check("ros-container", "ROS runs in the daemon's network", ros::in_container),
+    check("two-ros", "one kind of ROS runs", ros::check_single_ros),
+    check("ros-container", "ROS runs in the daemon's network", ros::check_ros_in_container),
     check("ros1-master", "the ROS master answers", ros::master),
-    check("ros1-names", "the addresses of ROS 1 nodes resolve", ros::names),
+    check("ros1-names", "the addresses of ROS 1 nodes resolve", ros::check_node_host_names),
     check("ros2-domain", "nodes are in the daemon's domain", dds::domain),
     check("dds-domain-of-nodes", "all nodes have one ROS_DOMAIN_ID", dds::domain_of_nodes),
     check("dds-discovery-server", "no node uses a discovery server", dds::discovery_server),
@@ -77,13 +77,21 @@ pub const CHECKS: &[Check] = &[
     check("port", "no other program has the daemon's UDP port", sockets::port),
     check("firewall", "the firewall accepts packets of peers", firewall::examine),
     check("beacons", "an interface can send beacons", routes::beacons),
-    check("link-down", "the interfaces of the links are up and have addresses", routes::down),
-    check("peer-name", "the host names of peers resolve", routes::names),
+    check(
+        "link-down",
+        "the interfaces of the links are up and have addresses",
+        routes::check_interfaces_up,
+    ),
+    check("peer-name", "the host names of peers resolve", routes::check_peer_host_names),
     check("own-address", "no peer has an address of this machine", routes::own_address),
     check("peer-route", "a route leads to each peer", routes::check_missing_route),
     check("route-interface", "no route leads through a network that costs", routes::costly_routes),
     check("rp-filter", "the kernel accepts packets of all links", routes::reverse_path),
-    check("duplicate-address", "no other machine has an address of this one", routes::duplicate),
+    check(
+        "duplicate-address",
+        "no other machine has an address of this one",
+        routes::check_duplicate_address,
+    ),
     check("interface-mtu", "the interfaces of the links carry 1280 bytes", routes::interface_mtu),
     check("wifi-power-save", "Wi-Fi power saving is off", wifi::power_save),
     check("wifi-signal", "the Wi-Fi signal is strong", wifi::signal),
@@ -98,14 +106,14 @@ pub const CHECKS: &[Check] = &[
     check("memory", "the unit's memory suffices for all peers", unit::memory),
     check("receive-buffer", "the kernel grants receive buffers of 4 MB", host::receive_buffer),
     check("disk", "the disk has room for logs", host::disk),
-    check("peer-down", "all peers are up", links::down),
-    check("peer-key", "no node has a wrong key", links::keys),
+    check("peer-down", "all peers are up", links::check_peers_up),
+    check("peer-key", "no node has a wrong key", links::check_peer_keys),
     check("peer-clock", "the clocks of the peers agree", links::clocks),
     check("path-mtu", "the paths carry 1280 bytes, and routers report smaller sizes", links::mtu),
     check("loss", "fewer than 5 % of the packets are lost", links::loss),
-    check("too-slow", "the links carry what the topics offer", links::rates),
-    check("refused-there", "no peer refuses a topic of this machine", links::refused),
-    check("not-accepted", "no peer waits for a line in the file", links::waiting),
+    check("too-slow", "the links carry what the topics offer", links::check_link_rates),
+    check("refused-there", "no peer refuses a topic of this machine", links::check_refused_topics),
+    check("not-accepted", "no peer waits for a line in the file", links::check_waiting_requests),
 ];
 
 /// Returns a text that says that this machine is not paired yet; `None` if it may be paired.
@@ -116,7 +124,7 @@ pub fn not_paired(machine: &Machine, robot: &Robot) -> Option<String> {
 
 /// Returns the command that starts the daemon with the robot's file.
 pub fn how_to_start(machine: &Machine, robot: &Robot) -> String {
-    match unit::is_of_unit(machine, robot) {
+    match unit::is_run_by_unit(machine, robot) {
         true => "sudo systemctl start tautline".into(),
         false => format!("tautline run {}", robot.file_name()),
     }
@@ -158,17 +166,21 @@ pub fn examine(machine: &Machine, robot: &Robot, mut before: impl FnMut(&str)) -
         before(it.name);
         let outcome = |text: String| Outcome { check: it.name, text };
         match (it.examine)(machine, robot) {
-            Answer::Made(found) if found.is_empty() => all.passed.push(outcome(it.passed.into())),
-            Answer::Made(found) => all.findings.extend(found.into_iter().map(|found| {
-                let Found { harm, found, why, fix } = found;
+            CheckResult::Made(found) if found.is_empty() => {
+                all.passed.push(outcome(it.passed.into()))
+            }
+            CheckResult::Made(found) => all.findings.extend(found.into_iter().map(|found| {
+                let CheckFinding { harm, found, why, fix } = found;
                 Finding { check: it.name, harm, found, why, fix }
             })),
             // A file that this user may not read may be valid.
-            Answer::DoesNotApply(text) if robot.is_file_closed() && text.starts_with(NO_FILE) => {
+            CheckResult::DoesNotApply(text)
+                if robot.is_file_closed() && text.starts_with(NO_FILE) =>
+            {
                 all.not_made.push(outcome(unreadable_file_note(robot)));
             }
-            Answer::DoesNotApply(text) => all.does_not_apply.push(outcome(text)),
-            Answer::NotMade(text) => all.not_made.push(outcome(text)),
+            CheckResult::DoesNotApply(text) => all.does_not_apply.push(outcome(text)),
+            CheckResult::NotMade(text) => all.not_made.push(outcome(text)),
         }
     }
     // Stable: within one harm, the order of the table.

@@ -2,7 +2,7 @@
 //! The path to one peer: what two snapshots of the daemon measured between them, and what each topic
 //! gets. Nothing is sent for this test, so that the rate of a link that carries little is a lower bound.
 
-use super::links::can_send;
+use super::links::sendable_bps;
 use serde::Serialize;
 use tautline::rates::{self, Rates, TopicRates};
 use tautline::status::{Direction, LinkReport, Status, TopicReport, WaitingReport};
@@ -10,7 +10,7 @@ use tautline_plan::inputs::Inputs;
 use tautline_plan::{Radios, Team, TeamPlan};
 
 /// Fraction of the available rate above which a link counts as used.
-const USED: f64 = 0.5;
+const LOADED_LINK_FRACTION: f64 = 0.5;
 
 /// The test of one peer.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -126,7 +126,7 @@ fn link_in_words(link: &LinkReport, before: Option<&LinkReport>, rates: &Rates) 
         (None, _) => {
             "  rate: unknown, no limit was met; a link shows its rate only under load".into()
         }
-        (Some(bps), Some(sent)) if sent < bps as f64 * USED => format!(
+        (Some(bps), Some(sent)) if sent < bps as f64 * LOADED_LINK_FRACTION => format!(
             "  rate: at least {} (it is not full, and its rate grows with use), paced by {}",
             mbps(Some(bps as f64)),
             or_unknown(&link.paced_by)
@@ -149,13 +149,13 @@ fn host(remote: &str) -> String {
 /// Returns the plan for what was published to the peer between the snapshots, on a line with the rate that
 /// the peer's links can send; `None` if this rate is unknown.
 fn plan(before: &Status, after: &Status, peer: &str) -> Option<TeamPlan> {
-    let rate = can_send(after, peer)?;
+    let rate = sendable_bps(after, peer)?;
     let links = after.links.iter().filter(|it| it.peer == peer && it.up);
     let rtt_ms = links.clone().filter_map(|it| it.rtt_ms).fold(f64::INFINITY, f64::min);
     let delay = if rtt_ms.is_finite() { (rtt_ms / 2.0 * 1000.0).round() } else { 0.0 };
     let loss = links.map(|it| it.loss).fold(0.0, f64::max);
     let radio = format!("line:{rate}bps,delay={delay}us,loss={:.2}%", loss.min(0.5) * 100.0);
-    let radios = Radios::of_options(&[radio]).ok()?;
+    let radios = Radios::from_options(&[radio]).ok()?;
     let of_peer = |status: &Status| {
         let mut status = status.clone();
         status.topics.retain(|it| it.peer == peer && it.direction == Direction::Out && it.wanted);

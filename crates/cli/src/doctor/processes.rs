@@ -45,7 +45,7 @@ pub(super) struct Process {
     pub(super) name: String,
     pub(super) user: u32,
     /// Whether it is in the network of this process; `None` if that is not visible.
-    pub(super) is_here: Option<bool>,
+    pub(super) shares_network: Option<bool>,
 }
 
 impl Process {
@@ -82,9 +82,9 @@ impl RosProcess {
 #[derive(Debug, Default)]
 pub(super) struct VisibleProcesses {
     /// The programs in the network of this process.
-    pub(super) here: Vec<RosProcess>,
+    pub(super) in_this_network: Vec<RosProcess>,
     /// The programs in other networks, such as containers.
-    pub(super) elsewhere: Vec<RosProcess>,
+    pub(super) in_other_networks: Vec<RosProcess>,
     /// Processes of other users, whose memory this user may not see.
     pub(super) hidden: usize,
 }
@@ -96,12 +96,12 @@ pub(super) fn read_all(files: &Files) -> Vec<Process> {
         let folder = format!("/proc/{id}");
         let name = files.read(format!("{folder}/comm"))?;
         let name = tautline_gateway::plain::plain(&name, 15);
-        let is_here = match files.is_planted(format!("{folder}/comm")) {
+        let shares_network = match files.is_planted(format!("{folder}/comm")) {
             true => Some(true),
             false => files.link(format!("{folder}/ns/net")).map(|it| Some(it) == own),
         };
         let user = std::fs::metadata(files.path(&folder)).ok()?.uid();
-        Some(Process { id, name, user, is_here })
+        Some(Process { id, name, user, shares_network })
     };
     numbers.filter_map(process).take(MAX_PROCESSES).collect()
 }
@@ -121,9 +121,9 @@ pub(super) fn visible(files: &Files, processes: &[Process]) -> VisibleProcesses 
         }
         let settings = settings_of(files, process.id);
         let it = RosProcess { process: process.clone(), settings };
-        match process.is_here {
-            Some(false) => found.elsewhere.push(it),
-            _ => found.here.push(it),
+        match process.shares_network {
+            Some(false) => found.in_other_networks.push(it),
+            _ => found.in_this_network.push(it),
         }
     }
     found
@@ -132,7 +132,7 @@ pub(super) fn visible(files: &Files, processes: &[Process]) -> VisibleProcesses 
 /// Finds the sockets of all processes in this network, by their inodes.
 pub(super) fn socket_owners(files: &Files, processes: &[Process]) -> BTreeMap<u64, Process> {
     let mut all = BTreeMap::new();
-    for process in processes.iter().filter(|it| it.is_here != Some(false)) {
+    for process in processes.iter().filter(|it| it.shares_network != Some(false)) {
         let folder = files.path(format!("/proc/{}/fd", process.id));
         let descriptors = std::fs::read_dir(folder).into_iter().flatten().flatten();
         let links = descriptors.take(MAX_DESCRIPTORS).filter_map(|it| it.path().read_link().ok());
@@ -167,7 +167,7 @@ pub(super) fn settings(
 }
 
 /// Names a few processes.
-pub(super) fn names<'a>(processes: impl IntoIterator<Item = &'a Process>) -> String {
+pub(super) fn describe_processes<'a>(processes: impl IntoIterator<Item = &'a Process>) -> String {
     const NAMED: usize = 4;
     let all: Vec<String> = processes.into_iter().map(Process::process_text).collect();
     let more = all.len().saturating_sub(NAMED);

@@ -15,7 +15,7 @@ const MAX_PART: usize = 2 << 20;
 /// Characters of a public key that a report keeps.
 const KEY_SHOWN: usize = 8;
 /// Text that replaces a secret.
-const REMOVED: &str = "[removed]";
+const REDACTED: &str = "[removed]";
 /// Parts of names whose values are removed, in lower case.
 const SECRET_NAMES: [&str; 11] = [
     "secret",
@@ -67,7 +67,7 @@ impl Report<'_> {
             "log",
             tail(&self.output("journalctl", &["-u", "tautline", "-n", "200", "--no-pager"])),
         );
-        without_secrets(&text)
+        redact_secrets(&text)
     }
 
     fn versions(&self) -> String {
@@ -96,7 +96,7 @@ impl Report<'_> {
         let Some(file) = &self.robot.file else { return "none".into() };
         match config::read(file) {
             Ok(text) => {
-                let lines = start(&text, MAX_PART).lines().map(without_comment);
+                let lines = truncate_str(&text, MAX_PART).lines().map(without_comment);
                 let lines: Vec<&str> = lines.filter(|line| !line.is_empty()).collect();
                 format!("# {}, without comments\n{}", file.display(), lines.join("\n"))
             }
@@ -107,7 +107,7 @@ impl Report<'_> {
     fn status(&self) -> String {
         let Some(status) = &self.robot.status else { return self.robot.no_status.clone() };
         let text = serde_json::to_string_pretty(status).unwrap_or_else(|error| error.to_string());
-        start(&text, MAX_PART).to_owned()
+        truncate_str(&text, MAX_PART).to_owned()
     }
 }
 
@@ -122,7 +122,7 @@ fn without_comment(line: &str) -> &str {
     line[..begins.unwrap_or(line.len())].trim_end()
 }
 
-fn start(text: &str, most: usize) -> &str {
+fn truncate_str(text: &str, most: usize) -> &str {
     &text[..text.floor_char_boundary(most)]
 }
 
@@ -132,29 +132,29 @@ fn tail(text: &str) -> String {
 
 /// Removes secrets from a text: the rest of a line after a name such as `password`, and user and password
 /// in URIs. Shortens all keys.
-pub fn without_secrets(text: &str) -> String {
+pub fn redact_secrets(text: &str) -> String {
     let plain = |line| tautline_gateway::plain::plain(line, MAX_LINE);
     let lines =
-        text.lines().map(|line| shorten_keys(&without_passwords(&without_values(&plain(line)))));
+        text.lines().map(|line| shorten_keys(&redact_passwords(&redact_values(&plain(line)))));
     let mut text = lines.collect::<Vec<_>>().join("\n");
     text.push('\n');
     text
 }
 
 /// Cuts a line after the name of a secret.
-fn without_values(line: &str) -> String {
+fn redact_values(line: &str) -> String {
     let lower = line.to_ascii_lowercase();
     let name = SECRET_NAMES.iter().filter_map(|name| Some((lower.find(name)?, *name))).min();
     let Some((at, name)) = name else { return line.to_owned() };
     let (kept, rest) = line.split_at(at + name.len());
     match rest.chars().any(char::is_alphanumeric) {
-        true => format!("{kept} {REMOVED}"),
+        true => format!("{kept} {REDACTED}"),
         false => line.to_owned(),
     }
 }
 
 /// Removes `user:password@` of URIs.
-fn without_passwords(line: &str) -> String {
+fn redact_passwords(line: &str) -> String {
     let mut out = String::new();
     let mut rest = line;
     while let Some((before, after)) = rest.split_once("://") {
@@ -163,7 +163,7 @@ fn without_passwords(line: &str) -> String {
         let place = after.find(['/', ' ', '"', '\'']).unwrap_or(after.len());
         match after[..place].rfind('@') {
             Some(at) => {
-                out += REMOVED;
+                out += REDACTED;
                 rest = &after[at..];
             }
             None => rest = after,
@@ -223,14 +223,14 @@ mod tests {
              WIFI_PASSWORD=hunter2 run\nwpa --psk hunter2\npassword: hunter2\n\
              the password is hunter2\n\u{1b}[2Jname: robot1"
         );
-        let found = without_secrets(&text);
+        let found = redact_secrets(&text);
         assert!(!found.contains("hunter2") && !found.contains(key), "{found}");
         for kept in ["key: cHVibGlj...", "name: robot1", "http://[removed]@host:1/x"] {
             assert!(found.contains(kept), "{found}");
         }
         assert!(!found.contains('\u{1b}'));
         let pem = "MIIEvQIBADANBgkqhkiG9w0BAQEFAASCBKcwggSjAgEAAoIBAQC7";
-        assert_eq!(without_secrets(pem), "MIIEvQIB...\n");
+        assert_eq!(redact_secrets(pem), "MIIEvQIB...\n");
         assert_eq!(without_comment("name: a # the key of b"), "name: a");
         assert_eq!(without_comment("name: a\t# the key of b"), "name: a");
         assert_eq!(without_comment("name: a#b"), "name: a#b");
@@ -239,9 +239,9 @@ mod tests {
             "abcdefghijklmnopqrstuvwxyzabcdefghijklmnopq=",
             "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopq=",
         ] {
-            assert_eq!(without_secrets(key), format!("{}...\n", &key[..8]));
+            assert_eq!(redact_secrets(key), format!("{}...\n", &key[..8]));
         }
         let harmless = "the master at http://localhost:11311 does not answer\n";
-        assert_eq!(without_secrets(harmless), harmless);
+        assert_eq!(redact_secrets(harmless), harmless);
     }
 }

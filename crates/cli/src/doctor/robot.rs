@@ -2,7 +2,7 @@
 //! The robot: its file, its daemon, and the paths to its peers.
 
 use super::machine::{Machine, interface};
-use crate::interfaces::has_inner_name;
+use crate::interfaces::has_container_interface_name;
 use std::collections::BTreeSet;
 use std::fmt::Display;
 use std::io::ErrorKind;
@@ -133,7 +133,9 @@ impl Robot {
         }
         let addressed = machine.addresses().into_iter().map(|(name, _)| name);
         let is_outside = |name: &String| {
-            name != "lo" && !has_inner_name(name) && !machine.exists(interface(name, "bridge"))
+            name != "lo"
+                && !has_container_interface_name(name)
+                && !machine.exists(interface(name, "bridge"))
         };
         let all: BTreeSet<String> = addressed.filter(is_outside).collect();
         all.into_iter().collect()

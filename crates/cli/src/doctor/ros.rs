@@ -2,9 +2,9 @@
 //! The ROS of this machine: which, and where.
 
 use super::dds;
-use super::finding::{Answer, Found, Harm, NO_FILE};
+use super::finding::{CheckFinding, CheckResult, Harm, NO_FILE};
 use super::machine::Machine;
-use super::processes::names as names_of;
+use super::processes::describe_processes;
 use super::robot::{Robot, resolve};
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -14,7 +14,7 @@ const MAX_MASTERS: usize = 4;
 
 /// The addresses of the masters that run here, from the arguments of their processes.
 fn running_masters(machine: &Machine) -> Vec<String> {
-    let here = machine.processes().iter().filter(|it| it.is_here != Some(false));
+    let here = machine.processes().iter().filter(|it| it.shares_network != Some(false));
     let ports = here.filter_map(|it| {
         let line = machine.read(format!("/proc/{}/cmdline", it.id))?;
         let words: Vec<&str> = line.split('\0').collect();
@@ -68,11 +68,11 @@ pub(super) fn description_of_masters(machine: &Machine, robot: &Robot) -> Vec<St
         .collect();
     let visible = machine.visible();
     for domain in dds::domains(machine) {
-        let programs = visible.here.iter().filter(|it| it.domain() == domain).count();
+        let programs = visible.in_this_network.iter().filter(|it| it.domain() == domain).count();
         lines.push(format!("ROS 2: domain {domain}, {programs} programs of ROS 2 visible"));
     }
     let versions: BTreeSet<&str> =
-        visible.here.iter().filter_map(|it| it.setting("ROS_DISTRO")).collect();
+        visible.in_this_network.iter().filter_map(|it| it.setting("ROS_DISTRO")).collect();
     if !versions.is_empty() {
         let versions: Vec<&str> = versions.into_iter().collect();
         lines.push(format!("versions of ROS in use: {}", versions.join(", ")));
@@ -87,19 +87,20 @@ pub(super) fn description_of_masters(machine: &Machine, robot: &Robot) -> Vec<St
     lines
 }
 
-pub(super) fn check_present(machine: &Machine, robot: &Robot) -> Answer {
+pub(super) fn check_present(machine: &Machine, robot: &Robot) -> CheckResult {
     if robot.config().is_some_and(|it| it.ros1.is_none() && it.ros2.is_none()) {
-        return Answer::DoesNotApply("the file switches ROS off (ros1: false)".into());
+        return CheckResult::DoesNotApply("the file switches ROS off (ros1: false)".into());
     }
     let has_ros1 = !answering_masters(machine, robot).is_empty();
-    let has_ros2 = !dds::domains(machine).is_empty() || !machine.visible().here.is_empty();
+    let has_ros2 =
+        !dds::domains(machine).is_empty() || !machine.visible().in_this_network.is_empty();
     let (wants_ros1, wants_ros2) =
         robot.config().map_or((true, true), |it| (it.ros1.is_some(), it.ros2.is_some()));
     if has_ros1 && wants_ros1 || has_ros2 && wants_ros2 {
-        return Answer::Made(Vec::new());
+        return CheckResult::Made(Vec::new());
     }
     if !has_ros1 && !has_ros2 && configured_master(robot).is_some() {
-        return Answer::DoesNotApply("'ros1-master' looks at the master".into());
+        return CheckResult::DoesNotApply("'ros1-master' looks at the master".into());
     }
     let master = expected_master(machine, robot);
     let found = match (has_ros1, has_ros2) {
@@ -109,8 +110,9 @@ pub(super) fn check_present(machine: &Machine, robot: &Robot) -> Answer {
         (true, _) => "ROS 1 runs, but the file is for ROS 2".into(),
         (_, true) => "ROS 2 runs, but the file is for ROS 1".into(),
     };
-    let found = Found::new(Harm::Stops, found, "The daemon carries only topics of a running ROS.");
-    Answer::Made(vec![match (has_ros1, has_ros2) {
+    let found =
+        CheckFinding::new(Harm::Stops, found, "The daemon carries only topics of a running ROS.");
+    CheckResult::Made(vec![match (has_ros1, has_ros2) {
         (false, false) if wants_ros1 => found.fix("roscore  # or start the robot's launch file"),
         (false, false) => found.fix("start the robot's launch file: ros2 launch PACKAGE FILE"),
         (true, _) => found.fix(format!(
@@ -121,66 +123,66 @@ pub(super) fn check_present(machine: &Machine, robot: &Robot) -> Answer {
     }])
 }
 
-pub(super) fn two_kinds(machine: &Machine, robot: &Robot) -> Answer {
+pub(super) fn check_single_ros(machine: &Machine, robot: &Robot) -> CheckResult {
     let masters = answering_masters(machine, robot);
     let domains = dds::domains(machine);
     let (Some((master, _)), Some(domain)) = (masters.first(), domains.first()) else {
-        return Answer::Made(Vec::new());
+        return CheckResult::Made(Vec::new());
     };
     let carried = match robot.config() {
         Some(config) if config.ros1.is_some() => "ROS 1",
         Some(config) if config.ros2.is_some() => "ROS 2",
         _ => "one of them",
     };
-    let found = Found::new(
+    let found = CheckFinding::new(
         Harm::Note,
         format!("both run: ROS 1 (master at {master}) and ROS 2 (domain {domain})"),
         format!("One daemon carries one ROS; this one carries {carried}."),
     );
-    Answer::Made(vec![found.fix(
+    CheckResult::Made(vec![found.fix(
         "run a second daemon for the other, with a file, a 'name' and a 'listen' of its own \
          (page \"Install\", several daemons on one machine)",
     )])
 }
 
-pub(super) fn in_container(machine: &Machine, robot: &Robot) -> Answer {
+pub(super) fn check_ros_in_container(machine: &Machine, robot: &Robot) -> CheckResult {
     let visible = machine.visible();
     let has_ros1 = !answering_masters(machine, robot).is_empty();
-    if visible.elsewhere.is_empty() || !visible.here.is_empty() || has_ros1 {
-        return Answer::Made(Vec::new());
+    if visible.in_other_networks.is_empty() || !visible.in_this_network.is_empty() || has_ros1 {
+        return CheckResult::Made(Vec::new());
     }
-    let programs = names_of(visible.elsewhere.iter().map(|it| &it.process));
-    let found = Found::new(
+    let programs = describe_processes(visible.in_other_networks.iter().map(|it| &it.process));
+    let found = CheckFinding::new(
         Harm::Stops,
         format!("programs of ROS 2 run only in other networks, such as containers: {programs}"),
         "The daemon sees only the ROS of its own network.",
     );
-    Answer::Made(vec![
+    CheckResult::Made(vec![
         found.fix(
             "docker run --network host ...  # or run tautline in the network of the container",
         ),
     ])
 }
 
-pub(super) fn master(machine: &Machine, robot: &Robot) -> Answer {
+pub(super) fn master(machine: &Machine, robot: &Robot) -> CheckResult {
     let Some(config) = robot.config() else {
-        return Answer::DoesNotApply(format!("{NO_FILE} names a master"));
+        return CheckResult::DoesNotApply(format!("{NO_FILE} names a master"));
     };
     let Some(master) = config.ros1.as_ref().map(|it| it.master.as_str()) else {
-        return Answer::DoesNotApply("the file has no ROS 1 side".into());
+        return CheckResult::DoesNotApply("the file has no ROS 1 side".into());
     };
     let error = match machine.nodes_of(master) {
-        Ok(_) => return Answer::Made(Vec::new()),
+        Ok(_) => return CheckResult::Made(Vec::new()),
         Err(error) => error,
     };
-    let found = Found::new(
+    let found = CheckFinding::new(
         Harm::Stops,
         format!("the master at {master} does not answer ({error})"),
         "Without its master, the daemon finds no topics of ROS 1.",
     );
     let others = running_masters(machine).into_iter().filter(|it| machine.nodes_of(it).is_ok());
     let others: Vec<String> = others.collect();
-    Answer::Made(vec![match others.first() {
+    CheckResult::Made(vec![match others.first() {
         Some(other) => found.fix(robot.how_to_set("ros1.master", other)),
         None => found
             .fix("roscore")
@@ -195,12 +197,12 @@ fn host(uri: &str) -> Option<&str> {
     Some(place.rsplit_once(':').map_or(place, |(host, _)| host).trim_matches(['[', ']']))
 }
 
-pub(super) fn names(machine: &Machine, robot: &Robot) -> Answer {
+pub(super) fn check_node_host_names(machine: &Machine, robot: &Robot) -> CheckResult {
     if robot.config().is_some_and(|it| it.ros1.is_none()) {
-        return Answer::DoesNotApply("the file has no ROS 1 side".into());
+        return CheckResult::DoesNotApply("the file has no ROS 1 side".into());
     }
     let Ok(nodes) = machine.nodes_of(&expected_master(machine, robot)) else {
-        return Answer::NotMade("the master does not answer".into());
+        return CheckResult::NotMade("the master does not answer".into());
     };
     let addressed = nodes.iter().filter_map(|(name, uri)| Some((name, host(uri.as_ref().ok()?)?)));
     let addressed: Vec<(&String, &str)> = addressed.collect();
@@ -211,7 +213,7 @@ pub(super) fn names(machine: &Machine, robot: &Robot) -> Answer {
         let of_host = addressed.iter().filter(|(_, it)| *it == host).map(|(name, _)| name.as_str());
         let of_host: Vec<&str> = of_host.take(4).collect();
         let shown = tautline_gateway::plain::plain(host, 100);
-        let found = Found::new(
+        let found = CheckFinding::new(
             Harm::Stops,
             format!(
                 "nodes have the address '{shown}', which does not resolve here ({error}): {}",
@@ -225,5 +227,5 @@ pub(super) fn names(machine: &Machine, robot: &Robot) -> Answer {
                 .fix("or start these nodes with ROS_IP=ADDRESS (or ROS_HOSTNAME with a name that resolves)"),
         );
     }
-    Answer::Made(all)
+    CheckResult::Made(all)
 }

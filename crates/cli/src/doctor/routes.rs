@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Interfaces, addresses, and routes to peers.
 
-use super::finding::{Answer, Found, Harm};
+use super::finding::{CheckFinding, CheckResult, Harm};
 use super::machine::{Machine, ProgramOutput, interface};
 use super::robot::{Robot, Route};
 use std::net::{IpAddr, SocketAddr};
@@ -12,11 +12,11 @@ use tautline::paths::{self, Path};
 const MIN_MTU: u64 = 1280;
 /// Value of rp_filter with which the kernel drops packets from an address that it would answer through
 /// another interface.
-const STRICT: u64 = 1;
+const RP_FILTER_STRICT: u64 = 1;
 /// Length below which a transmit queue overflows in a burst of a few messages, in packets.
 const MIN_QUEUE: u64 = 16;
 /// ARPHRD_ETHER of linux/if_arp.h: the type of Ethernet and Wi-Fi interfaces.
-const ETHERNET: u64 = 1;
+const ARPHRD_ETHER: u64 = 1;
 /// USB drivers of modems and phones. They accept packets before they can send them.
 const USB_NETWORKS: [&str; 6] =
     ["cdc_ether", "cdc_ncm", "cdc_mbim", "qmi_wwan", "rndis_host", "ipheth"];
@@ -37,14 +37,14 @@ fn key(route: &Route, key: &str) -> String {
     format!("peers.{}.{key}", route.peer)
 }
 
-pub(super) fn names(_: &Machine, robot: &Robot) -> Answer {
+pub(super) fn check_peer_host_names(_: &Machine, robot: &Robot) -> CheckResult {
     if !has_links(robot) {
-        return Answer::DoesNotApply(NO_ADDRESS.into());
+        return CheckResult::DoesNotApply(NO_ADDRESS.into());
     }
     let wrong = robot.routes().iter().filter_map(|it| Some((it, it.address.as_ref().err()?)));
     let found = wrong.map(|(route, error)| {
         let host = &route.link.host;
-        let found = Found::new(
+        let found = CheckFinding::new(
             Harm::Stops,
             format!("'{host}', the address of '{}', does not resolve ({error})", route.peer),
             "No packet is sent to this peer while its name does not resolve.",
@@ -53,12 +53,12 @@ pub(super) fn names(_: &Machine, robot: &Robot) -> Answer {
             .fix(robot.how_to_set(&key(route, "address"), "ADDRESS  # as a number"))
             .fix(format!("or: echo 'ADDRESS {host}' | sudo tee -a /etc/hosts"))
     });
-    Answer::Made(found.collect())
+    CheckResult::Made(found.collect())
 }
 
-pub(super) fn own_address(machine: &Machine, robot: &Robot) -> Answer {
+pub(super) fn own_address(machine: &Machine, robot: &Robot) -> CheckResult {
     if !has_links(robot) {
-        return Answer::DoesNotApply(NO_ADDRESS.into());
+        return CheckResult::DoesNotApply(NO_ADDRESS.into());
     }
     let own = machine.addresses();
     let port = robot.port();
@@ -67,7 +67,7 @@ pub(super) fn own_address(machine: &Machine, robot: &Robot) -> Answer {
         let is_named_loopback = address.is_loopback() && route.link.host.parse::<IpAddr>().is_err();
         let is_own = own.iter().any(|(_, it)| *it == address) && route.link.port == port;
         (is_own || is_named_loopback).then(|| {
-            let found = Found::new(
+            let found = CheckFinding::new(
                 Harm::Stops,
                 format!(
                     "'{}', the address of '{}', is {address}, an address of this machine",
@@ -85,12 +85,12 @@ pub(super) fn own_address(machine: &Machine, robot: &Robot) -> Answer {
             }
         })
     });
-    Answer::Made(found.collect())
+    CheckResult::Made(found.collect())
 }
 
-pub(super) fn check_missing_route(_: &Machine, robot: &Robot) -> Answer {
+pub(super) fn check_missing_route(_: &Machine, robot: &Robot) -> CheckResult {
     if !has_links(robot) {
-        return Answer::DoesNotApply(NO_ADDRESS.into());
+        return CheckResult::DoesNotApply(NO_ADDRESS.into());
     }
     let wrong = robot.routes().iter().filter_map(|it| {
         let address = it.address.as_ref().ok()?;
@@ -99,7 +99,7 @@ pub(super) fn check_missing_route(_: &Machine, robot: &Robot) -> Answer {
     let found = wrong.map(|(route, address, error)| {
         let device = route.link.interface.as_deref().unwrap_or("INTERFACE");
         let by = route.link.interface.as_ref().map(|it| format!(" by {it}")).unwrap_or_default();
-        let found = Found::new(
+        let found = CheckFinding::new(
             Harm::Stops,
             format!("no route leads to {address} ('{}'){by}: {error}", route.peer),
             "Packets for this peer do not leave this machine.",
@@ -110,17 +110,17 @@ pub(super) fn check_missing_route(_: &Machine, robot: &Robot) -> Answer {
             ))
             .fix(format!("or {}", robot.how_to_set(&key(route, "address"), "the right one")))
     });
-    Answer::Made(found.collect())
+    CheckResult::Made(found.collect())
 }
 
-pub(super) fn costly_routes(machine: &Machine, robot: &Robot) -> Answer {
+pub(super) fn costly_routes(machine: &Machine, robot: &Robot) -> CheckResult {
     if !has_links(robot) {
-        return Answer::DoesNotApply(NO_ADDRESS.into());
+        return CheckResult::DoesNotApply(NO_ADDRESS.into());
     }
     let found = paths(robot).filter_map(|(route, path)| {
         let is_chosen = route.link.interface.is_some() || route.link.metered;
-        let kind = costly(machine, &path.interface).filter(|_| !is_chosen)?;
-        let found = Found::new(
+        let kind = costly_network_kind(machine, &path.interface).filter(|_| !is_chosen)?;
+        let found = CheckFinding::new(
             Harm::Wastes,
             format!(
                 "packets for '{}' ({}) leave by {}, {kind}",
@@ -137,11 +137,11 @@ pub(super) fn costly_routes(machine: &Machine, robot: &Robot) -> Answer {
                 .fix(format!("or {}", robot.how_to_set(&key(route, "metered"), metered))),
         )
     });
-    Answer::Made(found.collect())
+    CheckResult::Made(found.collect())
 }
 
 /// Describes an interface whose network usually costs money; `None` for other interfaces.
-fn costly(machine: &Machine, name: &str) -> Option<String> {
+fn costly_network_kind(machine: &Machine, name: &str) -> Option<String> {
     let uevent = machine.read(interface(name, "uevent")).unwrap_or_default();
     let is_modem = uevent.lines().any(|it| it == "DEVTYPE=wwan") || name.starts_with("ppp");
     if is_modem {
@@ -157,9 +157,9 @@ fn driver(machine: &Machine, name: &str) -> Option<String> {
     link.rsplit('/').next().map(str::to_owned)
 }
 
-pub(super) fn reverse_path(machine: &Machine, robot: &Robot) -> Answer {
+pub(super) fn reverse_path(machine: &Machine, robot: &Robot) -> CheckResult {
     if !has_links(robot) {
-        return Answer::DoesNotApply(NO_ADDRESS.into());
+        return CheckResult::DoesNotApply(NO_ADDRESS.into());
     }
     let filter = |name: &str| {
         machine.number(format!("/proc/sys/net/ipv4/conf/{name}/rp_filter")).unwrap_or(0)
@@ -167,11 +167,11 @@ pub(super) fn reverse_path(machine: &Machine, robot: &Robot) -> Answer {
     let found = paths(robot).filter_map(|(route, path)| {
         let device = route.link.interface.as_deref()?;
         // The kernel uses the larger of the two.
-        let is_strict = filter("all").max(filter(device)) == STRICT;
+        let is_strict = filter("all").max(filter(device)) == RP_FILTER_STRICT;
         let remote = SocketAddr::new(path.remote.ip(), path.remote.port());
         let usual = paths::route(remote, None, None).ok()?.interface;
         (remote.is_ipv4() && is_strict && usual != device).then(|| {
-            let found = Found::new(
+            let found = CheckFinding::new(
                 Harm::Stops,
                 format!(
                     "rp_filter of {device} is 1 (strict), and the route to '{}' ({}) leads through {usual}",
@@ -183,21 +183,21 @@ pub(super) fn reverse_path(machine: &Machine, robot: &Robot) -> Answer {
             found.fix(format!("sudo sysctl -w net.ipv4.conf.{device}.rp_filter=2  # and in /etc/sysctl.d/"))
         })
     });
-    Answer::Made(found.collect())
+    CheckResult::Made(found.collect())
 }
 
 /// States of an interface that carries nothing.
-const DOWN: [&str; 2] = ["down", "lowerlayerdown"];
+const DOWN_STATES: [&str; 2] = ["down", "lowerlayerdown"];
 
 fn is_usable(machine: &Machine, name: &str) -> bool {
     let state = machine.read(interface(name, "operstate")).unwrap_or_default();
     machine.exists(interface(name, "flags"))
-        && !DOWN.contains(&state.as_str())
+        && !DOWN_STATES.contains(&state.as_str())
         && machine.addresses().iter().any(|(it, _)| it == name)
 }
 
 /// The peers that have a link through this interface, and no usable link.
-fn peers_without(machine: &Machine, robot: &Robot, name: &str) -> Vec<String> {
+fn unreachable_peers(machine: &Machine, robot: &Robot, name: &str) -> Vec<String> {
     let device = |route: &Route| {
         let routed = route.path.as_ref().and_then(|it| it.as_ref().ok());
         route.link.interface.clone().or_else(|| routed.map(|it| it.interface.clone()))
@@ -212,12 +212,12 @@ fn peers_without(machine: &Machine, robot: &Robot, name: &str) -> Vec<String> {
     peers.filter(|it| is_stopped(&it.name)).map(|it| format!("'{}'", it.name)).collect()
 }
 
-pub(super) fn down(machine: &Machine, robot: &Robot) -> Answer {
+pub(super) fn check_interfaces_up(machine: &Machine, robot: &Robot) -> CheckResult {
     let addresses = machine.addresses();
     let mut all = Vec::new();
     if robot.interfaces(machine).is_empty() {
         let why = "Without a network, no packet leaves this machine.";
-        let found = Found::new(Harm::Stops, "no interface has an IP address", why);
+        let found = CheckFinding::new(Harm::Stops, "no interface has an IP address", why);
         let names = machine.interfaces().join(", ");
         all.push(
             found.fix(format!("connect one of the interfaces {names}; ip link; nmcli device")),
@@ -226,7 +226,7 @@ pub(super) fn down(machine: &Machine, robot: &Robot) -> Answer {
     for name in robot.named_interfaces() {
         let exists = machine.exists(interface(&name, "flags"));
         let state = machine.read(interface(&name, "operstate")).unwrap_or_default();
-        let without = peers_without(machine, robot, &name);
+        let without = unreachable_peers(machine, robot, &name);
         let (harm, why) = match without.is_empty() {
             true => {
                 (Harm::Note, format!("Links through {name} carry nothing; all peers have others."))
@@ -239,7 +239,7 @@ pub(super) fn down(machine: &Machine, robot: &Robot) -> Answer {
                 ),
             ),
         };
-        let new = |found: String| Found::new(harm, found, why.clone());
+        let new = |found: String| CheckFinding::new(harm, found, why.clone());
         if !exists {
             let others = machine.interfaces().join(", ");
             let file = robot.file_name();
@@ -247,7 +247,7 @@ pub(super) fn down(machine: &Machine, robot: &Robot) -> Answer {
                 new(format!("{file} names the interface {name}, which does not exist"))
                     .fix(robot.how_to_set("this 'interface'", format!("one of {others}"))),
             );
-        } else if DOWN.contains(&state.as_str()) {
+        } else if DOWN_STATES.contains(&state.as_str()) {
             let found = new(format!("the interface {name} is {state}"));
             let found = found.fix(format!("sudo ip link set {name} up"));
             all.push(match machine.wifi_interfaces().contains(&name) {
@@ -262,16 +262,16 @@ pub(super) fn down(machine: &Machine, robot: &Robot) -> Answer {
             )));
         }
     }
-    Answer::Made(all)
+    CheckResult::Made(all)
 }
 
-pub(super) fn interface_mtu(machine: &Machine, robot: &Robot) -> Answer {
+pub(super) fn interface_mtu(machine: &Machine, robot: &Robot) -> CheckResult {
     let mut all = Vec::new();
     for name in robot.interfaces(machine) {
         let Some(mtu) = machine.number(interface(&name, "mtu")).filter(|mtu| *mtu < MIN_MTU) else {
             continue;
         };
-        let found = Found::new(
+        let found = CheckFinding::new(
             Harm::Wastes,
             format!("the MTU of {name} is {mtu}"),
             "Small packets spend more of the airtime on headers, and IPv6 needs 1280 bytes.",
@@ -283,14 +283,14 @@ pub(super) fn interface_mtu(machine: &Machine, robot: &Robot) -> Answer {
             )),
         );
     }
-    Answer::Made(all)
+    CheckResult::Made(all)
 }
 
-pub(super) fn back_pressure(machine: &Machine, robot: &Robot) -> Answer {
+pub(super) fn back_pressure(machine: &Machine, robot: &Robot) -> CheckResult {
     let mut all = Vec::new();
     for name in robot.interfaces(machine) {
-        let Some(kind) = without_back_pressure(machine, &name) else { continue };
-        let found = Found::new(
+        let Some(kind) = kind_without_back_pressure(machine, &name) else { continue };
+        let found = CheckFinding::new(
             Harm::Note,
             format!("{name} is {kind}, whose driver takes packets before they are sent"),
             "Reports of the peer pace these links, not the driver: urgent messages may wait for about \
@@ -301,10 +301,10 @@ pub(super) fn back_pressure(machine: &Machine, robot: &Robot) -> Answer {
             robot.how_to_set(&format!("radios.{name}.rate"), "10Mbps")
         )));
     }
-    Answer::Made(all)
+    CheckResult::Made(all)
 }
 
-fn without_back_pressure(machine: &Machine, name: &str) -> Option<String> {
+fn kind_without_back_pressure(machine: &Machine, name: &str) -> Option<String> {
     let uevent = machine.read(interface(name, "uevent")).unwrap_or_default();
     let kind = uevent.lines().find_map(|line| line.strip_prefix("DEVTYPE="));
     if machine.exists(interface(name, "tun_flags")) {
@@ -326,69 +326,71 @@ fn without_back_pressure(machine: &Machine, name: &str) -> Option<String> {
     (is_virtual && has_pair && kind.is_none()).then(|| "a virtual cable (veth)".into())
 }
 
-pub(super) fn transmit_queue(machine: &Machine, robot: &Robot) -> Answer {
+pub(super) fn transmit_queue(machine: &Machine, robot: &Robot) -> CheckResult {
     let mut all = Vec::new();
     for name in robot.interfaces(machine) {
         let length = machine.number(interface(&name, "tx_queue_len"));
         // Without a queue (0), nothing is dropped in it.
         let Some(length) = length.filter(|it| (1..MIN_QUEUE).contains(it)) else { continue };
-        let found = Found::new(
+        let found = CheckFinding::new(
             Harm::Delays,
             format!("the transmit queue of {name} holds {length} packets (txqueuelen)"),
             "A burst of a few messages and of other programs overflows it, and packets are lost.",
         );
         all.push(found.fix(format!("sudo ip link set {name} txqueuelen 1000")));
     }
-    Answer::Made(all)
+    CheckResult::Made(all)
 }
 
-pub(super) fn beacons(machine: &Machine, robot: &Robot) -> Answer {
-    const MULTICAST: u64 = 0x1000;
-    let Some(config) = robot.config() else { return Answer::DoesNotApply("no valid file".into()) };
+pub(super) fn beacons(machine: &Machine, robot: &Robot) -> CheckResult {
+    const IFF_MULTICAST: u64 = 0x1000;
+    let Some(config) = robot.config() else {
+        return CheckResult::DoesNotApply("no valid file".into());
+    };
     let names = match &config.beacons {
-        Beacons::Off => return Answer::DoesNotApply("the file does not set 'beacons'".into()),
+        Beacons::Off => return CheckResult::DoesNotApply("the file does not set 'beacons'".into()),
         Beacons::Everywhere => machine.interfaces(),
         Beacons::On(names) => names.clone(),
     };
     let takes_groups = |name: &String| {
         let flags = machine.read(interface(name, "flags")).unwrap_or_default();
         let flags = u64::from_str_radix(flags.trim_start_matches("0x"), 16).unwrap_or(0);
-        flags & MULTICAST != 0
+        flags & IFF_MULTICAST != 0
     };
     if names.iter().any(takes_groups) {
-        return Answer::Made(Vec::new());
+        return CheckResult::Made(Vec::new());
     }
     let listed = if names.is_empty() { "no interface".into() } else { names.join(", ") };
     let only = config.peers.iter().filter(|it| it.is_caller()).map(|it| it.name.as_str());
     let only: Vec<&str> = only.collect();
     let harm = if only.is_empty() { Harm::Wastes } else { Harm::Stops };
-    let found = Found::new(
+    let found = CheckFinding::new(
         harm,
         format!("beacons are to be sent on {listed}, where multicast is off"),
         format!("Peers without an address here are not found: {}", only.join(", ")),
     );
     let device = names.first().map_or("wlan0", String::as_str);
-    Answer::Made(vec![
+    CheckResult::Made(vec![
         found
             .fix(format!("sudo ip link set {device} multicast on"))
             .fix(format!("or in {}: give each peer an 'address'", robot.file_name())),
     ])
 }
 
-pub(super) fn duplicate(machine: &Machine, robot: &Robot) -> Answer {
+pub(super) fn check_duplicate_address(machine: &Machine, robot: &Robot) -> CheckResult {
     let used = robot.interfaces(machine);
     let is_asked = |name: &String, address: &IpAddr| {
         address.is_ipv4()
             && used.contains(name)
-            && machine.number(interface(name, "type")) == Some(ETHERNET)
+            && machine.number(interface(name, "type")) == Some(ARPHRD_ETHER)
     };
     let own = machine.addresses().into_iter().filter(|(name, it)| is_asked(name, it));
     let own: Vec<_> = own.collect();
     if own.is_empty() {
-        return Answer::DoesNotApply("no interface of a link uses ARP".into());
+        return CheckResult::DoesNotApply("no interface of a link uses ARP".into());
     }
     if !machine.is_root() {
-        return Answer::NotMade("needs root: sudo tautline doctor".into());
+        return CheckResult::NotMade("needs root: sudo tautline doctor".into());
     }
     let hardware: Vec<String> = machine
         .list("/sys/class/net")
@@ -405,7 +407,7 @@ pub(super) fn duplicate(machine: &Machine, robot: &Robot) -> Answer {
         let shown = address.to_string();
         let text = match machine.run("arping", &["-D", "-c", "2", "-w", "2", "-I", &name, &shown]) {
             ProgramOutput::Missing => {
-                return Answer::NotMade(
+                return CheckResult::NotMade(
                     "arping is not installed: sudo apt install iputils-arping".into(),
                 );
             }
@@ -415,7 +417,7 @@ pub(super) fn duplicate(machine: &Machine, robot: &Robot) -> Answer {
             was_own = was_own.or(text.contains("reply from").then(|| name.clone()));
             continue;
         };
-        let found = Found::new(
+        let found = CheckFinding::new(
             Harm::Stops,
             format!(
                 "another machine has {address} as well, the address of {name}: {}",
@@ -429,17 +431,17 @@ pub(super) fn duplicate(machine: &Machine, robot: &Robot) -> Answer {
     }
     // arping ends with the first reply.
     match was_own.filter(|_| all.is_empty()) {
-        Some(name) => Answer::NotMade(format!(
+        Some(name) => CheckResult::NotMade(format!(
             "another interface of this machine answers for {name}: sudo sysctl -w \
              net.ipv4.conf.all.arp_ignore=1 ends that"
         )),
-        None => Answer::Made(all),
+        None => CheckResult::Made(all),
     }
 }
 
 /// Tests the addresses of a peer without a daemon: name, route, and pings of two sizes, a line each. An
 /// error lists the peers if the file has none of this name.
-pub fn ways_to(machine: &Machine, robot: &Robot, peer: &str) -> Result<Vec<String>, String> {
+pub fn test_addresses(machine: &Machine, robot: &Robot, peer: &str) -> Result<Vec<String>, String> {
     if robot.is_file_closed() {
         return Ok(Vec::new());
     }
@@ -450,7 +452,7 @@ pub fn ways_to(machine: &Machine, robot: &Robot, peer: &str) -> Result<Vec<Strin
         return Err(format!("{} has no peer '{peer}'; its peers: {names}", robot.file_name()));
     }
     let of_peer = robot.routes().iter().filter(|it| it.peer == peer);
-    let lines: Vec<String> = of_peer.flat_map(|route| way(machine, route)).collect();
+    let lines: Vec<String> = of_peer.flat_map(|route| test_address(machine, route)).collect();
     match lines.is_empty() {
         true => Ok(vec![
             "the file has no address of it: it initiates the handshake, or relays lead to it"
@@ -460,7 +462,7 @@ pub fn ways_to(machine: &Machine, robot: &Robot, peer: &str) -> Result<Vec<Strin
     }
 }
 
-fn way(machine: &Machine, route: &Route) -> Vec<String> {
+fn test_address(machine: &Machine, route: &Route) -> Vec<String> {
     let host = &route.link.host;
     let address = match &route.address {
         Ok(address) => address,

@@ -13,7 +13,7 @@ use std::collections::{BTreeMap, BTreeSet};
 /// The default address of the master.
 pub const DEFAULT_MASTER: &str = "http://localhost:11311";
 /// Variables that the setup file of ROS sets: a shell that has one of them has all settings.
-const OF_SETUP: [&str; 2] = ["ROS_DISTRO", "ROS_VERSION"];
+const SETUP_VARIABLES: [&str; 2] = ["ROS_DISTRO", "ROS_VERSION"];
 const MASTER: &str = "ROS_MASTER_URI";
 const DOMAIN: &str = "ROS_DOMAIN_ID";
 /// Maximum number of processes between this one and sudo.
@@ -49,14 +49,17 @@ impl RosSettings {
             own.filter_map(|(name, value)| name.into_string().ok().zip(value.into_string().ok()));
         let mut values = processes::settings(own);
         if std::env::var_os("SUDO_UID").is_some() {
-            let inherited = of_sudo(files).unwrap_or_default();
+            let inherited = sudo_settings(files).unwrap_or_default();
             inherited.into_iter().for_each(|(name, value)| {
                 values.entry(name).or_insert(value);
             });
         }
         let mut found = Self { values, ..Self::default() };
-        if !OF_SETUP.iter().any(|name| found.values.contains_key(name)) {
-            found.fill_from(&of_ros1(files, processes), &of_ros2(visible));
+        if !SETUP_VARIABLES.iter().any(|name| found.values.contains_key(name)) {
+            found.fill_from(
+                &ros1_program_settings(files, processes),
+                &ros2_program_settings(visible),
+            );
         }
         found
     }
@@ -104,7 +107,7 @@ impl RosSettings {
 }
 
 /// The settings that a shell gave to sudo, if sudo runs this process.
-fn of_sudo(files: &Files) -> Option<Variables> {
+fn sudo_settings(files: &Files) -> Option<Variables> {
     let mut process = rustix::process::getppid()?.as_raw_nonzero().get();
     for _ in 0..MAX_ANCESTORS {
         let status = files.read(format!("/proc/{process}/status"))?;
@@ -118,15 +121,15 @@ fn of_sudo(files: &Files) -> Option<Variables> {
 }
 
 /// The settings of programs of ROS 1 in this network. Such programs have the URI of their master.
-fn of_ros1(files: &Files, processes: &[Process]) -> Vec<Variables> {
-    let is_meant = |it: &&Process| !it.is_tautline() && it.is_here != Some(false);
+fn ros1_program_settings(files: &Files, processes: &[Process]) -> Vec<Variables> {
+    let is_meant = |it: &&Process| !it.is_tautline() && it.shares_network != Some(false);
     let all = processes.iter().filter(is_meant);
     let all = all.map(|it| processes::settings_of(files, it.id));
     all.filter(|it| it.contains_key(MASTER)).collect()
 }
 
-fn of_ros2(visible: &VisibleProcesses) -> Vec<Variables> {
-    visible.here.iter().map(|it| it.settings.clone()).collect()
+fn ros2_program_settings(visible: &VisibleProcesses) -> Vec<Variables> {
+    visible.in_this_network.iter().map(|it| it.settings.clone()).collect()
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! UDP sockets of this machine and their owners (`man 5 proc_net`).
 
-use super::finding::{Answer, Found, Harm};
+use super::finding::{CheckFinding, CheckResult, Harm};
 use super::machine::Machine;
 use super::processes::Process;
 use super::robot::Robot;
@@ -17,7 +17,7 @@ const OTHER_PORT_DISTANCE: u16 = 1;
 
 /// A bound UDP socket.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Udp {
+pub(super) struct BoundSocket {
     pub(super) port: u16,
     user: u32,
     inode: u64,
@@ -33,28 +33,28 @@ pub(super) enum Owner {
     Unknown,
 }
 
-pub(super) fn udp(machine: &Machine) -> Vec<Udp> {
+pub(super) fn bound_udp_sockets(machine: &Machine) -> Vec<BoundSocket> {
     let tables = ["/proc/self/net/udp", "/proc/self/net/udp6"];
     let texts = tables.iter().filter_map(|table| machine.read(table));
-    let all: Vec<Udp> = texts
+    let all: Vec<BoundSocket> = texts
         .flat_map(|text| text.lines().skip(1).filter_map(socket).collect::<Vec<_>>())
         .take(MAX_SOCKETS)
         .collect();
     all
 }
 
-fn socket(line: &str) -> Option<Udp> {
+fn socket(line: &str) -> Option<BoundSocket> {
     let fields: Vec<&str> = line.split_whitespace().collect();
     let (_, port) = fields.get(1)?.rsplit_once(':')?;
-    Some(Udp {
+    Some(BoundSocket {
         port: u16::from_str_radix(port, 16).ok()?,
         user: fields.get(7)?.parse().ok()?,
         inode: fields.get(9)?.parse().ok()?,
     })
 }
 
-pub(super) fn owner(machine: &Machine, socket: &Udp) -> Owner {
-    let mut here = machine.processes().iter().filter(|it| it.is_here != Some(false));
+pub(super) fn owner(machine: &Machine, socket: &BoundSocket) -> Owner {
+    let mut here = machine.processes().iter().filter(|it| it.shares_network != Some(false));
     // The user of a daemon is visible even if its sockets are not.
     let by_user = || here.find(|it| it.is_tautline() && it.user == socket.user);
     match machine.owners().get(&socket.inode).or_else(by_user) {
@@ -72,13 +72,14 @@ fn is_other_daemon(machine: &Machine, robot: &Robot, process: &Process) -> bool 
     }
     let full = |path: &Path| path.canonicalize().ok();
     let own = robot.file.as_deref().and_then(full);
-    let its = machine.file_of(process.id).as_deref().and_then(full);
+    let its = machine.config_file_of(process.id).as_deref().and_then(full);
     own.is_none() || own != its
 }
 
-pub(super) fn port(machine: &Machine, robot: &Robot) -> Answer {
+pub(super) fn port(machine: &Machine, robot: &Robot) -> CheckResult {
     let port = robot.port();
-    let bound: Vec<Udp> = udp(machine).into_iter().filter(|it| it.port == port).collect();
+    let bound: Vec<BoundSocket> =
+        bound_udp_sockets(machine).into_iter().filter(|it| it.port == port).collect();
     let owners: Vec<Owner> = bound.iter().map(|it| owner(machine, it)).collect();
     let mut others = BTreeSet::new();
     for owner in owners {
@@ -97,7 +98,7 @@ pub(super) fn port(machine: &Machine, robot: &Robot) -> Answer {
             Owner::Unknown if robot.status.is_some() => {}
             // The socket may be the daemon's.
             Owner::Unknown if robot.is_file_closed() || robot.is_control_closed() => {
-                return Answer::NotMade(super::robot::reason_without_state(robot));
+                return CheckResult::NotMade(super::robot::reason_without_state(robot));
             }
             Owner::Unknown => {
                 others.insert("a process of another user (sudo shows it)".to_owned());
@@ -108,10 +109,10 @@ pub(super) fn port(machine: &Machine, robot: &Robot) -> Answer {
     let found = others.into_iter().map(|other| {
         let found = format!("UDP port {port} is in use by {other}");
         let free = port.checked_add(OTHER_PORT_DISTANCE).unwrap_or(1024);
-        Found::new(Harm::Stops, found, why).fix("stop the other program").fix(format!(
+        CheckFinding::new(Harm::Stops, found, why).fix("stop the other program").fix(format!(
             "or {}  # and the same port in 'address' at the peers",
             robot.how_to_set("listen", free)
         ))
     });
-    Answer::Made(found.collect())
+    CheckResult::Made(found.collect())
 }

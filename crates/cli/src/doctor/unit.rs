@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The systemd unit: its state, its user, and its limits.
 
-use super::finding::{Answer, Found, Harm};
+use super::finding::{CheckFinding, CheckResult, Harm};
 use super::machine::{Machine, ProgramOutput};
 use super::processes::Process;
 use super::robot::Robot;
@@ -22,7 +22,7 @@ pub(super) fn file(machine: &Machine) -> Option<String> {
 }
 
 /// The last value of a key in the unit and its drop-ins.
-fn value(machine: &Machine, key: &str) -> Option<String> {
+fn unit_setting(machine: &Machine, key: &str) -> Option<String> {
     let unit = machine.read(file(machine)?)?;
     let mut texts = vec![unit];
     for folder in FOLDERS.iter().rev().map(|it| format!("{it}/{UNIT}.d")) {
@@ -48,7 +48,7 @@ pub(super) fn daemon_user(machine: &Machine, robot: &Robot) -> User {
     let accounts = machine.read("/etc/passwd").unwrap_or_default();
     let accounts: Vec<Vec<&str>> = accounts.lines().map(|line| line.split(':').collect()).collect();
     let running = running(machine, robot);
-    let user = value(machine, "User").filter(|_| is_of_unit(machine, robot));
+    let user = unit_setting(machine, "User").filter(|_| is_run_by_unit(machine, robot));
     if let Some(name) = user.filter(|_| running.is_none()) {
         let entry = accounts.iter().find(|it| it.first() == Some(&name.as_str()));
         let id = entry.and_then(|it| it.get(2)?.parse().ok());
@@ -72,11 +72,12 @@ fn daemon_of<'a>(machine: &'a Machine, robot: &Robot) -> Option<&'a Process> {
     let full = |path: &Path| path.canonicalize().ok();
     let file = robot.file.as_deref().and_then(full);
     let processes = machine.processes().iter();
-    let is_running =
-        |it: &&Process| it.is_tautline() && it.is_here == Some(true) && is_daemon(machine, it.id);
+    let is_running = |it: &&Process| {
+        it.is_tautline() && it.shares_network == Some(true) && is_daemon(machine, it.id)
+    };
     let daemons: Vec<&Process> = processes.filter(is_running).collect();
     let is_of_file = |it: &&&Process| {
-        let its = machine.file_of(it.id).as_deref().and_then(full);
+        let its = machine.config_file_of(it.id).as_deref().and_then(full);
         its.is_some() && its == file
     };
     let named = daemons.iter().find(is_of_file).copied();
@@ -92,8 +93,8 @@ fn has_launcher(machine: &Machine, robot: &Robot) -> bool {
 }
 
 /// Whether the unit starts the daemon with the robot's file.
-pub(super) fn is_of_unit(machine: &Machine, robot: &Robot) -> bool {
-    let command = value(machine, "ExecStart").unwrap_or_default();
+pub(super) fn is_run_by_unit(machine: &Machine, robot: &Robot) -> bool {
+    let command = unit_setting(machine, "ExecStart").unwrap_or_default();
     let started = command.split_whitespace().next_back().map(Path::new);
     started.is_some() && started == robot.file.as_deref()
 }
@@ -103,29 +104,32 @@ fn is_daemon(machine: &Machine, process: u32) -> bool {
     line.split('\0').nth(1) == Some("run")
 }
 
-pub(super) fn state(machine: &Machine, robot: &Robot) -> Answer {
+pub(super) fn state(machine: &Machine, robot: &Robot) -> CheckResult {
     let Some(path) = file(machine) else {
         if robot.file.as_deref() != Some(Path::new(FILE)) || has_launcher(machine, robot) {
-            return Answer::DoesNotApply("tautline.service is not installed".into());
+            return CheckResult::DoesNotApply("tautline.service is not installed".into());
         }
         let why = "The daemon does not start when the robot is switched on.";
-        let found = Found::new(Harm::Note, format!("{FILE} exists, but no {UNIT}"), why);
-        return Answer::Made(vec![
+        let found = CheckFinding::new(Harm::Note, format!("{FILE} exists, but no {UNIT}"), why);
+        return CheckResult::Made(vec![
             found.fix("install the package, or see page \"Install\", start at boot"),
         ]);
     };
     let state = match machine.run("systemctl", &["is-failed", UNIT]) {
         // `systemctl is-failed` fails for any state but 'failed'.
         ProgramOutput::Output(text) | ProgramOutput::Failed(text) => text.trim().to_owned(),
-        ProgramOutput::Missing => return Answer::NotMade("systemctl is not installed".into()),
+        ProgramOutput::Missing => return CheckResult::NotMade("systemctl is not installed".into()),
     };
     if state.contains("bus") || state.contains("booted") {
-        return Answer::NotMade(format!("systemctl: {}", state.lines().next().unwrap_or_default()));
+        return CheckResult::NotMade(format!(
+            "systemctl: {}",
+            state.lines().next().unwrap_or_default()
+        ));
     }
     let mut all = Vec::new();
     if state == "failed" {
         let why = "systemd has stopped to restart the daemon, because it failed several times.";
-        let found = Found::new(Harm::Stops, format!("{UNIT} ({path}) has failed"), why);
+        let found = CheckFinding::new(Harm::Stops, format!("{UNIT} ({path}) has failed"), why);
         all.push(
             found
                 .fix("sudo journalctl -u tautline -n 20  # shows the reason")
@@ -136,10 +140,10 @@ pub(super) fn state(machine: &Machine, robot: &Robot) -> Answer {
     let is_enabled = std::fs::symlink_metadata(machine.path(&folder)).is_ok();
     if !is_enabled && !has_launcher(machine, robot) {
         let why = "The daemon does not start when the robot is switched on.";
-        let found = Found::new(Harm::Note, format!("{UNIT} ({path}) is not enabled"), why);
+        let found = CheckFinding::new(Harm::Note, format!("{UNIT} ({path}) is not enabled"), why);
         all.push(found.fix("sudo systemctl enable --now tautline"));
     }
-    Answer::Made(all)
+    CheckResult::Made(all)
 }
 
 /// The limits under which the daemon runs.
@@ -172,10 +176,10 @@ fn limits(machine: &Machine, robot: &Robot) -> Option<Limits> {
                     .any(|it| it.starts_with("Max locked memory") && it.contains("unlimited")),
         });
     }
-    let path = file(machine).filter(|_| is_of_unit(machine, robot))?;
-    let capabilities = value(machine, "AmbientCapabilities").unwrap_or_default();
-    let is_restricted = value(machine, "RestrictRealtime").as_deref() == Some("yes");
-    let user = value(machine, "User");
+    let path = file(machine).filter(|_| is_run_by_unit(machine, robot))?;
+    let capabilities = unit_setting(machine, "AmbientCapabilities").unwrap_or_default();
+    let is_restricted = unit_setting(machine, "RestrictRealtime").as_deref() == Some("yes");
+    let user = unit_setting(machine, "User");
     let is_root = user.as_deref().is_none_or(|it| it == "root");
     Some(Limits {
         place: path,
@@ -184,16 +188,16 @@ fn limits(machine: &Machine, robot: &Robot) -> Option<Limits> {
     })
 }
 
-pub(super) fn realtime(machine: &Machine, robot: &Robot) -> Answer {
+pub(super) fn realtime(machine: &Machine, robot: &Robot) -> CheckResult {
     let Some(config) = robot.config() else {
-        return Answer::DoesNotApply("no valid file asks for it".into());
+        return CheckResult::DoesNotApply("no valid file asks for it".into());
     };
     let Some(options) = Some(&config.realtime).filter(|it| it.priority.is_some() || it.lock_memory)
     else {
-        return Answer::DoesNotApply("the file does not set 'realtime'".into());
+        return CheckResult::DoesNotApply("the file does not set 'realtime'".into());
     };
     let Some(limits) = limits(machine, robot) else {
-        return Answer::NotMade("neither a daemon nor its unit shows its limits".into());
+        return CheckResult::NotMade("neither a daemon nor its unit shows its limits".into());
     };
     let mut missing = Vec::new();
     if options.priority.is_some() && !limits.may_have_priority {
@@ -203,14 +207,14 @@ pub(super) fn realtime(machine: &Machine, robot: &Robot) -> Answer {
         missing.push("'lock_memory' (CAP_IPC_LOCK, or an unlimited MEMLOCK)");
     }
     if missing.is_empty() {
-        return Answer::Made(Vec::new());
+        return CheckResult::Made(Vec::new());
     }
-    let found = Found::new(
+    let found = CheckFinding::new(
         Harm::Delays,
         format!("{} may not use {}", limits.place, missing.join(" and ")),
         "The daemon continues without it: on a busy processor its packets wait for other programs.",
     );
-    Answer::Made(vec![match file(machine) {
+    CheckResult::Made(vec![match file(machine) {
         Some(_) => found
             .fix("sudo mkdir -p /etc/systemd/system/tautline.service.d")
             .fix(
@@ -243,19 +247,19 @@ fn size(text: &str) -> Option<u64> {
     digits.parse::<u64>().ok()?.checked_shl(scale)
 }
 
-pub(super) fn memory(machine: &Machine, robot: &Robot) -> Answer {
+pub(super) fn memory(machine: &Machine, robot: &Robot) -> CheckResult {
     let (Some(config), Some(path)) = (robot.config(), file(machine)) else {
-        return Answer::DoesNotApply("no valid file, or no unit".into());
+        return CheckResult::DoesNotApply("no valid file, or no unit".into());
     };
-    let Some(limit) = value(machine, "MemoryMax").and_then(|it| size(&it)) else {
-        return Answer::DoesNotApply(format!("{path} has no MemoryMax"));
+    let Some(limit) = unit_setting(machine, "MemoryMax").and_then(|it| size(&it)) else {
+        return CheckResult::DoesNotApply(format!("{path} has no MemoryMax"));
     };
     let needed = needed_memory(config);
     if needed <= limit {
-        return Answer::Made(Vec::new());
+        return CheckResult::Made(Vec::new());
     }
     let mebibytes = |bytes: u64| bytes.div_ceil(1 << 20);
-    let found = Found::new(
+    let found = CheckFinding::new(
         Harm::Note,
         format!(
             "MemoryMax of {path} is {} MiB; {} peers that reach every limit take {} MiB",
@@ -268,7 +272,7 @@ pub(super) fn memory(machine: &Machine, robot: &Robot) -> Answer {
     );
     let raise =
         format!("MemoryMax={}M  # sudo systemctl edit tautline, in [Service]", mebibytes(needed));
-    Answer::Made(vec![found.fix(raise).fix(format!(
+    CheckResult::Made(vec![found.fix(raise).fix(format!(
         "or in {}: set smaller limits.queue_bytes and limits.reassembly_bytes",
         robot.file_name()
     ))])

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Wi-Fi, as `iw` shows it: the kernel has no files with these settings.
 
-use super::finding::{Answer, Found, Harm};
+use super::finding::{CheckFinding, CheckResult, Harm};
 use super::machine::{Machine, ProgramOutput, interface};
 use super::robot::Robot;
 
@@ -16,12 +16,12 @@ const FAIR_DBM: f64 = -65.0;
 const SHORT_RETRY_MS: u64 = 100;
 
 /// The Wi-Fi interfaces of links to peers.
-fn wifi_interfaces_of_links(machine: &Machine, robot: &Robot) -> Result<Vec<String>, Answer> {
+fn wifi_interfaces_of_links(machine: &Machine, robot: &Robot) -> Result<Vec<String>, CheckResult> {
     let used = robot.interfaces(machine);
     let names = machine.wifi_interfaces();
     let names: Vec<String> = names.into_iter().filter(|it| used.contains(it)).collect();
     match names.is_empty() {
-        true => Err(Answer::DoesNotApply("no link uses Wi-Fi".into())),
+        true => Err(CheckResult::DoesNotApply("no link uses Wi-Fi".into())),
         false => Ok(names),
     }
 }
@@ -32,8 +32,8 @@ fn check_each_interface(
     machine: &Machine,
     robot: &Robot,
     arguments: &[&str],
-    found: impl Fn(&str, &str) -> Option<Found>,
-) -> Answer {
+    found: impl Fn(&str, &str) -> Option<CheckFinding>,
+) -> CheckResult {
     let names = match wifi_interfaces_of_links(machine, robot) {
         Ok(names) => names,
         Err(answer) => return answer,
@@ -51,15 +51,15 @@ fn check_each_interface(
         }
     }
     if all.is_empty() && !errors.is_empty() {
-        return Answer::NotMade(errors.join("; "));
+        return CheckResult::NotMade(errors.join("; "));
     }
     let why = "This interface could not be checked.";
-    all.extend(errors.into_iter().map(|error| Found::new(Harm::Note, error, why)));
-    Answer::Made(all)
+    all.extend(errors.into_iter().map(|error| CheckFinding::new(Harm::Note, error, why)));
+    CheckResult::Made(all)
 }
 
-fn check_without_iw() -> Answer {
-    Answer::NotMade("iw is not installed: apt install iw".into())
+fn check_without_iw() -> CheckResult {
+    CheckResult::NotMade("iw is not installed: apt install iw".into())
 }
 
 /// The value of a line `NAME: VALUE`.
@@ -72,10 +72,10 @@ fn first_number(text: &str) -> Option<f64> {
     text.split_whitespace().next()?.parse().ok()
 }
 
-pub(super) fn power_save(machine: &Machine, robot: &Robot) -> Answer {
+pub(super) fn power_save(machine: &Machine, robot: &Robot) -> CheckResult {
     check_each_interface(machine, robot, &["get", "power_save"], |name, text| {
         field(text, "Power save").filter(|it| *it == "on")?;
-        let found = Found::new(
+        let found = CheckFinding::new(
             Harm::Delays,
             format!("power saving of {name} is on"),
             "A sleeping radio gets packets only after a beacon of the access point, every 102 ms.",
@@ -89,7 +89,7 @@ pub(super) fn power_save(machine: &Machine, robot: &Robot) -> Answer {
     })
 }
 
-pub(super) fn signal(machine: &Machine, robot: &Robot) -> Answer {
+pub(super) fn signal(machine: &Machine, robot: &Robot) -> CheckResult {
     check_each_interface(machine, robot, &["link"], |name, text| {
         let signal = field(text, "signal").and_then(first_number);
         let rate = field(text, "tx bitrate").and_then(first_number);
@@ -102,7 +102,7 @@ pub(super) fn signal(machine: &Machine, robot: &Robot) -> Answer {
         let mut words = Vec::new();
         words.extend(signal.map(|it| format!("signal {it:.0} dBm")));
         words.extend(rate.map(|it| format!("bit rate {it} Mbit/s")));
-        let found = Found::new(
+        let found = CheckFinding::new(
             Harm::Delays,
             format!("{name}: {}", words.join(", ")),
             format!(
@@ -117,10 +117,10 @@ pub(super) fn signal(machine: &Machine, robot: &Robot) -> Answer {
     })
 }
 
-pub(super) fn wmm(machine: &Machine, robot: &Robot) -> Answer {
+pub(super) fn wmm(machine: &Machine, robot: &Robot) -> CheckResult {
     check_each_interface(machine, robot, &["station", "dump"], |name, text| {
         field(text, "WMM/WME").filter(|it| *it == "no")?;
-        let found = Found::new(
+        let found = CheckFinding::new(
             Harm::Delays,
             format!("{name} and its access point do not use WMM"),
             "Without access categories, urgent packets of one robot wait for images of another.",
@@ -142,7 +142,7 @@ fn country_of<'a>(text: &'a str, radio: &str) -> Option<(&'a str, bool)> {
     below(&own).map(|it| (it, true)).or_else(|| Some((below("global")?, false)))
 }
 
-pub(super) fn region(machine: &Machine, robot: &Robot) -> Answer {
+pub(super) fn region(machine: &Machine, robot: &Robot) -> CheckResult {
     let names = match wifi_interfaces_of_links(machine, robot) {
         Ok(names) => names,
         Err(answer) => return answer,
@@ -151,13 +151,13 @@ pub(super) fn region(machine: &Machine, robot: &Robot) -> Answer {
         ProgramOutput::Output(text) => text,
         ProgramOutput::Missing => return check_without_iw(),
         ProgramOutput::Failed(text) => {
-            return Answer::NotMade(format!("iw reg get: {}", text.trim()));
+            return CheckResult::NotMade(format!("iw reg get: {}", text.trim()));
         }
     };
     let found = names.iter().filter_map(|name| {
         let radio = machine.read(interface(name, "phy80211/name")).unwrap_or_default();
         let (_, is_own) = country_of(&text, &radio).filter(|(country, _)| *country == "00")?;
-        let found = Found::new(
+        let found = CheckFinding::new(
             Harm::Wastes,
             format!("the regulatory domain of {name} is 00 (world)"),
             "Most channels of 5 GHz may then only be listened to, and the power is limited.",
@@ -172,10 +172,10 @@ pub(super) fn region(machine: &Machine, robot: &Robot) -> Answer {
             ),
         })
     });
-    Answer::Made(found.collect())
+    CheckResult::Made(found.collect())
 }
 
-pub(super) fn neighbour_retry(machine: &Machine, robot: &Robot) -> Answer {
+pub(super) fn neighbour_retry(machine: &Machine, robot: &Robot) -> CheckResult {
     let names = match wifi_interfaces_of_links(machine, robot) {
         Ok(names) => names,
         Err(answer) => return answer,
@@ -184,7 +184,7 @@ pub(super) fn neighbour_retry(machine: &Machine, robot: &Robot) -> Answer {
     for name in names {
         let path = format!("/proc/sys/net/ipv4/neigh/{name}/retrans_time_ms");
         let Some(pause) = machine.number(path).filter(|it| *it > SHORT_RETRY_MS) else { continue };
-        let found = Found::new(
+        let found = CheckFinding::new(
             Harm::Note,
             format!("the kernel repeats ARP on {name} after {pause} ms"),
             "After an outage, messages flow again after 0.04 s with 50 ms, and after 0.36 s with 1000.",
@@ -193,7 +193,7 @@ pub(super) fn neighbour_retry(machine: &Machine, robot: &Robot) -> Answer {
             "sudo sysctl -w net.ipv4.neigh.{name}.retrans_time_ms=50 net.ipv6.neigh.{name}.retrans_time_ms=50"
         )));
     }
-    Answer::Made(all)
+    CheckResult::Made(all)
 }
 
 #[cfg(test)]

@@ -123,12 +123,12 @@ mod tests {
     use std::io::Read;
     use std::net::{IpAddr, TcpListener};
 
-    struct Door {
+    struct Fixture {
         listener: TcpListener,
         connections: Arc<Connections>,
     }
 
-    impl Door {
+    impl Fixture {
         fn new() -> Self {
             let listener = TcpListener::bind("127.0.0.1:0").unwrap();
             Self { listener, connections: Arc::default() }
@@ -150,12 +150,12 @@ mod tests {
 
     #[test]
     fn the_oldest_silent_connection_is_closed() {
-        let door = Door::new();
+        let fixture = Fixture::new();
         let mut of_one: Vec<_> =
-            (0..MAX_CONNECTIONS_PER_ADDRESS).map(|_| door.admit("10.0.0.1").unwrap()).collect();
-        let other = door.admit("10.0.0.2").unwrap();
+            (0..MAX_CONNECTIONS_PER_ADDRESS).map(|_| fixture.admit("10.0.0.1").unwrap()).collect();
+        let other = fixture.admit("10.0.0.2").unwrap();
         of_one[0].0.set_state(State::Works);
-        let new = door.admit("10.0.0.1").unwrap();
+        let new = fixture.admit("10.0.0.1").unwrap();
         let closed: Vec<_> = of_one.iter_mut().map(|(_, there)| is_closed(there)).collect();
         assert_eq!(closed.iter().filter(|it| **it).count(), 1);
         assert!(closed[1], "the oldest that waits: {closed:?}");
@@ -163,21 +163,21 @@ mod tests {
         assert_eq!(of_one[2].0.work(|| "an answer"), Some("an answer"));
         drop(of_one.remove(1));
         assert!(of_one.iter().chain([&new]).all(|(served, _)| served.set_state(State::Works)));
-        assert!(door.admit("10.0.0.1").is_none(), "all are at work");
-        assert!(door.admit("10.0.0.2").is_some(), "which is nothing to others");
+        assert!(fixture.admit("10.0.0.1").is_none(), "all are at work");
+        assert!(fixture.admit("10.0.0.2").is_some(), "which is nothing to others");
         drop((of_one, other));
-        assert!(door.admit("10.0.0.1").is_some(), "places are free again");
+        assert!(fixture.admit("10.0.0.1").is_some(), "places are free again");
     }
 
     #[test]
     fn connections_of_many_addresses_have_a_common_limit() {
-        let door = Door::new();
+        let fixture = Fixture::new();
         let all: Vec<_> =
-            (0..100).filter_map(|host| door.admit(&format!("10.0.1.{host}"))).collect();
+            (0..100).filter_map(|host| fixture.admit(&format!("10.0.1.{host}"))).collect();
         assert_eq!(all.len(), MAX_THREADS, "no thread has ended");
         let open = all.iter().filter(|(served, _)| served.set_state(State::Waits)).count();
         assert_eq!(open, MAX_CONNECTIONS);
         drop(all);
-        assert_eq!(door.connections.lock().len(), 0);
+        assert_eq!(fixture.connections.lock().len(), 0);
     }
 }

@@ -8,7 +8,7 @@ use std::str::FromStr;
 const DIGITS: usize = 8;
 const CODES: u32 = 100_000_000;
 /// Number of codes with the same selector, so that 19.9 bits are secret.
-const SECRETS: u32 = 1_000_000;
+const CODES_PER_SELECTOR: u32 = 1_000_000;
 
 /// A code such as `4821-7390`.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -19,7 +19,7 @@ pub struct Code(u32);
 #[error(
     "found '{0}'; allowed: the eight digits that 'tautline pair' prints at the base, such as 4821-7390"
 )]
-pub struct NoCode(String);
+pub struct InvalidCode(String);
 
 impl Code {
     /// Draws a code.
@@ -38,7 +38,7 @@ impl Code {
     /// The first two digits. They are public: a query carries them, so that a robot does not use
     /// up the tries of another base on the same network.
     pub fn selector(self) -> u8 {
-        (self.0 / SECRETS) as u8
+        (self.0 / CODES_PER_SELECTOR) as u8
     }
 
     /// The password of the key agreement: all digits, as ASCII.
@@ -73,12 +73,12 @@ pub fn is_like_code(text: &str) -> bool {
 }
 
 impl FromStr for Code {
-    type Err = NoCode;
+    type Err = InvalidCode;
 
-    fn from_str(text: &str) -> Result<Self, NoCode> {
+    fn from_str(text: &str) -> Result<Self, InvalidCode> {
         let digits: String = text.trim().chars().filter(|c| !matches!(c, '-' | ' ')).collect();
         let is_code = digits.len() == DIGITS && digits.bytes().all(|it| it.is_ascii_digit());
-        let shown = || NoCode(tautline_gateway::plain::plain(text, 40));
+        let shown = || InvalidCode(tautline_gateway::plain::plain(text, 40));
         digits.parse().ok().filter(|_| is_code).map(Self).ok_or_else(shown)
     }
 }

@@ -6,7 +6,7 @@
 //! without a proof of its own, which counts as a try.
 
 use super::code::Code;
-use super::wire::{Frame, Hello, LENGTH, NONCE, PROOF, WireError};
+use super::wire::{Frame, Hello, LENGTH_BYTES, NONCE_BYTES, PROOF_BYTES, WireError};
 use rand_core::{CryptoRng, RngCore};
 use ring::aead::{Aad, CHACHA20_POLY1305, LessSafeKey, NONCE_LEN, Nonce, UnboundKey};
 use ring::{digest, hkdf, hmac};
@@ -51,7 +51,7 @@ pub struct Exchange {
 
 /// The keys of a pairing. The other end has them only if it knows the code and its proof fits.
 pub struct Keys {
-    own_proof: [u8; PROOF],
+    own_proof: [u8; PROOF_BYTES],
     other_proof: hmac::Key,
     transcript: digest::Digest,
     /// Seals frames to the other end.
@@ -68,7 +68,7 @@ impl Exchange {
         name: &str,
         random: &mut (impl RngCore + CryptoRng),
     ) -> (Self, Vec<u8>) {
-        let mut nonce = [0; NONCE];
+        let mut nonce = [0; NONCE_BYTES];
         random.fill_bytes(&mut nonce);
         let (password, ids) = (Password::new(code.password()), [ROBOT, BASE].map(Identity::new));
         let begin = match role {
@@ -76,7 +76,7 @@ impl Exchange {
             Role::Base => Spake2::start_b_with_rng,
         };
         let (spake, message) = begin(&password, &ids[0], &ids[1], random);
-        let mut share = [0; super::wire::SHARE];
+        let mut share = [0; super::wire::SHARE_BYTES];
         share.copy_from_slice(&message);
         let own_hello = Frame::Hello(Hello { nonce, share, name: name.into() }).emit();
         (Self { role, spake, own_hello: own_hello.clone() }, own_hello)
@@ -88,7 +88,7 @@ impl Exchange {
             return Err(WireError::Value("type").into());
         };
         let secret = self.spake.finish(&hello.share).map_err(|_| ExchangeError::Share)?;
-        let own = &self.own_hello[LENGTH..];
+        let own = &self.own_hello[LENGTH_BYTES..];
         let transcript = match self.role {
             Role::Robot => transcript(own, other),
             Role::Base => transcript(other, own),
@@ -123,7 +123,7 @@ impl Keys {
                 ([base, robot], [to_robot, to_base])
             }
         };
-        let mut own_proof = [0; PROOF];
+        let mut own_proof = [0; PROOF_BYTES];
         own_proof.copy_from_slice(hmac::sign(&own_key, transcript.as_ref()).as_ref());
         Self {
             own_proof,
@@ -140,7 +140,7 @@ impl Keys {
     }
 
     /// Whether the proof of the other end fits: the other end knows the code, and nobody is in between.
-    pub fn is_proved_by(&self, proof: &[u8; PROOF]) -> bool {
+    pub fn is_proved_by(&self, proof: &[u8; PROOF_BYTES]) -> bool {
         hmac::verify(&self.other_proof, self.transcript.as_ref(), proof).is_ok()
     }
 }
@@ -249,8 +249,8 @@ mod tests {
             Exchange::start(Role::Robot, code(codes[0]), "robot1", &mut OsRng);
         let (base, to_robot) = Exchange::start(Role::Base, code(codes[1]), "base", &mut OsRng);
         change(&mut to_base);
-        let robot = robot.finish(&to_robot[LENGTH..])?.0;
-        Ok((robot, base.finish(&to_base[LENGTH..])?.0))
+        let robot = robot.finish(&to_robot[LENGTH_BYTES..])?.0;
+        Ok((robot, base.finish(&to_base[LENGTH_BYTES..])?.0))
     }
 
     fn prove_each_other((robot, base): &(Keys, Keys)) -> [bool; 2] {
@@ -263,9 +263,9 @@ mod tests {
         assert_eq!(prove_each_other(&keys), [true, true]);
         for text in ["one", "", "three"] {
             let frame = keys.0.sealer.seal(text.as_bytes());
-            assert_eq!(keys.1.opener.open(&frame[LENGTH..]).unwrap(), text.as_bytes());
+            assert_eq!(keys.1.opener.open(&frame[LENGTH_BYTES..]).unwrap(), text.as_bytes());
             let frame = keys.1.sealer.seal(text.as_bytes());
-            assert_eq!(keys.0.opener.open(&frame[LENGTH..]).unwrap(), text.as_bytes());
+            assert_eq!(keys.0.opener.open(&frame[LENGTH_BYTES..]).unwrap(), text.as_bytes());
         }
         assert!(
             !keys.0.is_proved_by(&keys.0.own_proof.clone()),
@@ -279,7 +279,7 @@ mod tests {
         assert_eq!(prove_each_other(&keys), [false, false]);
         // The name, and each byte of the nonce and of the share.
         let (_, hello) = Exchange::start(Role::Robot, code("4821-7390"), "robot1", &mut OsRng);
-        for at in LENGTH + 2..hello.len() {
+        for at in LENGTH_BYTES + 2..hello.len() {
             let Ok(keys) = agree(["4821-7390"; 2], |hello| hello[at] ^= 1) else { continue };
             assert_eq!(prove_each_other(&keys), [false, false], "byte {at}");
         }
@@ -288,7 +288,7 @@ mod tests {
     #[test]
     fn changed_repeated_and_missing_frames_are_refused() {
         let (mut robot, mut base) = agree(["4821-7390"; 2], |_| ()).unwrap();
-        let frames = [b"one", b"two"].map(|text| robot.sealer.seal(text)[LENGTH..].to_vec());
+        let frames = [b"one", b"two"].map(|text| robot.sealer.seal(text)[LENGTH_BYTES..].to_vec());
         assert!(base.opener.open(&frames[1]).is_err(), "the second one first");
         let mut changed = frames[0].clone();
         changed[3] ^= 1;
@@ -296,14 +296,14 @@ mod tests {
         assert_eq!(base.opener.open(&frames[0]).unwrap(), b"one");
         assert!(base.opener.open(&frames[0]).is_err(), "a repetition");
         let own = base.sealer.seal(b"back");
-        assert!(base.opener.open(&own[LENGTH..]).is_err(), "a frame of the other direction");
+        assert!(base.opener.open(&own[LENGTH_BYTES..]).is_err(), "a frame of the other direction");
     }
 
     #[test]
     fn a_share_of_the_same_side_is_refused() {
         let (robot, _) = Exchange::start(Role::Robot, code("4821-7390"), "robot1", &mut OsRng);
         let (_, other) = Exchange::start(Role::Robot, code("4821-7390"), "robot2", &mut OsRng);
-        assert!(matches!(robot.finish(&other[LENGTH..]), Err(ExchangeError::Share)));
+        assert!(matches!(robot.finish(&other[LENGTH_BYTES..]), Err(ExchangeError::Share)));
     }
 
     fn hex(bytes: &[u8]) -> String {
@@ -316,9 +316,10 @@ mod tests {
         let text = code("4821-7390");
         let (robot, robot_hello) = Exchange::start(Role::Robot, text, "robot1", &mut Counting(0));
         let (base, base_hello) = Exchange::start(Role::Base, text, "base", &mut Counting(100));
-        let (mut robot, _) = robot.finish(&base_hello[LENGTH..]).unwrap();
-        let (mut base, _) = base.finish(&robot_hello[LENGTH..]).unwrap();
-        let query = super::super::wire::Query { selector: text.selector(), nonce: [7; NONCE] };
+        let (mut robot, _) = robot.finish(&base_hello[LENGTH_BYTES..]).unwrap();
+        let (mut base, _) = base.finish(&robot_hello[LENGTH_BYTES..]).unwrap();
+        let query =
+            super::super::wire::Query { selector: text.selector(), nonce: [7; NONCE_BYTES] };
         let found = serde_json::json!({
             "code": text.to_string(),
             "random_of_robot": "00 01 02 ... (nonce, then the 64 bytes of the scalar)",

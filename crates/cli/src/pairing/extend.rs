@@ -121,7 +121,7 @@ fn peer_edit(root: &Node, lines: &[String], peer: &str, peer_lines: &[String]) -
             let first = peers.entries[at].0.at.line - 1;
             let next = peers.entries.get(at + 1).map(|(key, _)| key.at.line - 1);
             let end =
-                next.map_or(peers.end, |next| without_comments(lines, next, peers.indent + 1));
+                next.map_or(peers.end, |next| end_without_comments(lines, next, peers.indent + 1));
             (first < end).then_some((first, end - first, new))
         }
     }
@@ -167,7 +167,7 @@ fn section<'a>(root: &'a Node, lines: &[String], name: &str) -> Option<Section<'
             let indent = first.at.column - 1;
             let is_alone = line.len() - line.trim_start_matches(' ').len() == indent;
             let is_block = key.at.column == 1 && indent > 0 && first.at.line > key.at.line;
-            let end = without_comments(lines, next, indent);
+            let end = end_without_comments(lines, next, indent);
             (is_alone && is_block).then_some(Section::Block(Block { entries, indent, end }))
         }
         _ => None,
@@ -176,7 +176,7 @@ fn section<'a>(root: &'a Node, lines: &[String], name: &str) -> Option<Section<'
 
 /// The index behind the last line before `end` that is neither empty nor a comment of less
 /// indentation: such comments belong to what follows.
-fn without_comments(lines: &[String], end: usize, indent: usize) -> usize {
+fn end_without_comments(lines: &[String], end: usize, indent: usize) -> usize {
     let is_of_next = |line: &String| {
         let rest = line.trim_start();
         rest.is_empty() || rest.starts_with('#') && line.len() - rest.len() < indent

@@ -111,7 +111,7 @@ pub struct Facts {
 /// Facts that may not be used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("the other machine's {what} cannot be used: found {found}; allowed: {allowed}")]
-pub struct BadFacts {
+pub struct InvalidFacts {
     what: &'static str,
     found: String,
     allowed: String,
@@ -126,8 +126,8 @@ impl Facts {
     }
 
     /// Checks that the facts can be used; returns the public key.
-    pub fn check(&self) -> Result<PublicKey, BadFacts> {
-        let bad = |what, found: &str, allowed: &str| BadFacts {
+    pub fn check(&self) -> Result<PublicKey, InvalidFacts> {
+        let bad = |what, found: &str, allowed: &str| InvalidFacts {
             what,
             found: format!("'{}'", tautline_gateway::plain::plain(found, 80)),
             allowed: allowed.into(),

@@ -32,7 +32,7 @@ pub const PORT: u16 = tautline::config::DEFAULT_PORT;
 /// UDP port of queries and answers. It differs from the daemon's port, which the daemon holds.
 pub const SEARCH_PORT: u16 = 18471;
 tautline_proto::limits! {
-    /// Wrong codes that end the pairing at the base.
+    /// Number of wrong codes after which the base ends the pairing.
     pub const TRIES: u8 = 3;
     /// Pause after a wrong code, before the next one is checked.
     pub const PAUSE: Duration = Duration::from_secs(1);

@@ -18,7 +18,7 @@ const VELOCITIES: [&str; 2] = ["geometry_msgs/Twist", "geometry_msgs/TwistStampe
 /// The last level of the usual name of such commands (REP 119).
 const VELOCITY_TOPIC: &str = "cmd_vel";
 /// Topics about ROS and Tautline themselves, which every graph has.
-const OWN_OF_ROS: [&str; 7] = [
+const INFRASTRUCTURE_TOPICS: [&str; 7] = [
     "/rosout",
     "/rosout_agg",
     "/clock",
@@ -72,7 +72,7 @@ pub fn prefix(robot: &str) -> String {
 
 /// Returns the topics of a robot that a plan uses, the most useful first: velocity commands, observations,
 /// topics that only have subscribers, the rest.
-pub fn by_use(mut topics: Vec<TopicFact>) -> Vec<TopicFact> {
+pub fn sort_by_usefulness(mut topics: Vec<TopicFact>) -> Vec<TopicFact> {
     topics.retain(is_carried);
     topics.sort_by_cached_key(|it| {
         let type_name = short_name(&it.type_name);
@@ -87,7 +87,7 @@ pub fn by_use(mut topics: Vec<TopicFact>) -> Vec<TopicFact> {
 }
 
 /// The topics of a base that a plan with this robot asks for, by name.
-pub fn asked_of_base(robot: &Facts) -> BTreeSet<String> {
+pub fn requested_base_topics(robot: &Facts) -> BTreeSet<String> {
     let prefix = prefix(&robot.name);
     let all = robot.topics.iter().filter(|it| may_be_command(it));
     all.flat_map(|it| [it.name.clone(), format!("{prefix}{}", it.name)]).collect()
@@ -144,7 +144,8 @@ impl Plan {
 }
 
 fn is_carried(topic: &TopicFact) -> bool {
-    let is_own = OWN_OF_ROS.contains(&topic.name.as_str()) || topic.name.starts_with("/tautline/");
+    let is_own = INFRASTRUCTURE_TOPICS.contains(&topic.name.as_str())
+        || topic.name.starts_with("/tautline/");
     !is_own && !is_action_topic(&topic.name, &topic.type_name)
 }
 
@@ -230,10 +231,11 @@ mod tests {
     #[test]
     fn the_most_useful_topics_are_first() {
         let robot = facts("robot-1", ROBOT);
-        let names: Vec<_> = by_use(robot.topics.clone()).into_iter().map(|it| it.name).collect();
+        let names: Vec<_> =
+            sort_by_usefulness(robot.topics.clone()).into_iter().map(|it| it.name).collect();
         let expected = ["/cmd_vel", "/scan", "/goal", "/map", "/arm/command", "/battery"];
         assert_eq!(names, [&expected[..], &["/teleop/cmd_vel"]].concat());
-        let asked = asked_of_base(&robot);
+        let asked = requested_base_topics(&robot);
         assert!(asked.contains("/goal") && asked.contains("/robot_1/goal"), "{asked:?}");
         assert!(!asked.contains("/battery") && !asked.contains("/rosout"), "{asked:?}");
     }

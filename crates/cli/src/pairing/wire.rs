@@ -6,18 +6,18 @@ use tautline::config::kind::is_node_name;
 
 /// Bytes of a query, and maximum bytes of an answer: an answer is not longer than its query, so
 /// that a forged source address gains nothing.
-pub const DATAGRAM: usize = 128;
+pub const DATAGRAM_BYTES: usize = 128;
 const QUERY: &[u8; 4] = b"TLPQ";
 const ANSWER: &[u8; 4] = b"TLPA";
 
 /// Bytes of a nonce.
-pub const NONCE: usize = 16;
+pub const NONCE_BYTES: usize = 16;
 /// Bytes of a share of SPAKE2: the side and an element.
-pub const SHARE: usize = 33;
+pub const SHARE_BYTES: usize = 33;
 /// Bytes of a proof that the sender has the key.
-pub const PROOF: usize = 32;
+pub const PROOF_BYTES: usize = 32;
 /// Bytes of the length before each frame.
-pub const LENGTH: usize = 4;
+pub const LENGTH_BYTES: usize = 4;
 const HELLO: u8 = 1;
 const CONFIRM: u8 = 2;
 const REFUSE: u8 = 3;
@@ -45,16 +45,16 @@ pub struct Query {
     /// The public part of the code.
     pub selector: u8,
     /// Drawn for each search; answers repeat the nonce.
-    pub nonce: [u8; NONCE],
+    pub nonce: [u8; NONCE_BYTES],
 }
 
 impl Query {
     /// The datagram.
-    pub fn emit(&self) -> [u8; DATAGRAM] {
-        let mut out = [0; DATAGRAM];
+    pub fn emit(&self) -> [u8; DATAGRAM_BYTES] {
+        let mut out = [0; DATAGRAM_BYTES];
         out[..4].copy_from_slice(QUERY);
         (out[4], out[5]) = (VERSION, self.selector);
-        out[6..6 + NONCE].copy_from_slice(&self.nonce);
+        out[6..6 + NONCE_BYTES].copy_from_slice(&self.nonce);
         out
     }
 
@@ -66,7 +66,7 @@ impl Query {
         }
         version(reader.byte()?)?;
         let query = Self { selector: reader.byte()?, nonce: reader.array()? };
-        let is_padded = bytes.len() == DATAGRAM && reader.0.iter().all(|&byte| byte == 0);
+        let is_padded = bytes.len() == DATAGRAM_BYTES && reader.0.iter().all(|&byte| byte == 0);
         is_padded.then_some(query).ok_or(WireError::Length)
     }
 }
@@ -75,7 +75,7 @@ impl Query {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Answer {
     /// The nonce of the query.
-    pub nonce: [u8; NONCE],
+    pub nonce: [u8; NONCE_BYTES],
     /// Drawn for each pairing: the same base may answer at several addresses.
     pub instance: [u8; 8],
     /// TCP port on which the base waits.
@@ -118,9 +118,9 @@ impl Answer {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Hello {
     /// Drawn for each connection.
-    pub nonce: [u8; NONCE],
+    pub nonce: [u8; NONCE_BYTES],
     /// Message of SPAKE2: the side and an element.
-    pub share: [u8; SHARE],
+    pub share: [u8; SHARE_BYTES],
     /// Name of the sender's node.
     pub name: String,
 }
@@ -145,7 +145,7 @@ pub enum Frame<'a> {
     /// Begins a key agreement.
     Hello(Hello),
     /// Proves the key.
-    Confirm([u8; PROOF]),
+    Confirm([u8; PROOF_BYTES]),
     /// Ends the connection.
     Refuse(Refusal),
     /// A sealed message.
@@ -155,7 +155,7 @@ pub enum Frame<'a> {
 impl<'a> Frame<'a> {
     /// The frame with its length.
     pub fn emit(&self) -> Vec<u8> {
-        let mut out = vec![0; LENGTH];
+        let mut out = vec![0; LENGTH_BYTES];
         match self {
             Self::Hello(hello) => {
                 out.extend([HELLO, VERSION]);
@@ -175,8 +175,8 @@ impl<'a> Frame<'a> {
                 out.extend_from_slice(sealed);
             }
         }
-        let length = (out.len() - LENGTH) as u32;
-        out[..LENGTH].copy_from_slice(&length.to_le_bytes());
+        let length = (out.len() - LENGTH_BYTES) as u32;
+        out[..LENGTH_BYTES].copy_from_slice(&length.to_le_bytes());
         out
     }
 
@@ -204,7 +204,7 @@ impl<'a> Frame<'a> {
 }
 
 /// Reads the length before a frame.
-pub fn frame_length(bytes: [u8; LENGTH], limit: usize) -> Result<usize, WireError> {
+pub fn frame_length(bytes: [u8; LENGTH_BYTES], limit: usize) -> Result<usize, WireError> {
     let length = u32::from_le_bytes(bytes) as usize;
     if length == 0 || length > limit { Err(WireError::Length) } else { Ok(length) }
 }
@@ -261,13 +261,13 @@ mod tests {
     }
 
     fn frame() -> impl Strategy<Value = Frame<'static>> {
-        let share = proptest::collection::vec(any::<u8>(), SHARE);
-        let hello = (any::<[u8; NONCE]>(), share, name()).prop_map(|(nonce, share, name)| {
+        let share = proptest::collection::vec(any::<u8>(), SHARE_BYTES);
+        let hello = (any::<[u8; NONCE_BYTES]>(), share, name()).prop_map(|(nonce, share, name)| {
             Frame::Hello(Hello { nonce, share: share.try_into().unwrap(), name })
         });
         prop_oneof![
             hello,
-            any::<[u8; PROOF]>().prop_map(Frame::Confirm),
+            any::<[u8; PROOF_BYTES]>().prop_map(Frame::Confirm),
             any::<u8>().prop_map(|left| Frame::Refuse(Refusal::WrongCode { left })),
             Just(Frame::Refuse(Refusal::Ended)),
             Just(Frame::Refuse(Refusal::SameName)),
@@ -289,16 +289,16 @@ mod tests {
 
         #[test]
         fn datagrams_are_read_as_written(
-            (nonce, selector) in any::<([u8; NONCE], u8)>(),
+            (nonce, selector) in any::<([u8; NONCE_BYTES], u8)>(),
             (instance, port) in (any::<[u8; 8]>(), 1_u16..),
             name in name(),
         ) {
             let query = Query { selector, nonce };
             prop_assert_eq!(Query::parse(&query.emit()), Ok(query));
-            prop_assert!(Query::parse(&query.emit()[..DATAGRAM - 1]).is_err());
+            prop_assert!(Query::parse(&query.emit()[..DATAGRAM_BYTES - 1]).is_err());
             let answer = Answer { nonce, instance, port, name };
             let bytes = answer.emit();
-            prop_assert!(bytes.len() <= DATAGRAM);
+            prop_assert!(bytes.len() <= DATAGRAM_BYTES);
             prop_assert!(Query::parse(&bytes).is_err());
             prop_assert_eq!(Answer::parse(&bytes), Ok(answer));
         }

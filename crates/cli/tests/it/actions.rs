@@ -12,9 +12,9 @@ use tautline_testkit::ros::{Agent, free_port};
 use tautline_testkit::running::{Daemon, Place, free_port as udp_port, wait_for};
 
 /// Names of the action with a ROS 1 server: at the server, and at its clients.
-const OF_ROS1: (&str, &str) = ("/one/fib", "/r/one/fib");
+const ROS1_ACTION: (&str, &str) = ("/one/fib", "/r/one/fib");
 /// Names of the action with a ROS 2 server: at the server, and at its clients.
-const OF_ROS2: (&str, &str) = ("/two/fib", "/r/two/fib");
+const ROS2_ACTION: (&str, &str) = ("/two/fib", "/r/two/fib");
 
 /// Starts a daemon of each ROS. The folder of definitions of ROS 1 has only that of the goal, because
 /// nobody publishes goals. Definitions of results and feedback come from the server, and definitions of
@@ -128,7 +128,7 @@ fn an_action_of_either_ros_is_used_by_clients_of_the_other() {
     two.order(json!({ "do": "serve" }));
 
     // A server of actionlib, a client of rclpy.
-    let mut goals = Goals::new(&mut two, OF_ROS1.1);
+    let mut goals = Goals::new(&mut two, ROS1_ACTION.1);
     goals.send(1, 4);
     assert_eq!(goals.end(1), ("SUCCEEDED".into(), 4));
     goals.send(2, 13);
@@ -154,7 +154,7 @@ fn an_action_of_either_ros_is_used_by_clients_of_the_other() {
     assert_eq!(picky.end(7), ("SUCCEEDED".into(), 1));
 
     // A server of rclpy, a client of actionlib.
-    let mut goals = Goals::new(&mut one, OF_ROS2.1);
+    let mut goals = Goals::new(&mut one, ROS2_ACTION.1);
     goals.send(11, 4);
     assert_eq!(goals.end(11), ("SUCCEEDED".into(), 4));
     goals.send(12, 13);
@@ -178,9 +178,9 @@ fn an_action_of_either_ros_is_used_by_clients_of_the_other() {
     goals.send(17, 1000);
     goals.wait("feedback", 17);
     two.order(json!({ "do": "unserve" }));
-    let goals = Goals { agent: &mut one, action: OF_ROS2.1 };
+    let goals = Goals { agent: &mut one, action: ROS2_ACTION.1 };
     assert_eq!(goals.end(17).0, "LOST");
-    let mut goals = Goals { agent: &mut two, action: OF_ROS1.1 };
+    let mut goals = Goals { agent: &mut two, action: ROS1_ACTION.1 };
     goals.send(8, 1000);
     goals.wait("feedback", 8);
     one.signal("-KILL");
@@ -256,7 +256,7 @@ fn calls_about_goals_are_answered_after_a_restart_of_the_client_s_own_daemon() {
     let (_robot, base) = (set_up.start(0), set_up.start(1));
     let (mut server, mut client) = (start_ros2(1), start_ros2(0));
     server.order(json!({ "do": "serve" }));
-    let mut goals = Goals::new(&mut client, OF_ROS2.1);
+    let mut goals = Goals::new(&mut client, ROS2_ACTION.1);
 
     // All feedback of the first goal arrives, although the daemon subscribes to feedback only when a client
     // appears.
@@ -264,7 +264,7 @@ fn calls_about_goals_are_answered_after_a_restart_of_the_client_s_own_daemon() {
     assert_eq!(goals.end(10), ("SUCCEEDED".into(), 3));
     goals.assert_feedback(10, 3);
     for goal in 11..14 {
-        goals = Goals::new(goals.agent, OF_ROS2.1);
+        goals = Goals::new(goals.agent, ROS2_ACTION.1);
         goals.send(goal, 3);
         goals.end(goal);
         goals.assert_feedback(goal, 3);
@@ -318,7 +318,7 @@ fn calls_about_goals_are_answered_after_a_restart_of_the_client_s_own_daemon() {
     assert_eq!(orders, [3, 3, 3, 3, 20, 100, 1000, 1000]);
 
     // The client sees whether there is a server.
-    let mut goals = Goals { agent: &mut client, action: OF_ROS2.1 };
+    let mut goals = Goals { agent: &mut client, action: ROS2_ACTION.1 };
     server.order(json!({ "do": "unserve" }));
     goals.wait_until_ready(false);
     server.order(json!({ "do": "serve" }));

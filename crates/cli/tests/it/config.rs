@@ -10,7 +10,7 @@ use tautline::config::{
 };
 use tautline::treatment::peer_names::Accepted;
 use tautline::treatment::{Compression, treatment};
-use tautline_gateway::types::compose::Written;
+use tautline_gateway::types::compose::YamlValue;
 use tautline_proto::limits as proto;
 use tautline_proto::{Marking, Rate};
 use tautline_testkit::reference::EXAMPLE;
@@ -122,7 +122,7 @@ fn the_example_file_has_its_documented_meaning() {
     let times = (watchdog.after, watchdog.repeat);
     assert_eq!(times, (Duration::from_secs(2), Some(Duration::from_secs(1))));
     assert_eq!(watchdog.topic, "/robot2/plan");
-    assert_eq!(watchdog.message, [("data".into(), Written::One("stop".into()))]);
+    assert_eq!(watchdog.message, [("data".into(), YamlValue::One("stop".into()))]);
     let frames: Vec<&str> = config.tf.frames.iter().map(|frame| frame.as_str()).collect();
     assert_eq!((frames, &*config.tf.prefix), (vec!["odom", "base_link", "arm/**"], "robot1/"));
     assert!(config.tf.shared[0].matches("map") && config.tf.shared.len() == 1);
@@ -156,8 +156,8 @@ fn a_watchdog_may_be_only_a_time() {
     let watchdogs = checked_config(file).0.watchdogs;
     assert_eq!((watchdogs[0].after, watchdogs[0].repeat), (Duration::from_millis(500), None));
     assert!(watchdogs[0].message.is_empty() && watchdogs[1].message.is_empty());
-    let one = |text: &str| Written::One(text.into());
-    let list = Written::List(vec![one("1"), Written::Map(vec![("y".into(), one(""))])]);
+    let one = |text: &str| YamlValue::One(text.into());
+    let list = YamlValue::List(vec![one("1"), YamlValue::Map(vec![("y".into(), one(""))])]);
     assert_eq!(watchdogs[2].message, [("x".into(), list), ("z".into(), one("true"))]);
 }
 

@@ -59,7 +59,7 @@ fn id(option: &str) -> String {
 }
 
 /// Returns a Python program that runs as an unnamed user with the socket's group.
-fn somebody_else(script: &str) -> Command {
+fn python_as_other_user(script: &str) -> Command {
     let mut program = Command::new("setpriv");
     program.args(["--reuid", "54321", "--regid", "0", "--clear-groups"]);
     program.args(["/usr/bin/python3", "-c", script]);
@@ -76,7 +76,7 @@ fn idle_clients_of_one_user_do_not_exclude_root() {
     let _server = ControlServer::start(&path, FakeNode::new()).unwrap();
     let script = "import socket, sys\nall = [socket.socket(socket.AF_UNIX) for _ in range(40)]\n\
                   for s in all: s.connect(sys.argv[1])\nprint('open', flush=True)\nsys.stdin.read()";
-    let mut other = somebody_else(script);
+    let mut other = python_as_other_user(script);
     let mut other = other.arg(&path).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
     let mut said = String::new();
     BufReader::new(other.stdout.take().unwrap()).read_line(&mut said).unwrap();
@@ -99,7 +99,7 @@ fn the_kernel_identifies_the_user_of_a_client() {
     let script = "import socket, sys\ns = socket.socket(socket.AF_UNIX)\ns.connect(sys.argv[1])\n\
                   s.sendall(b'{\"set\": {\"topic\": \"/scan\", \"priority\": 9, \"uid\": 0}}\\n')\n\
                   print(s.recv(1000).decode())";
-    let output = somebody_else(script).arg(&path).output().unwrap();
+    let output = python_as_other_user(script).arg(&path).output().unwrap();
     assert!(String::from_utf8_lossy(&output.stdout).contains("/scan"), "{output:?}");
     let changes = node.changes.lock().unwrap().clone();
     let [(_, Actor::User { uid: 54321, gid: 0, pid, user: None })] = &changes[..] else {
@@ -150,9 +150,9 @@ fn an_error_of_the_system_names_a_remedy() {
     );
     let long = error(&folder.path().join("x".repeat(200)));
     assert!(long.contains("set 'control:' in the file to a shorter path"), "{long}");
-    let doing = "connecting";
+    let operation = "connecting";
     let source = std::io::ErrorKind::PermissionDenied.into();
-    let refused = ControlError::System { path: "/run/tautline/a.sock".into(), doing, source };
+    let refused = ControlError::System { path: "/run/tautline/a.sock".into(), operation, source };
     let refused = refused.to_string();
     assert!(
         refused.contains("/run/tautline/a.sock") && refused.contains("as the user of the daemon"),

@@ -28,7 +28,7 @@ fn harmful(findings: &Json) -> BTreeSet<String> {
 }
 
 /// Programs in the advice of doctor that only root may use.
-const OF_ROOT: [&str; 23] = [
+const ROOT_PROGRAMS: [&str; 23] = [
     "apt",
     "chmod",
     "chown",
@@ -64,7 +64,7 @@ fn without_sudo(findings: &Json) -> Vec<String> {
     });
     let is_bare = |it: &&str| {
         let mut words = it.split(' ');
-        words.next().is_some_and(|it| OF_ROOT.contains(&it)) && words.next() != Some("run")
+        words.next().is_some_and(|it| ROOT_PROGRAMS.contains(&it)) && words.next() != Some("run")
     };
     commands.filter(is_bare).map(|it| format!("without sudo: {it}")).collect()
 }
@@ -106,7 +106,7 @@ fn each_planted_fault_is_found_with_its_fix_and_nothing_else() {
             .extend(others.map(|it| {
                 format!("{}: finds {it} as well: {:?}", row.name, texts_of(&found, &it))
             }));
-        scene.heal();
+        scene.reset();
     }
     let healed = scene.findings();
     assert!(harmful(&healed).is_empty(), "{healed:#}");
@@ -251,7 +251,7 @@ fn a_firewall_stops_only_peers_that_must_initiate() {
 #[test]
 fn one_broken_link_of_several_is_a_note() {
     let mut scene = Scene::new();
-    scene.report(|it| it.peers[0].state = "down".into());
+    scene.change_status(|it| it.peers[0].state = "down".into());
     let links = |more: &str| {
         format!("links: [{{ address: {BASE}, interface: eth99 }}{more}], prefix: /base")
     };
@@ -482,7 +482,7 @@ fn a_report_contains_no_secret() {
          Nov 28 wpa[2]: --psk hunter2-as-an-argument",
     );
     let notice = format!("the key {secret} was logged by mistake");
-    scene.report(|it| it.notices.push(notice));
+    scene.change_status(|it| it.notices.push(notice));
     let path = scene.place.path("report.txt");
     let output = scene.doctor(&["--report", path.to_str().unwrap()]);
     let said = standard_output(&output);
@@ -529,11 +529,11 @@ fn the_page_shows_what_doctor_prints() {
     );
     // With this file, the cable counts as a radio.
     scene.plant("/sys/class/net/wlan0/device/vendor", "0x8086");
-    scene.report(|it| it.uptime_s = 3720.0);
+    scene.change_status(|it| it.uptime_s = 3720.0);
     let first = normalized_output(&scene, &scene.doctor(&[]), "sudo tautline doctor");
-    scene.heal();
+    scene.reset();
     let mut later = scene.usual_status();
-    scene.report(|it| it.topics.retain(|topic| topic.topic != "/base/plan"));
+    scene.change_status(|it| it.topics.retain(|topic| topic.topic != "/base/plan"));
     later.uptime_s += 10.0;
     for (number, topic) in later.topics.iter_mut().enumerate() {
         topic.wanted = number != 2;

@@ -15,7 +15,7 @@ const IMAGE: &str = "/image";
 const RATE: f64 = 500_000.0;
 /// Bytes that the policers let pass at once.
 const BURST: f64 = 20_000.0;
-const OVER: &str = "limit rate over 500000 bytes/second burst 20000 bytes";
+const RATE_LIMIT: &str = "limit rate over 500000 bytes/second burst 20000 bytes";
 
 /// Two nodes, and a router between them.
 struct World {
@@ -61,16 +61,16 @@ impl World {
 
     /// Publishes 6 Mbps for this time; returns the bytes per second that left the router.
     fn publish(&self, time: Duration) -> f64 {
-        let (begun, before) = (Instant::now(), self.fraction_passed());
+        let (begun, before) = (Instant::now(), self.passed_bytes());
         while begun.elapsed() < time {
             self.robot.publish(IMAGE, 30_000);
             std::thread::sleep(Duration::from_millis(40));
         }
-        let after = self.fraction_passed();
+        let after = self.passed_bytes();
         (after - before - BURST) / begun.elapsed().as_secs_f64()
     }
 
-    fn fraction_passed(&self) -> f64 {
+    fn passed_bytes(&self) -> f64 {
         let mut list = self.router.command("nft");
         let output =
             list.args(["list", "counter", "ip", "road", "passed"]).output().unwrap().stdout;
@@ -103,8 +103,8 @@ fn nft(inside: &Enclosure, command: &str) {
 
 #[test]
 fn a_policer_that_marks_loses_nothing_and_its_rate_is_kept() {
-    let dropping = World::new(&[&format!("{OVER} drop")]);
-    let marking = World::new(&[&format!("ip ecn != not-ect {OVER} ip ecn set ce")]);
+    let dropping = World::new(&[&format!("{RATE_LIMIT} drop")]);
+    let marking = World::new(&[&format!("ip ecn != not-ect {RATE_LIMIT} ip ecn set ce")]);
     let measured = [&dropping, &marking].map(|world| {
         world.publish(Duration::from_secs(3));
         let before = world.link();

@@ -56,7 +56,7 @@ fn settle(peer: &mut Peer, daemon: &Daemon) {
 fn settle_or_stall(peer: &mut Peer, daemon: &Daemon) {
     let mut before = (0, 0);
     let mut progress = |it: &Peer| {
-        let now = (it.backlog(), it.under_way());
+        let now = (it.backlog(), it.in_flight_packets());
         std::mem::replace(&mut before, now) != now
     };
     while !peer.is_settled() && is_running(daemon) {

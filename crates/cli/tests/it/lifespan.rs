@@ -13,7 +13,7 @@ use tautline_testkit::ros::ros2;
 use tautline_testkit::running::{Place, wait_for};
 
 const TEXT: &str = "std_msgs/String";
-const TEXT2: &str = "std_msgs/msg/String";
+const ROS2_TEXT: &str = "std_msgs/msg/String";
 /// `/alone`: a publisher whose messages last a second. `/live` and `/kept`: also a publisher whose messages
 /// last for ever, and are live or kept. `/ruled`: a publisher whose messages last a minute, and a rule of a
 /// second.
@@ -38,7 +38,7 @@ fn texts(agent: &Agent, topic: &str) -> Vec<String> {
 }
 
 /// Sends until each subscriber has the text on each topic.
-fn until_all_have(bases: &[&Agent], topics: &[&str], text: &str, mut send: impl FnMut(&str)) {
+fn wait_until_all_have(bases: &[&Agent], topics: &[&str], text: &str, mut send: impl FnMut(&str)) {
     for topic in topics {
         for (index, base) in bases.iter().enumerate() {
             wait_for(format!("'{text}' on {topic} at base {index}"), || {
@@ -84,20 +84,20 @@ fn messages_that_expired_during_an_outage_do_not_arrive() {
     let mut lasting = ros2::start_in(0, "kilted", "LOCALHOST", "lasting");
     for topic in TOPICS {
         let lifespan = if topic == "/ruled" { 60.0 } else { 1.0 };
-        short.publisher(topic, TEXT2, json!({"lifespan": lifespan}));
+        short.publisher(topic, ROS2_TEXT, json!({"lifespan": lifespan}));
     }
-    lasting.publisher("/live", TEXT2, json!({}));
-    lasting.publisher("/kept", TEXT2, json!({"latch": true}));
+    lasting.publisher("/live", ROS2_TEXT, json!({}));
+    lasting.publisher("/kept", ROS2_TEXT, json!({"latch": true}));
     let mut rospy = ros1::start(&master.uri, "/rospy");
     let mut rclpy = ros2::start_in(1, "jazzy", "LOCALHOST", "rclpy");
     for topic in TOPICS {
         rospy.order(json!({"do": "subscribe", "topic": topic, "type": TEXT, "fields": true}));
-        rclpy.order(json!({"do": "subscribe", "topic": topic, "type": TEXT2, "fields": true}));
+        rclpy.order(json!({"do": "subscribe", "topic": topic, "type": ROS2_TEXT, "fields": true}));
     }
     let bases = [&rospy, &rclpy];
-    until_all_have(&bases, &TOPICS, "before", |topic| send(&mut short, &[topic], "before"));
+    wait_until_all_have(&bases, &TOPICS, "before", |topic| send(&mut short, &[topic], "before"));
     let lasts = ["/live", "/kept"];
-    until_all_have(&bases, &lasts, "lasting", |topic| send(&mut lasting, &[topic], "lasting"));
+    wait_until_all_have(&bases, &lasts, "lasting", |topic| send(&mut lasting, &[topic], "lasting"));
 
     ip("address del 10.9.0.1/32 dev lo");
     send(&mut short, &TOPICS, "expired");
@@ -112,8 +112,8 @@ fn messages_that_expired_during_an_outage_do_not_arrive() {
         (all("base1") && all("base2")).then_some(())
     });
     ip("address add 10.9.0.1/32 dev lo");
-    until_all_have(&bases, &lasts, "late", |_| {});
-    until_all_have(&bases, &TOPICS, "after", |topic| send(&mut short, &[topic], "after"));
+    wait_until_all_have(&bases, &lasts, "late", |_| {});
+    wait_until_all_have(&bases, &TOPICS, "after", |topic| send(&mut short, &[topic], "after"));
     for (base, topic) in bases.iter().flat_map(|base| TOPICS.map(|topic| (base, topic))) {
         let got = texts(base, topic);
         assert!(!got.contains(&"expired".into()), "{topic}: {got:?}");

@@ -62,7 +62,7 @@ fn changes(base: &Agent, topic: &str) -> Vec<bool> {
 
 /// Waits until the subscriber sees that the publisher of each topic is alive or not. `publisher` asserts
 /// its liveliness meanwhile.
-fn wait_for_life(base: &Agent, expected: bool, what: &str, publisher: &mut Agent) {
+fn wait_for_liveliness(base: &Agent, expected: bool, what: &str, publisher: &mut Agent) {
     let begun = Instant::now();
     for topic in TOPICS {
         wait_for(format!("{topic} is alive ({expected}) {what}"), || {
@@ -91,19 +91,19 @@ fn a_subscriber_sees_the_liveliness_of_a_remote_publisher() {
     TOPICS.iter().for_each(|topic| subscriber.subscriber(topic, STRING, profile(topic)));
     publish(&mut publisher);
 
-    wait_for_life(&subscriber, true, "at first", &mut publisher);
+    wait_for_liveliness(&subscriber, true, "at first", &mut publisher);
     link("del");
-    wait_for_life(&subscriber, false, "behind a cut link", &mut publisher);
+    wait_for_liveliness(&subscriber, false, "behind a cut link", &mut publisher);
     link("add");
-    wait_for_life(&subscriber, true, "through it", &mut publisher);
+    wait_for_liveliness(&subscriber, true, "through it", &mut publisher);
     robot.kill();
-    wait_for_life(&subscriber, false, "without its daemon", &mut publisher);
+    wait_for_liveliness(&subscriber, false, "without its daemon", &mut publisher);
     let _robot = start(&place, "robot");
-    wait_for_life(&subscriber, true, "with a new one", &mut publisher);
+    wait_for_liveliness(&subscriber, true, "with a new one", &mut publisher);
     base.kill();
-    wait_for_life(&subscriber, false, "without the daemon here", &mut publisher);
+    wait_for_liveliness(&subscriber, false, "without the daemon here", &mut publisher);
     let base = start(&place, "base");
-    wait_for_life(&subscriber, true, "with a new one here", &mut publisher);
+    wait_for_liveliness(&subscriber, true, "with a new one here", &mut publisher);
 
     publisher.signal("-KILL");
     let is_lost = |topic: &&str| changes(&subscriber, topic).last() == Some(&false);

@@ -181,12 +181,12 @@ impl World {
     }
 
     /// Publishes in both directions until both links have this MTU and know it by this source.
-    fn until_known(&self, mtu: u64, known_by: &str) {
-        self.until_known_at(&self.robot, mtu, known_by);
-        self.until_known_at(&self.base, mtu, known_by);
+    fn wait_until_mtu_known(&self, mtu: u64, known_by: &str) {
+        self.wait_until_mtu_known_at(&self.robot, mtu, known_by);
+        self.wait_until_mtu_known_at(&self.base, mtu, known_by);
     }
 
-    fn until_known_at(&self, node: &Running, mtu: u64, known_by: &str) {
+    fn wait_until_mtu_known_at(&self, node: &Running, mtu: u64, known_by: &str) {
         wait_for(format!("MTU {mtu}, {known_by}"), || {
             self.robot.publish(IMAGE, IMAGE_BYTES);
             self.base.publish(IMAGE_BACK, IMAGE_BYTES);
@@ -253,7 +253,7 @@ fn a_small_path_that_reports_nothing_carries_everything_from_the_start() {
         let world = World::new(ip, 1500, mtu, Way::Direct);
         let flows = world.publish_until_arrival();
         println!("{ip:?} {mtu}: {flows:?}, {:?} with the start", begun.elapsed());
-        world.until_known(mtu as u64, "probed");
+        world.wait_until_mtu_known(mtu as u64, "probed");
         let notices = world.robot.status().notices;
         assert!(!notices.iter().any(|it| it.contains(NOTICE)), "nothing was lost: {notices:?}");
         world.stop();
@@ -292,7 +292,7 @@ fn the_minimum_ipv4_mtu_suffices() {
     let world = World::new(Ip::V4, 1500, 576, Way::Direct);
     let flows = world.publish_until_arrival();
     println!("576: {flows:?}, {:?} with the start", begun.elapsed());
-    world.until_known(576, "black hole");
+    world.wait_until_mtu_known(576, "black hole");
     world.stop();
 }
 
@@ -301,10 +301,10 @@ fn a_path_that_becomes_smaller_without_a_report_continues() {
     for ip in Ip::BOTH {
         let world = World::new(ip, 1500, 1500, Way::Direct);
         world.publish_until_arrival();
-        world.until_known(1500, "interface");
+        world.wait_until_mtu_known(1500, "interface");
         world.network.set_middle(1280);
         println!("{ip:?} 1500 -> 1280: {:?}", world.publish_until_arrival());
-        world.until_known(1280, "black hole");
+        world.wait_until_mtu_known(1280, "black hole");
         for node in [&world.robot, &world.base] {
             let has_notice = |it: &String| it.contains(NOTICE);
             wait_for("a notice", || node.status().notices.iter().any(has_notice).then_some(()));
@@ -317,15 +317,15 @@ fn a_path_that_becomes_smaller_without_a_report_continues() {
 fn a_peer_without_an_address_gets_no_fragments() {
     let world = World::new(Ip::V4, 1500, 1280, Way::Nat("prefix: /robot"));
     println!("NAT, 1280: {:?}", world.publish_until_arrival());
-    world.until_known(1280, "probed");
+    world.wait_until_mtu_known(1280, "probed");
     world.stop();
 }
 
 #[test]
 fn the_file_limits_the_packets_to_a_peer_without_an_address() {
     let world = World::new(Ip::V4, 1500, 1500, Way::Nat("mtu: 1300"));
-    world.until_known_at(&world.robot, 1500, "interface");
-    world.until_known_at(&world.base, 1300, "configured");
+    world.wait_until_mtu_known_at(&world.robot, 1500, "interface");
+    world.wait_until_mtu_known_at(&world.base, 1300, "configured");
     world.stop();
 }
 
@@ -336,7 +336,7 @@ fn jumbo_frames_are_used_where_the_whole_path_carries_them() {
     {
         let world = World::new(ip, 9000, middle, Way::Direct);
         world.publish_until_arrival();
-        world.until_known(middle as u64, known_by);
+        world.wait_until_mtu_known(middle as u64, known_by);
         world.stop();
     }
 }
@@ -344,12 +344,12 @@ fn jumbo_frames_are_used_where_the_whole_path_carries_them() {
 #[test]
 fn messages_recover_after_the_mtu_of_an_interface_falls() {
     let world = World::new(Ip::V4, 1500, 1500, Way::Direct);
-    world.until_known(1500, "interface");
+    world.wait_until_mtu_known(1500, "interface");
     world.network.left.ip("link set left mtu 1300");
     println!("interface 1500 -> 1300: {:?}", world.publish_until_arrival());
-    world.until_known_at(&world.robot, 1300, "interface");
+    world.wait_until_mtu_known_at(&world.robot, 1300, "interface");
     world.network.left.ip("link set left mtu 1500");
-    world.until_known_at(&world.robot, 1500, "interface");
+    world.wait_until_mtu_known_at(&world.robot, 1500, "interface");
     world.stop();
 }
 
@@ -380,7 +380,7 @@ const FORGERS: usize = 4;
 fn a_flood_of_forged_reports_makes_no_packet_smaller() {
     let world = World::new(Ip::V4, 1500, 1500, Way::Direct);
     world.publish_until_arrival();
-    world.until_known(1500, "interface");
+    world.wait_until_mtu_known(1500, "interface");
     let mut forgers = [(); FORGERS].map(|()| {
         let mut forger = world.network.left.command("/usr/bin/python3");
         forger.args(["-c", FORGER]).stdout(Stdio::piped()).spawn().unwrap()

@@ -161,9 +161,9 @@ impl<'a> Team<'a> {
     fn wait_until_relay_is_idle(&mut self) {
         let begun = Instant::now();
         loop {
-            let (before, published) = (self.world.large_at_relay(), self.published);
+            let (before, published) = (self.world.large_packets_at_relay(), self.published);
             self.scan_until("forty scans", |it| it.published >= published + 40);
-            let passed = self.world.large_at_relay() - before;
+            let passed = self.world.large_packets_at_relay() - before;
             if passed == 0 {
                 return;
             }

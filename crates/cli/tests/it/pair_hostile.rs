@@ -2,7 +2,7 @@
 //! `tautline pair` among attackers and failures: the real program at both ends, a test between them.
 
 use crate::pairing;
-use crate::pairing::{FrameFate, From, Machine, Middle, World};
+use crate::pairing::{FrameFate, From, Machine, Proxy, World};
 use serde_json::json;
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -25,10 +25,10 @@ fn contains(all: &[u8], part: &[u8]) -> bool {
 #[test]
 fn a_relaying_attacker_learns_nothing_from_a_pairing() {
     let world = World::new();
-    let middle = Middle::new(&world.robot);
+    let proxy = Proxy::new(&world.robot);
     let mut base = world.base.pair(NO_ROS);
-    let mut robot = world.robot.pair(&[&base.code(), "--at", &middle.at(), "--no-ros"]);
-    let [from_robot, from_base] = middle.carry(|_, _, _| FrameFate::Pass);
+    let mut robot = world.robot.pair(&[&base.code(), "--at", &proxy.at(), "--no-ros"]);
+    let [from_robot, from_base] = proxy.carry(|_, _, _| FrameFate::Pass);
     assert!(base.end().success() && robot.end().success(), "{}\n{}", base.output(), robot.output());
     let key = base.event("plan")["key"].as_str().unwrap().to_owned();
     for (all, name) in [(&from_robot, "robot1"), (&from_base, "base")] {
@@ -73,10 +73,10 @@ fn changed_frames_end_the_pairing() {
         (From::Base, 5),
     ] {
         let world = World::new();
-        let middle = Middle::new(&world.robot);
+        let proxy = Proxy::new(&world.robot);
         let mut base = world.base.pair(NO_ROS);
-        let mut robot = world.robot.pair(&[&base.code(), "--at", &middle.at(), "--no-ros"]);
-        middle.carry(|from, count, frame| match (from, count) == (who, number) {
+        let mut robot = world.robot.pair(&[&base.code(), "--at", &proxy.at(), "--no-ros"]);
+        proxy.carry(|from, count, frame| match (from, count) == (who, number) {
             true => flip_bit(frame, frame.len() - 1),
             false => FrameFate::Pass,
         });
@@ -94,10 +94,10 @@ fn changed_frames_end_the_pairing() {
 
 /// Pairs over a connection that is cut at a frame. With `kills`, kills the robot then.
 fn pair_with_cut(world: &World, who: From, number: usize, kills: bool) -> [pairing::Run; 2] {
-    let middle = Middle::new(&world.robot);
+    let proxy = Proxy::new(&world.robot);
     let base = world.base.pair(NO_ROS);
-    let mut robot = world.robot.pair(&[&base.code(), "--at", &middle.at(), "--no-ros"]);
-    middle.carry(|from, count, _| match (from, count) == (who, number) {
+    let mut robot = world.robot.pair(&[&base.code(), "--at", &proxy.at(), "--no-ros"]);
+    proxy.carry(|from, count, _| match (from, count) == (who, number) {
         true => FrameFate::Cut,
         false => FrameFate::Pass,
     });

@@ -78,7 +78,7 @@ fn open(name: &str, listen: &str, lines: &str) -> Node {
 }
 
 /// Answers one call, sends its last messages and ends, without waiting for anything.
-fn robot_of_few_words(listen: &str, base: &str) {
+fn run_short_lived_robot(listen: &str, base: &str) {
     let lines = format!(
         "topics: {{ /last: {{}} }}\nservices: {{ /size: {{}} }}\n\
          peers: {{ base: {{ address: \"{base}\", call: [/size] }} }}"
@@ -97,9 +97,9 @@ fn robot_of_few_words(listen: &str, base: &str) {
 }
 
 /// Receives what a robot in a process of its own says last; `wired` are the networks of both.
-fn hear_the_last_words(wired: Option<&[Enclosure; 2]>) {
+fn receive_final_messages(wired: Option<&[Enclosure; 2]>) {
     if let (Ok(listen), Ok(base)) = (std::env::var(LISTEN), std::env::var(BASE)) {
-        return robot_of_few_words(&listen, &base);
+        return run_short_lived_robot(&listen, &base);
     }
     let hosts = if wired.is_some() { ["10.77.0.1", "10.77.0.2"] } else { ["127.0.0.1"; 2] };
     let [robot, base] = hosts.map(|host| format!("{host}:{}", running::free_port()));
@@ -125,20 +125,20 @@ fn hear_the_last_words(wired: Option<&[Enclosure; 2]>) {
 }
 
 #[test]
-fn the_last_words_of_a_program_arrive_over_loopback() {
-    hear_the_last_words(None);
+fn final_messages_of_a_program_arrive_over_loopback() {
+    receive_final_messages(None);
 }
 
 #[test]
-fn the_last_words_of_a_program_arrive_over_a_slow_link() {
-    hear_over(|robot, _| {
+fn final_messages_of_a_program_arrive_over_a_slow_link() {
+    receive_over_impaired_link(|robot, _| {
         robot.run("tc qdisc add dev wire root tbf rate 1mbit burst 3000 limit 30000");
     });
 }
 
 #[test]
-fn the_last_words_of_a_program_arrive_over_a_lossy_link() {
-    hear_over(|_, base| {
+fn final_messages_of_a_program_arrive_over_a_lossy_link() {
+    receive_over_impaired_link(|_, base| {
         let rule = "meta l4proto udp numgen random mod 4 == 0 drop";
         let chain = format!("chain in {{\n type filter hook input priority 0\n {rule}\n}}");
         base.nft(&format!("table inet loss {{\n{chain}\n}}"));
@@ -146,14 +146,14 @@ fn the_last_words_of_a_program_arrive_over_a_lossy_link() {
 }
 
 /// Hears the last words over a cable that `spoil` makes worse.
-fn hear_over(spoil: impl FnOnce(&Enclosure, &Enclosure)) {
+fn receive_over_impaired_link(spoil: impl FnOnce(&Enclosure, &Enclosure)) {
     if std::env::var_os(BASE).is_some() {
-        return hear_the_last_words(None);
+        return receive_final_messages(None);
     }
     let wired = Place::new(PROGRAM).two_hosts();
     wired[0].join(&wired[1]);
     spoil(&wired[0], &wired[1]);
-    hear_the_last_words(Some(&wired));
+    receive_final_messages(Some(&wired));
 }
 
 #[test]

@@ -51,7 +51,7 @@ impl World {
         let internet = Enclosure::new(&place.hosts());
         internet.run("sysctl -qw net.ipv4.ip_forward=1");
         let inside = internet.neighbour(&place.hosts());
-        internet.lay_cable("middle", &inside, "wan");
+        internet.add_veth_pair("middle", &inside, "wan");
         internet.ip("addr add 203.0.113.1/24 dev middle");
         inside.ip(&format!("addr add {RELAY}/24 dev wan"));
         inside.ip("route add default via 203.0.113.1");

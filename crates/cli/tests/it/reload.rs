@@ -33,7 +33,7 @@ fn standard_output(output: &Output) -> String {
 }
 
 /// Returns the reason why a reload was refused.
-fn refused(output: &Output) -> String {
+fn refusal_text(output: &Output) -> String {
     assert_eq!(output.status.code(), Some(1), "{}", String::from_utf8_lossy(&output.stdout));
     String::from_utf8(output.stderr.clone()).unwrap()
 }
@@ -181,14 +181,14 @@ fn reloading_an_invalid_file_reports_the_errors_of_check() {
     let mut check = Command::new(PROGRAM);
     let checked = check.arg("check").arg(&file).output().unwrap();
     for arguments in [&[][..], &["--dry-run"]] {
-        let said = refused(&reload(&base, arguments));
+        let said = refusal_text(&reload(&base, arguments));
         let place = format!("{}:", file.display());
         assert!(said.contains(&place) && said.contains("priorty"), "{said}");
         let known = String::from_utf8_lossy(&checked.stderr).into_owned();
         assert!(known.contains(said.trim()), "{said}\n{known}");
     }
     std::fs::remove_file(&file).unwrap();
-    assert!(refused(&reload(&base, &[])).contains("base.yaml"));
+    assert!(refusal_text(&reload(&base, &[])).contains("base.yaml"));
     assert_eq!(base.peer_state("robot"), "up");
     assert_eq!(new_sessions(&base, "robot"), 1);
 
@@ -197,7 +197,7 @@ fn reloading_an_invalid_file_reports_the_errors_of_check() {
     let elsewhere = format!("127.0.0.1:{}", free_port());
     let lines = lines.replace(&format!("127.0.0.1:{}", team.ports[0].1), &elsewhere);
     team.place.write("base", "base", &lines);
-    let said = refused(&reload(&base, &[]));
+    let said = refusal_text(&reload(&base, &[]));
     let place = format!("{}: listen: found {elsewhere}", file.display());
     assert!(said.contains(&place) && said.contains("realtime: found"), "{said}");
     assert_eq!(said.matches("restart the daemon").count(), 2, "{said}");
@@ -233,7 +233,7 @@ fn the_address_of_metrics_follows_the_file() {
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap();
     team.rewrite("base", &[], &format!("metrics: {address}"));
-    let said = refused(&reload(&base, &[]));
+    let said = refusal_text(&reload(&base, &[]));
     assert!(said.contains(&address.to_string()), "{said}");
     assert_eq!(peers(&base), ["robot"]);
     drop(taken);

@@ -22,9 +22,9 @@ fn systemd_hears_ready_alive_reloading_and_stopping() {
     if std::env::var_os(CHILD).is_some() {
         assert_eq!(service::watchdog_interval(), Some(Duration::from_secs(5)));
         service::notify_ready();
-        service::alive();
-        service::reloading();
-        service::stopping();
+        service::notify_alive();
+        service::notify_reloading();
+        service::notify_stopping();
         return;
     }
     let folder = tempfile::tempdir().unwrap();

@@ -13,8 +13,8 @@ use tautline_testkit::running::{Daemon, Place, free_port, wait_for};
 
 const POSE: &str = "geometry_msgs/PoseStamped";
 const TEXT: &str = "std_msgs/String";
-const TEXT2: &str = "std_msgs/msg/String";
-const POSE2: &str = "geometry_msgs/msg/PoseStamped";
+const ROS2_TEXT: &str = "std_msgs/msg/String";
+const ROS2_POSE: &str = "geometry_msgs/msg/PoseStamped";
 
 /// Bytes of text: more than a 1080p image of four bytes per pixel, and more than `max_message`.
 const LARGE: usize = 10_000_000;
@@ -49,11 +49,11 @@ fn large_messages_arrive_or_are_reported(
     assert!(got(image, TOO_LARGE).is_none());
 }
 
-fn at(secs: i64, nsecs: i64) -> Value {
+fn ros1_stamp(secs: i64, nsecs: i64) -> Value {
     json!({"header": {"stamp": {"secs": secs, "nsecs": nsecs}}})
 }
 
-fn at2(sec: i64, nanosec: i64) -> Value {
+fn ros2_stamp(sec: i64, nanosec: i64) -> Value {
     json!({"header": {"stamp": {"sec": sec, "nanosec": nanosec}}})
 }
 
@@ -92,10 +92,10 @@ fn real_nodes_exchange_times_names_and_empty_messages() {
     {
         here.advertise(topic, type_name, false);
     }
-    for (topic, type_name) in [("/camera_1/pose", POSE2), ("/empty", "std_msgs/msg/Empty")] {
+    for (topic, type_name) in [("/camera_1/pose", ROS2_POSE), ("/empty", "std_msgs/msg/Empty")] {
         there.order(json!({"do": "subscribe", "topic": topic, "type": type_name, "fields": true}));
     }
-    there.publisher("/back", POSE2, json!({}));
+    there.publisher("/back", ROS2_POSE, json!({}));
     there.publisher("/empty_back", "std_msgs/msg/Empty", json!({}));
     for (topic, type_name) in [("/back", POSE), ("/empty_back", "std_msgs/Empty")] {
         here.order(json!({"do": "subscribe", "topic": topic, "type": type_name, "fields": true}));
@@ -116,8 +116,8 @@ fn real_nodes_exchange_times_names_and_empty_messages() {
 
     for [topic, back] in [["/image", "/image_back"], ["/scan", "/scan_back"]] {
         here.advertise(topic, TEXT, false);
-        there.order(json!({"do": "subscribe", "topic": topic, "type": TEXT2, "brief": true}));
-        there.publisher(back, TEXT2, json!({}));
+        there.order(json!({"do": "subscribe", "topic": topic, "type": ROS2_TEXT, "brief": true}));
+        there.publisher(back, ROS2_TEXT, json!({}));
         here.order(json!({"do": "subscribe", "topic": back, "type": TEXT, "brief": true}));
     }
     large_messages_arrive_or_are_reported(["/image", "/scan"], &mut here, &there, &robot);
@@ -128,12 +128,12 @@ fn real_nodes_exchange_times_names_and_empty_messages() {
         all.iter().map(|it| it["fields"]["header"]["stamp"].clone()).collect()
     };
     wait_for("a time at rclpy", || {
-        here.send("/camera-1/pose", at(1, 4_000_000_000));
+        here.send("/camera-1/pose", ros1_stamp(1, 4_000_000_000));
         stamps(&there, "/camera_1/pose").pop()
     });
-    here.send("/camera-1/pose", at(3_000_000_000, 7));
+    here.send("/camera-1/pose", ros1_stamp(3_000_000_000, 7));
     base.wait_for_notice(&["/camera_1/pose", "the time 3000000000 s + 7 ns is beyond the range"]);
-    here.send("/camera-1/pose", at(9, 9));
+    here.send("/camera-1/pose", ros1_stamp(9, 9));
     let last = json!({"sec": 9, "nanosec": 9});
     wait_for("the time after it", || {
         stamps(&there, "/camera_1/pose").pop().filter(|it| *it == last)
@@ -143,10 +143,11 @@ fn real_nodes_exchange_times_names_and_empty_messages() {
     assert!(wrong.iter().all(|it| *it == normal || *it == last), "{wrong:?}");
 
     wait_for("a time at rospy", || {
-        there.order(json!({"do": "send", "topic": "/back", "fields": at2(8, 1_500_000_000)}));
+        there
+            .order(json!({"do": "send", "topic": "/back", "fields": ros2_stamp(8, 1_500_000_000)}));
         stamps(&here, "/back").pop()
     });
-    there.order(json!({"do": "send", "topic": "/back", "fields": at2(-1, 0)}));
+    there.order(json!({"do": "send", "topic": "/back", "fields": ros2_stamp(-1, 0)}));
     robot.wait_for_notice(&["/back", "the time -1 s + 0 ns is beyond the range of ROS 1"]);
     let normal = json!({"secs": 9, "nsecs": 500_000_000});
     assert!(stamps(&here, "/back").iter().all(|it| *it == normal), "{:?}", stamps(&here, "/back"));

@@ -30,12 +30,12 @@ struct Team {
 
 impl Team {
     /// Starts a robot that is already driving; `message` is the safe message of its watchdog.
-    fn driving(message: &str) -> Self {
-        Self::driving_alongside(message, "", "")
+    fn start_driving(message: &str) -> Self {
+        Self::start_driving_with(message, "", "")
     }
 
     /// Starts such a robot, with more peers of the robot and lines of its file.
-    fn driving_alongside(message: &str, peers: &str, lines: &str) -> Self {
+    fn start_driving_with(message: &str, peers: &str, lines: &str) -> Self {
         let place = Place::new(PROGRAM);
         let masters = [(); 2].map(|()| Master::start_alone(free_port()));
         let [robot_port, base_port] = [(); 2].map(|()| running::free_port());
@@ -88,14 +88,14 @@ fn assert_safe_message_received(wheels: &Agent, robot: &Daemon, expected: &[u8])
 
 #[test]
 fn zeros_reach_the_wheels_when_the_driver_is_killed() {
-    let Team { robot, driver, wheels, .. } = &mut Team::driving("{}");
+    let Team { robot, driver, wheels, .. } = &mut Team::start_driving("{}");
     driver.signal("-KILL");
     assert_safe_message_received(wheels, robot, &[0; 48]);
 }
 
 #[test]
 fn the_safe_message_reaches_the_wheels_when_the_daemon_is_killed() {
-    let team = Team::driving("{ linear: { x: -0.1 } }");
+    let team = Team::start_driving("{ linear: { x: -0.1 } }");
     let creep = [&(-0.1_f64).to_le_bytes()[..], &[0; 40]].concat();
     team.base.kill();
     assert_safe_message_received(&team.wheels, &team.robot, &creep);
@@ -143,7 +143,7 @@ fn a_safe_message_is_reported_despite_many_other_events() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("robot.audit");
     let audit = format!("audit: {{ file: {} }}", path.display());
-    let mut team = Team::driving_alongside("{}", ", worst: {}", &audit);
+    let mut team = Team::start_driving_with("{}", ", worst: {}", &audit);
     let (robot, stop) = (&team.robot, AtomicBool::new(false));
     let flaps = std::thread::scope(|scope| {
         let worst = scope.spawn(|| misbehave(robot, team.robot_port, &stop));

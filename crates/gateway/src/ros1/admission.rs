@@ -144,7 +144,7 @@ impl Admission {
             SlotKind::Connection => &self.connections,
         };
         let slot = pool.take(from.address, is_own);
-        let closed = slot.as_ref().map_or(Some(from.address), |slot| slot.replaces);
+        let closed = slot.as_ref().map_or(Some(from.address), |slot| slot.evicted_address);
         if let Some(address) = closed {
             self.log(address, "is closed", "there are too many at once");
         }

@@ -8,7 +8,7 @@ use super::shown::for_logs;
 use crate::lock::lock;
 use crate::log_limit::log_limited;
 use crate::types::hash::type_hash;
-use crate::types::installed::Installed;
+use crate::types::installed::InstalledTypes;
 use crate::types::{Dialect, Schema};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
@@ -26,7 +26,7 @@ const MAX_DEFINITIONS: usize = 8192;
 
 #[derive(Debug)]
 pub(super) struct Definitions {
-    installed: Installed,
+    installed: InstalledTypes,
     /// Each with the publisher that sent it first; `None`: it is installed.
     texts: Mutex<HashMap<Arc<str>, Option<String>>>,
     /// Files are read outside the gateway's thread, one type at a time.
@@ -34,7 +34,7 @@ pub(super) struct Definitions {
 }
 
 impl Definitions {
-    pub fn new(installed: Installed) -> Arc<Self> {
+    pub fn new(installed: InstalledTypes) -> Arc<Self> {
         Arc::new(Self { installed, texts: Mutex::default(), reading: Semaphore::new(1) })
     }
 
@@ -133,7 +133,7 @@ mod tests {
 
     #[test]
     fn equal_definitions_are_stored_once_within_a_limit() {
-        let all = Definitions::new(Installed::new(vec![]));
+        let all = Definitions::new(InstalledTypes::new(vec![]));
         let (one, two) = (take(&all, "a", "int32 x"), take(&all, "b", "int32 x"));
         assert!(Arc::ptr_eq(&one, &two));
         assert_eq!(&*take(&all, "a", &"x".repeat(MAX_BYTES + 1)), "", "of one topic");
@@ -154,7 +154,7 @@ mod tests {
 
     #[test]
     fn short_definitions_are_bounded_in_number() {
-        let all = Definitions::new(Installed::new(vec![]));
+        let all = Definitions::new(InstalledTypes::new(vec![]));
         let kept = |number: usize| all.add(&number.to_string(), "a");
         let held: Vec<_> = (0..=MAX_DEFINITIONS).map(kept).collect();
         assert_eq!(held.iter().filter(|result| result.is_err()).count(), 1);
@@ -166,7 +166,7 @@ mod tests {
         let folder = root.path().join("share/std_msgs/msg");
         std::fs::create_dir_all(&folder).unwrap();
         std::fs::write(folder.join("String.msg"), "string data\n").unwrap();
-        let all = Definitions::new(Installed::new(vec![root.path().into()]));
+        let all = Definitions::new(InstalledTypes::new(vec![root.path().into()]));
         let long = format!("# {}\nstring data\n", "x".repeat(MAX_BYTES));
         let (one, two) = (take(&all, "a", &long), take(&all, "b", &long));
         assert_eq!(&*one, "string data\n");

@@ -10,8 +10,8 @@
 use super::backoff::{self, Backoff};
 use super::connection::Description;
 use super::master::Snapshot;
-use super::probed::{Checked, LocatedPublisher, ProbeResult, Query};
-use crate::{Event, Named, Qos, Selector, Topic};
+use super::probed::{CheckResult, LocatedPublisher, ProbeResult, Query};
+use crate::{Event, Qos, ResourceName, Selector, Topic};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
@@ -148,7 +148,9 @@ impl Discovery {
     /// The selector has changed: withdraws topics that may no longer leave the robot.
     pub fn reselect(&mut self) {
         let selector = &self.selector;
-        for (name, tracked) in self.topics.extract_if(.., |name, _| !selector(Named::Topic(name))) {
+        for (name, tracked) in
+            self.topics.extract_if(.., |name, _| !selector(ResourceName::Topic(name)))
+        {
             if tracked.offered.is_some() {
                 self.events.push(Event::Withdrawn { topic: name });
             }
@@ -170,7 +172,7 @@ impl Discovery {
             }
             tracked.publishers.retain(|_, found| found.is_needed());
         }
-        self.suspect_next();
+        self.schedule_next_check();
         self.update_all();
     }
 
@@ -178,7 +180,7 @@ impl Discovery {
         for (name, nodes) in &snapshot.publishers {
             let others: Vec<_> = nodes.iter().filter(|node| **node != self.own_name).collect();
             let full = self.topics.len() >= MAX_TOPICS && !self.topics.contains_key(name);
-            if others.is_empty() || full || !(self.selector)(Named::Topic(name)) {
+            if others.is_empty() || full || !(self.selector)(ResourceName::Topic(name)) {
                 continue;
             }
             let tracked = self.topics.entry(name.clone()).or_default();
@@ -190,7 +192,7 @@ impl Discovery {
 
     /// Cycles through all nodes, one per snapshot: the master does not notice that a node died or
     /// was replaced.
-    fn suspect_next(&mut self) {
+    fn schedule_next_check(&mut self) {
         let publishers = self.topics.values().flat_map(|tracked| &tracked.publishers);
         let all: BTreeSet<&String> = publishers
             .filter(|(_, found)| found.description().is_some())
@@ -299,9 +301,9 @@ impl Discovery {
         self.update(topic);
     }
 
-    pub fn on_checked(&mut self, node: &str, result: Checked, now: Instant) {
-        let is_silent = matches!(result, Checked::Silent);
-        let mut is_gone = matches!(result, Checked::Gone);
+    pub fn on_checked(&mut self, node: &str, result: CheckResult, now: Instant) {
+        let is_silent = matches!(result, CheckResult::Silent);
+        let mut is_gone = matches!(result, CheckResult::Gone);
         if let Some(check) = self.checks.get_mut(node) {
             check.pending = false;
             match is_silent {
@@ -310,7 +312,7 @@ impl Discovery {
             }
             is_gone |= check.backoff.failures() >= MAX_SILENT_CHECKS;
         }
-        if matches!(result, Checked::Responds) || (is_silent && !is_gone) {
+        if matches!(result, CheckResult::Responds) || (is_silent && !is_gone) {
             return;
         }
         for (topic, tracked) in &mut self.topics {
@@ -385,8 +387,8 @@ impl Discovery {
 }
 
 /// Updates one publisher of a checked node.
-fn apply_check(publisher: &mut Publisher, topic: &str, result: &Checked, now: Instant) {
-    let Checked::Publishes { uri, topics } = result else {
+fn apply_check(publisher: &mut Publisher, topic: &str, result: &CheckResult, now: Instant) {
+    let CheckResult::Publishes { uri, topics } = result else {
         if !publisher.connected && publisher.description().is_some() {
             publisher.retry(now);
         }

@@ -32,8 +32,8 @@ fn publisher(type_name: &str) -> ProbeResult<LocatedPublisher> {
     probed_publisher(URI, type_name)
 }
 
-fn publishes(uri: &str, topic: &str, type_name: &str) -> Checked {
-    Checked::Publishes { uri: uri.into(), topics: [(topic.into(), type_name.into())].into() }
+fn publishes(uri: &str, topic: &str, type_name: &str) -> CheckResult {
+    CheckResult::Publishes { uri: uri.into(), topics: [(topic.into(), type_name.into())].into() }
 }
 
 struct Bench {
@@ -44,7 +44,7 @@ struct Bench {
 impl Bench {
     fn new() -> Self {
         let selector = Arc::new(
-            |named: Named<'_>| matches!(named, Named::Topic(name) if name.starts_with("/out")),
+            |named: ResourceName<'_>| matches!(named, ResourceName::Topic(name) if name.starts_with("/out")),
         );
         Self { discovery: Discovery::new("/us", selector), now: Instant::now() }
     }
@@ -73,7 +73,7 @@ impl Bench {
         queries.filter_map(node).collect()
     }
 
-    fn apply_check(&mut self, found: Checked) {
+    fn apply_check(&mut self, found: CheckResult) {
         self.discovery.on_checked("/n", found, self.now);
     }
 
@@ -105,7 +105,7 @@ fn selected_topics_are_probed_once_and_offered() {
 fn a_topic_is_withdrawn_and_offered_again_as_the_selector_changes() {
     let closed = Arc::new(std::sync::atomic::AtomicBool::new(false));
     let is_closed = closed.clone();
-    let selector = move |_: Named<'_>| !is_closed.load(std::sync::atomic::Ordering::Relaxed);
+    let selector = move |_: ResourceName<'_>| !is_closed.load(std::sync::atomic::Ordering::Relaxed);
     let discovery = Discovery::new("/us", Arc::new(selector));
     let mut bench = Bench { discovery, now: Instant::now() };
     let probe = |bench: &mut Bench| {
@@ -186,11 +186,11 @@ fn a_master_without_registrations_withdraws_no_live_publisher() {
     bench.advance(CHECK_PERIOD);
     bench.snapshot(&[]);
     bench.checks();
-    bench.apply_check(Checked::Gone);
+    bench.apply_check(CheckResult::Gone);
     assert_eq!(bench.events(), Vec::<String>::new());
     bench.discovery.on_lost("/out/a", URI);
     assert_eq!(bench.checks(), ["/n"], "checked at once");
-    bench.apply_check(Checked::Gone);
+    bench.apply_check(CheckResult::Gone);
     assert_eq!(bench.events(), ["withdrawn /out/a"]);
 }
 
@@ -210,7 +210,7 @@ fn a_silent_node_is_removed_after_several_checks() {
         assert_eq!(bench.events(), Vec::<String>::new());
         bench.snapshot(&[("/out/a", "/n")]);
         assert_eq!(bench.checks(), ["/n"]);
-        bench.apply_check(Checked::Silent);
+        bench.apply_check(CheckResult::Silent);
         bench.advance(CHECK_PERIOD);
     }
     assert_eq!(bench.events(), ["withdrawn /out/a"]);
@@ -262,7 +262,7 @@ fn the_first_offered_type_is_used_until_its_publisher_leaves() {
     assert_eq!(bench.discovery.uris("/out/a"), [URI.to_owned()].into(), "the other is not read");
     bench.snapshot(&[("/out/a", "/b")]);
     bench.checks();
-    bench.apply_check(Checked::Gone);
+    bench.apply_check(CheckResult::Gone);
     assert_eq!(bench.events(), ["offered /out/a U"]);
 }
 
@@ -322,7 +322,7 @@ fn hanging_nodes_do_not_delay_checks_of_others() {
         for node in bench.checks() {
             match node.as_str() {
                 "/z" => return,
-                _ => bench.discovery.on_checked(&node, Checked::Silent, bench.now),
+                _ => bench.discovery.on_checked(&node, CheckResult::Silent, bench.now),
             }
         }
         bench.advance(CHECK_PERIOD);

@@ -3,7 +3,7 @@
 //! when it was published.
 
 use super::connection::Description;
-use crate::types::definition::{Arity, Base};
+use crate::types::definition::{Arity, BaseType};
 use crate::types::{Dialect, Schema};
 use crate::{Kept, Origin, identity};
 use std::time::{Duration, Instant, SystemTime};
@@ -62,7 +62,7 @@ impl PublisherHistory {
             depth: 1,
             is_repeatable: true,
             is_history: true,
-            is_for_later_ones: true,
+            is_for_late_joiners: true,
         };
         Origin { kept: Some(kept), best_effort: false, age, lifespan: None }
     }
@@ -72,7 +72,7 @@ fn begins_with_header(found: &Description) -> bool {
     let parsed = Schema::parse(&found.version.name, &found.definition, Dialect::Ros1);
     parsed.is_ok_and(|schema| {
         let first = schema.root().fields.first().map(|field| (field.base, field.arity));
-        matches!(first, Some((Base::Struct(number), Arity::One))
+        matches!(first, Some((BaseType::Struct(number), Arity::One))
             if schema.structs[number].name == "std_msgs/Header")
     })
 }

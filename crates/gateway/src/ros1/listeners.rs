@@ -74,7 +74,7 @@ fn bound_socket(address: SocketAddr) -> io::Result<socket2::Socket> {
     Ok(socket)
 }
 
-pub(super) struct Names {
+pub(super) struct HostNames {
     pub host: String,
     pub master_host: String,
     pub node_name: String,
@@ -86,7 +86,7 @@ pub(super) struct Ports {
 }
 
 pub(super) struct Listeners {
-    names: Names,
+    names: HostNames,
     ports: Ports,
     admission: Arc<Admission>,
     shared: Arc<Shared>,
@@ -98,7 +98,7 @@ pub(super) struct Listeners {
 
 impl Listeners {
     pub fn new(
-        names: Names,
+        names: HostNames,
         ports: Ports,
         admission: Admission,
         shared: Arc<Shared>,

@@ -23,7 +23,7 @@ pub fn nodes_of(master: &str) -> Result<Nodes, String> {
     let master = Master::new(endpoint, own);
     runtime.block_on(async {
         let snapshot = master.poll().await.map_err(|error| error.to_string())?;
-        let names = names(&snapshot);
+        let names = local_nodes(&snapshot);
         let mut nodes = Vec::new();
         for name in names.into_iter().take(MAX_NODES) {
             let uri = master.lookup_node(name).await.map_err(|error| error.to_string());
@@ -34,7 +34,7 @@ pub fn nodes_of(master: &str) -> Result<Nodes, String> {
 }
 
 /// The nodes of this master. Stand-ins for nodes of peers do not count.
-fn names(snapshot: &Snapshot) -> BTreeSet<&String> {
+fn local_nodes(snapshot: &Snapshot) -> BTreeSet<&String> {
     let listed = Role::ALL.into_iter().flat_map(|role| snapshot.nodes(role).values()).flatten();
     listed.filter(|name| !is_stand_in(snapshot, name)).collect()
 }
@@ -52,6 +52,6 @@ mod tests {
         snapshot.publishers.insert("/robot1/scan".into(), node(shown));
         snapshot.publishers.insert("/goal".into(), node("/planner"));
         snapshot.services.insert(mark_of(shown), node(shown));
-        assert_eq!(names(&snapshot), BTreeSet::from([&"/planner".to_owned()]));
+        assert_eq!(local_nodes(&snapshot), BTreeSet::from([&"/planner".to_owned()]));
     }
 }

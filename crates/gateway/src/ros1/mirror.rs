@@ -52,7 +52,7 @@ struct Copies {
     /// The copies as last written by us.
     ours: Parameters,
     /// Values that local programs have set, and the time of each change.
-    changed: Changed,
+    changed: LocalChanges,
     /// Whether the mark was ours since this program has started.
     had_mark: bool,
 }
@@ -64,9 +64,9 @@ pub(super) struct Job {
     copies: Arc<Mutex<Copies>>,
 }
 
-type Changed = BTreeMap<String, (Json, Instant)>;
+type LocalChanges = BTreeMap<String, (Json, Instant)>;
 /// Parameters at the master; `None`: a value that JSON cannot express, or a prefix with copies.
-type Found = BTreeMap<String, Option<Json>>;
+type MasterParameters = BTreeMap<String, Option<Json>>;
 
 /// The result of a job.
 pub(super) struct Mirrored {
@@ -167,9 +167,13 @@ impl Job {
     }
 
     /// Returns why there can be no copies; empty if there can.
-    async fn try_run(&self, master: &Master, news: &mut Parameters) -> Result<String, CallError> {
+    async fn try_run(
+        &self,
+        master: &Master,
+        new_values: &mut Parameters,
+    ) -> Result<String, CallError> {
         let tree = master.parameters(&self.prefix).await?;
-        let mut found = Found::new();
+        let mut found = MasterParameters::new();
         tree.iter().for_each(|it| collect(it, &self.prefix, 0, &mut found));
         let (mark, own) = (format!("{}/{MARK}", self.prefix), master.own_node());
         let ours = format!("{} {}", own.name, own.uri);
@@ -190,14 +194,14 @@ impl Job {
                 if self.wanted.is_empty() {
                     return Ok(String::new());
                 }
-                if let Some(name) = self.value_in_the_way(master, &found, tree.is_some()).await? {
+                if let Some(name) = self.blocking_name(master, &found, tree.is_some()).await? {
                     return Ok(self.not_shown(&format!("{name} is local")));
                 }
                 master.set_parameter(&mark, Value::String(ours)).await?;
             }
         }
         lock(&self.copies).had_mark = true;
-        let changes = lock(&self.copies).compare(&found, &self.wanted, news);
+        let changes = lock(&self.copies).compare(&found, &self.wanted, new_values);
         for change in changes {
             self.apply(change, master).await?;
         }
@@ -212,13 +216,13 @@ impl Job {
     }
 
     /// Returns the prefix, or a namespace above it, if that has a value. The master would replace the value.
-    async fn value_in_the_way(
+    async fn blocking_name(
         &self,
         master: &Master,
-        found: &Found,
+        found: &MasterParameters,
         is_there: bool,
     ) -> Result<Option<String>, CallError> {
-        if is_in_the_way(found, &format!("{}/{MARK}", self.prefix)) {
+        if is_blocked(found, &format!("{}/{MARK}", self.prefix)) {
             return Ok(Some(self.prefix.clone()));
         }
         for (at, _) in self.prefix.match_indices('/').skip(1).filter(|_| !is_there) {
@@ -259,20 +263,20 @@ impl Copies {
     }
 
     /// Takes over copies from before a crash of this program.
-    fn adopt(&mut self, found: &Found, wanted: &Parameters) {
+    fn adopt(&mut self, found: &MasterParameters, wanted: &Parameters) {
         let same = wanted.iter().filter(|(name, value)| has_value(found, name, value));
         self.ours = same.map(|(name, value)| (name.clone(), value.clone())).collect();
     }
 
-    /// The calls that give the copies their wanted values; `news` are new values of local programs.
+    /// The calls that give the copies their wanted values; `new_values` are new values of local programs.
     fn compare(
         &mut self,
-        found: &Found,
+        found: &MasterParameters,
         wanted: &Parameters,
-        news: &mut Parameters,
+        new_values: &mut Parameters,
     ) -> Vec<Change> {
         let now = Instant::now();
-        *news = follow_changes(found, wanted, &self.ours, &mut self.changed, now);
+        *new_values = follow_changes(found, wanted, &self.ours, &mut self.changed, now);
         let is_over = |since: &Instant| now.duration_since(*since) >= PATIENCE;
         let mut wanted = wanted.clone();
         for (name, (value, _)) in self.changed.iter().filter(|(_, (_, since))| !is_over(since)) {
@@ -286,28 +290,28 @@ impl Copies {
 
 /// Follows what local programs have set in place of our values; returns what is new.
 fn follow_changes(
-    found: &Found,
+    found: &MasterParameters,
     wanted: &Parameters,
     ours: &Parameters,
-    changed: &mut Changed,
+    changed: &mut LocalChanges,
     now: Instant,
 ) -> Parameters {
     changed.retain(|name, (value, _)| {
         has_value(found, name, value) && wanted.get(name).is_some_and(|it| it != value)
     });
-    let mut news = Parameters::new();
+    let mut new_values = Parameters::new();
     for (name, value) in found.iter().filter_map(|(name, it)| Some((name, it.as_ref()?))) {
         let (our, peers) = (ours.get(name), wanted.get(name));
         let is_changed = our.is_some_and(|it| it != value) && peers.is_some_and(|it| it != value);
         if is_changed && !changed.contains_key(name) {
             changed.insert(name.clone(), (value.clone(), now));
-            news.insert(name.clone(), value.clone());
+            new_values.insert(name.clone(), value.clone());
         }
     }
-    news
+    new_values
 }
 
-fn has_value(found: &Found, name: &str, value: &Json) -> bool {
+fn has_value(found: &MasterParameters, name: &str, value: &Json) -> bool {
     found.get(name).is_some_and(|it| it.as_ref() == Some(value))
 }
 
@@ -348,9 +352,9 @@ fn has_mark(name: &str) -> bool {
 }
 
 /// Returns the changes to make at the master.
-fn changes(found: &Found, wanted: &Parameters, ours: &mut Parameters) -> Vec<Change> {
+fn changes(found: &MasterParameters, wanted: &Parameters, ours: &mut Parameters) -> Vec<Change> {
     // A parameter is no namespace, and vice versa: the master would replace one by the other.
-    ours.retain(|name, _| found.contains_key(name) || !is_in_the_way(found, name));
+    ours.retain(|name, _| found.contains_key(name) || !is_blocked(found, name));
     let mut changes = Vec::new();
     for (name, value) in wanted {
         match found.get(name) {
@@ -358,7 +362,7 @@ fn changes(found: &Found, wanted: &Parameters, ours: &mut Parameters) -> Vec<Cha
             Some(there) if there.as_ref() == Some(value) => {
                 ours.insert(name.clone(), value.clone());
             }
-            None if is_in_the_way(found, name) => {}
+            None if is_blocked(found, name) => {}
             _ => changes.push(Change::Set(name.clone(), value.clone())),
         }
     }
@@ -374,7 +378,7 @@ fn changes(found: &Found, wanted: &Parameters, ours: &mut Parameters) -> Vec<Cha
     changes
 }
 
-fn is_in_the_way(found: &Found, name: &str) -> bool {
+fn is_blocked(found: &MasterParameters, name: &str) -> bool {
     let above = name.match_indices('/').skip(1).any(|(at, _)| found.contains_key(&name[..at]));
     let next = found.range(format!("{name}/")..).next();
     above || next.is_some_and(|(other, _)| is_below(other, name))
@@ -383,13 +387,13 @@ fn is_in_the_way(found: &Found, name: &str) -> bool {
 /// The parameters of this robot in a response of `getParam` for `/`, without copies of peers'
 /// parameters, and without those whose type or name JSON or ROS 2 cannot express.
 pub(super) fn own_parameters(tree: Option<&Value>) -> Parameters {
-    let mut found = Found::new();
+    let mut found = MasterParameters::new();
     tree.iter().for_each(|it| collect(it, "", 0, &mut found));
     let plain = found.into_iter().filter(|(name, _)| !has_mark(name));
     plain.filter_map(|(name, value)| Some((name, value?))).collect()
 }
 
-fn collect(value: &Value, name: &str, level: usize, found: &mut Found) {
+fn collect(value: &Value, name: &str, level: usize, found: &mut MasterParameters) {
     match value {
         Value::Struct(members)
             if level < MAX_LEVELS && (level == 0 || !members.contains_key(MARK)) =>

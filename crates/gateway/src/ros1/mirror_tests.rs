@@ -9,7 +9,7 @@ fn parameters(all: &[(&str, i64)]) -> Parameters {
     all.iter().map(|(name, value)| ((*name).to_owned(), json!(value))).collect()
 }
 
-fn master_parameters(all: &[(&str, i64)]) -> Found {
+fn master_parameters(all: &[(&str, i64)]) -> MasterParameters {
     parameters(all).into_iter().map(|(name, value)| (name, Some(value))).collect()
 }
 
@@ -105,11 +105,11 @@ fn local_changes_are_reverted_except_at_the_end() {
 #[test]
 fn a_change_is_kept_until_the_peer_or_the_program_reverts_it() {
     let (ours, now) = (parameters(&[("/r/a", 1), ("/r/b", 2)]), Instant::now());
-    let mut changed = Changed::new();
+    let mut changed = LocalChanges::new();
     let mut follow = |all: &[(&str, i64)], wanted: &[(&str, i64)]| {
         let (all, wanted) = (master_parameters(all), parameters(wanted));
-        let news = follow_changes(&all, &wanted, &ours, &mut changed, now);
-        (changed.keys().cloned().collect::<Vec<_>>(), news.into_keys().collect::<Vec<_>>())
+        let new_values = follow_changes(&all, &wanted, &ours, &mut changed, now);
+        (changed.keys().cloned().collect::<Vec<_>>(), new_values.into_keys().collect::<Vec<_>>())
     };
     let own = [("/r/a", 1), ("/r/b", 2)];
     let (none, a) = (Vec::<String>::new(), vec!["/r/a".to_owned()]);
@@ -169,7 +169,7 @@ fn parameter_trees_become_names_and_values() {
         ("/camera/x".to_owned(), json!(3)),
     ]);
     assert_eq!(own_parameters(Some(&all)), expected);
-    let mut found = Found::new();
+    let mut found = MasterParameters::new();
     collect(&all, "/r", 0, &mut found);
     let names = ["/r/camera/binary", "/r/camera/rate", "/r/camera/x", "/r/r2"];
     assert!(found.keys().eq(names) && found["/r/r2"].is_none());

@@ -78,7 +78,7 @@ use actor::{Actor, Setup};
 use admission::Admission;
 use connection::Identity;
 use definitions::Definitions;
-use listeners::{Listeners, Names, Port, Ports};
+use listeners::{HostNames, Listeners, Port, Ports};
 use master::OwnNode;
 use order::Order;
 use std::net::Ipv6Addr;
@@ -165,7 +165,7 @@ impl Ros1 {
 }
 
 async fn run(setup: Setup, ports: Ports, orders: UnboundedReceiver<Order>) {
-    let names = Names {
+    let names = HostNames {
         host: setup.options.host.clone(),
         master_host: setup.master.host.clone(),
         node_name: setup.own.name.clone(),
@@ -186,11 +186,11 @@ impl Gateway for Ros1 {
     fn handle(&self, command: Command) {
         let Command::Publish { topic, payload, .. } = &command else {
             let admitted = self.shared.backlog.admit_command(command);
-            self.order(admitted.map_or_else(|event| Order::Emit(*event), Order::Do));
+            self.order(admitted.map_or_else(|event| Order::Emit(*event), Order::Execute));
             return;
         };
         let bytes = payload.len();
-        if self.shared.admit(topic, bytes) && !self.order(Order::Do(command)) {
+        if self.shared.admit(topic, bytes) && !self.order(Order::Execute(command)) {
             self.shared.backlog.release(bytes);
         }
     }

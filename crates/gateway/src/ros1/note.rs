@@ -7,8 +7,8 @@ use super::connection::{Description, TypeVersion};
 use super::header::Header;
 use super::master::Snapshot;
 use super::mirror::Mirrored;
-use super::probed::{Checked, LocatedPublisher, ProbeResult};
-use super::registration::{Attempt, NotRegistered};
+use super::probed::{CheckResult, LocatedPublisher, ProbeResult};
+use super::registration::{Attempt, RegistrationError};
 use super::rpc::ClientRequest;
 use super::xmlrpc::CallError;
 use crate::deliveries::Subscriber;
@@ -27,10 +27,10 @@ pub(super) enum Note {
     },
     Checked {
         node: String,
-        result: Checked,
+        result: CheckResult,
     },
     /// A call that registers has ended; for a subscriber, it returned the URIs of the publishers.
-    Registered(Attempt, Result<Vec<String>, NotRegistered>),
+    Registered(Attempt, Result<Vec<String>, RegistrationError>),
     Reader {
         topic: String,
         uri: String,

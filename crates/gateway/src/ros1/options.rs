@@ -3,7 +3,7 @@
 
 use crate::names::NameError;
 use crate::networks::Network;
-use crate::types::installed::Installed;
+use crate::types::installed::InstalledTypes;
 use std::io;
 use std::path::PathBuf;
 
@@ -23,7 +23,7 @@ pub struct Ros1Options {
     /// Largest message read from a local publisher, in bytes.
     pub max_message: usize,
     /// The source of service definitions, which ROS 1 does not transmit.
-    pub installed: Installed,
+    pub installed: InstalledTypes,
     /// The file that keeps over restarts which subscribers have which latched messages.
     pub deliveries: Option<PathBuf>,
 }

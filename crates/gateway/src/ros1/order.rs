@@ -4,9 +4,9 @@
 use crate::{Command, Event};
 
 pub(super) enum Order {
-    Do(Command),
+    Execute(Command),
     /// A command for an action.
-    Own(Command),
+    ExecuteForAction(Command),
     /// An event in place of a command that the backlog did not admit.
     Emit(Event),
     Stop,

@@ -18,19 +18,26 @@ pub(super) struct Polls {
     /// When the last poll started.
     started: Instant,
     /// How long the last poll took, if it succeeded.
-    took: Duration,
+    last_duration: Duration,
     /// Whether the last poll still runs.
     is_running: bool,
     /// Another poll was requested during this one.
-    again: bool,
+    is_poll_queued: bool,
     /// Nodes may be starting until this time.
     starting_until: Instant,
 }
 
 impl Polls {
     pub fn new(now: Instant) -> Self {
-        let (took, is_running, again) = (Duration::ZERO, false, false);
-        Self { next: now, started: now, took, is_running, again, starting_until: now }
+        let (last_duration, is_running, is_poll_queued) = (Duration::ZERO, false, false);
+        Self {
+            next: now,
+            started: now,
+            last_duration,
+            is_running,
+            is_poll_queued,
+            starting_until: now,
+        }
     }
 
     /// The time of the next poll; none while one runs.
@@ -41,19 +48,19 @@ impl Polls {
     /// Requests a poll that is due or wanted at once. Returns whether to start it now; otherwise it
     /// follows the running poll.
     pub fn start(&mut self, now: Instant) -> bool {
-        self.again = self.is_running;
+        self.is_poll_queued = self.is_running;
         if !self.is_running {
             (self.is_running, self.started) = (true, now);
         }
-        !self.again
+        !self.is_poll_queued
     }
 
     /// Records the end of the running poll.
     pub fn end_poll(&mut self, now: Instant, has_succeeded: bool) {
         self.is_running = false;
-        self.took = if has_succeeded { now - self.started } else { Duration::ZERO };
+        self.last_duration = if has_succeeded { now - self.started } else { Duration::ZERO };
         let period = if now < self.starting_until { START_PERIOD } else { PERIOD };
-        let at_once = std::mem::take(&mut self.again) && self.took <= PERIOD;
+        let at_once = std::mem::take(&mut self.is_poll_queued) && self.last_duration <= PERIOD;
         self.next = if at_once { now } else { self.earliest(period) };
     }
 
@@ -66,7 +73,7 @@ impl Polls {
     /// The earliest time of the next poll with this period. A poll of long lists keeps a core busy: if it
     /// took longer than the period, the pause after it is as long as the poll.
     fn earliest(&self, period: Duration) -> Instant {
-        self.started + if self.took > period { 2 * self.took } else { period }
+        self.started + if self.last_duration > period { 2 * self.last_duration } else { period }
     }
 }
 

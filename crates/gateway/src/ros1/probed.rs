@@ -29,7 +29,7 @@ pub(super) struct LocatedPublisher {
 
 /// The result of [`Query::Check`].
 #[derive(Debug)]
-pub(super) enum Checked {
+pub(super) enum CheckResult {
     /// The node is at `uri` and publishes these topics, each with its type.
     Publishes { uri: String, topics: BTreeMap<String, String> },
     /// The node responds, but not with its publications.

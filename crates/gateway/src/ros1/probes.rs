@@ -4,7 +4,7 @@
 
 use super::connection::{ConnectError, Identity};
 use super::master::{Master, Snapshot, Types};
-use super::probed::{Checked, LocatedPublisher, ProbeResult};
+use super::probed::{CheckResult, LocatedPublisher, ProbeResult};
 use super::shown::{for_logs, name_with_type};
 use super::xmlrpc::{self, CallError, MAX_LIST_BYTES, MAX_REPLY_BYTES, pairs, string_value};
 use crate::Topic;
@@ -36,7 +36,7 @@ pub(super) enum User {
 
 /// The nodes other than `own_name` to query before publishing `topic`: its publishers, and its
 /// subscribers where the master has another type for it or reports no types.
-pub(super) fn users_of(snapshot: &Snapshot, topic: &Topic, own_name: &str) -> Vec<User> {
+pub(super) fn nodes_to_query(snapshot: &Snapshot, topic: &Topic, own_name: &str) -> Vec<User> {
     let others = |nodes: Option<&BTreeSet<String>>| -> Vec<String> {
         nodes.into_iter().flatten().filter(|node| *node != own_name).cloned().collect()
     };
@@ -77,13 +77,15 @@ impl Prober {
     }
 
     /// Queries the node itself, at the address that the master lists or where the node was last seen.
-    pub async fn check(&self, node: &str, uri: String) -> Checked {
+    pub async fn check(&self, node: &str, uri: String) -> CheckResult {
         let uri = self.master.lookup_node(node).await.unwrap_or(uri);
         match self.call(&uri, "getPublications", MAX_LIST_BYTES).await {
-            Ok(topics) => Checked::Publishes { uri, topics: pairs(&topics).into_iter().collect() },
-            Err(error) if error.is_connection_refused() => Checked::Gone,
-            Err(error) if error.is_response() => Checked::Responds,
-            Err(_) => Checked::Silent,
+            Ok(topics) => {
+                CheckResult::Publishes { uri, topics: pairs(&topics).into_iter().collect() }
+            }
+            Err(error) if error.is_connection_refused() => CheckResult::Gone,
+            Err(error) if error.is_response() => CheckResult::Responds,
+            Err(_) => CheckResult::Silent,
         }
     }
 
@@ -189,7 +191,7 @@ mod tests {
         let queried = |type_name: Option<&str>| {
             let types = type_name.map(|it| BTreeMap::from([("/scan".to_owned(), it.to_owned())]));
             let [publishers, subscribers] = ["/a", "/b"].map(of);
-            users_of(
+            nodes_to_query(
                 &Snapshot { publishers, subscribers, types, ..Snapshot::default() },
                 &topic,
                 "/us",

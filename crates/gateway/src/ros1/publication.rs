@@ -96,10 +96,10 @@ impl Publication {
         let mut new = Vec::new();
         for subscriber in self.subscribers.values() {
             let Some(id) = subscriber.identity else { continue };
-            if kept.is_repeatable && self.deliveries.has(topic, identity, id) {
+            if kept.is_repeatable && self.deliveries.was_delivered(topic, identity, id) {
                 continue;
             }
-            if !kept.is_for_later_ones {
+            if !kept.is_for_late_joiners {
                 self.send(subscriber, &payload);
             }
             new.push(id);
@@ -128,7 +128,7 @@ impl Publication {
         }
         let subscriber = &self.subscribers[&id];
         for message in self.latched(Instant::now()) {
-            if !self.deliveries.has(&self.topic.name, message.identity, identity) {
+            if !self.deliveries.was_delivered(&self.topic.name, message.identity, identity) {
                 self.send(subscriber, &message.payload);
                 self.deliveries.add(&self.topic.name, message.identity, [identity]);
             }
@@ -276,7 +276,7 @@ mod tests {
     use super::super::header::TAUTLINE_FIELD;
     use super::super::slots::SlotPool;
     use super::*;
-    use crate::types::installed::Installed;
+    use crate::types::installed::InstalledTypes;
     use crate::{Kept, Qos};
     use tokio::io::AsyncReadExt;
     use tokio::net::{TcpListener, TcpStream};
@@ -298,7 +298,7 @@ mod tests {
         let identity = Identity {
             node_name: "/t".into(),
             tautline_name: "t".into(),
-            definitions: Definitions::new(Installed::new(vec![])),
+            definitions: Definitions::new(InstalledTypes::new(vec![])),
         };
         let connection = Admitted { stream, peer, slot };
         let notes = mpsc::channel(1).0;

@@ -24,9 +24,9 @@ pub(super) struct Registration {
     /// The name under which it is registered: ours, or that of a stand-in.
     pub caller: Option<String>,
     /// The name under which to register it.
-    pub chosen: Option<String>,
+    pub next_caller: Option<String>,
     /// Whether it waits for the mark of its stand-in.
-    pub waits: bool,
+    pub awaits_mark: bool,
     pub backoff: Backoff,
 }
 
@@ -41,7 +41,7 @@ pub(super) struct Attempt {
 
 /// Why a call has not registered a topic or service.
 #[derive(Debug)]
-pub(super) enum NotRegistered {
+pub(super) enum RegistrationError {
     /// A local node uses the topic with another type; the text is for a person.
     Conflict(String),
     /// This node serves the service.
@@ -54,13 +54,13 @@ pub(super) enum NotRegistered {
 impl Registration {
     pub fn new(serial: u64) -> Self {
         let backoff = Backoff::new(Instant::now());
-        let (registered, pending, waits) = (false, false, false);
-        let (rival, caller, chosen) = (None, None, None);
-        Self { serial, registered, pending, rival, caller, chosen, waits, backoff }
+        let (registered, pending, awaits_mark) = (false, false, false);
+        let (rival, caller, next_caller) = (None, None, None);
+        Self { serial, registered, pending, rival, caller, next_caller, awaits_mark, backoff }
     }
 
     fn is_waiting(&self) -> bool {
-        !self.registered && !self.pending && !self.waits
+        !self.registered && !self.pending && !self.awaits_mark
     }
 
     /// Whether it is not registered, and no attempt has failed.
@@ -80,8 +80,8 @@ impl Registration {
 
     /// Chooses the name under which it is registered. A change starts new attempts.
     pub fn register_as(&mut self, caller: &str) {
-        if self.chosen.as_deref() != Some(caller) {
-            self.chosen = Some(caller.to_owned());
+        if self.next_caller.as_deref() != Some(caller) {
+            self.next_caller = Some(caller.to_owned());
             self.backoff = Backoff::new(Instant::now());
         }
         self.registered &= self.caller.as_deref() == Some(caller);
@@ -96,7 +96,7 @@ impl Registration {
     }
 
     /// The pending call has ended.
-    pub fn finish<T>(&mut self, outcome: &Result<T, NotRegistered>) {
+    pub fn finish<T>(&mut self, outcome: &Result<T, RegistrationError>) {
         self.pending = false;
         match outcome {
             Ok(_) => {
@@ -104,7 +104,7 @@ impl Registration {
                 self.backoff.succeed();
             }
             // The master does not report the end of the other server.
-            Err(NotRegistered::Served(_)) => {
+            Err(RegistrationError::Served(_)) => {
                 self.backoff.count_failure();
                 self.backoff.delay_until(Instant::now() + RIVAL_PERIOD);
             }
@@ -138,7 +138,7 @@ impl Registrations {
     }
 
     /// The names to register now.
-    pub fn due_names(&self, role: Role) -> Vec<String> {
+    pub fn names_to_register(&self, role: Role) -> Vec<String> {
         let all = &self.0[role as usize];
         let waiting = all.iter().filter(|(_, registration)| registration.is_waiting());
         let waiting = waiting.map(|(name, registration)| (name, registration.backoff));

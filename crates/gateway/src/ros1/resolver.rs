@@ -73,7 +73,7 @@ impl Resolver {
     }
 
     pub async fn addresses(&'static self, host: &str, port: u16) -> io::Result<Vec<SocketAddr>> {
-        let known = in_hosts_file(&hosts_file(), host);
+        let known = addresses_in_hosts_file(&hosts_file(), host);
         if !known.is_empty() {
             return Ok(known.into_iter().map(|address| (address, port).into()).collect());
         }
@@ -132,7 +132,7 @@ fn hosts_file() -> String {
 }
 
 /// Addresses of `host` in a hosts file: `ADDRESS NAME NAME ... # COMMENT`.
-fn in_hosts_file(text: &str, host: &str) -> Vec<IpAddr> {
+fn addresses_in_hosts_file(text: &str, host: &str) -> Vec<IpAddr> {
     let address = |line: &str| {
         let mut words = line.split('#').next()?.split_whitespace();
         let address = words.next()?.parse().ok()?;
@@ -153,7 +153,7 @@ mod tests {
     fn names_in_the_hosts_file_need_no_name_server() {
         let text =
             "# 10.0.0.9 robot1\n127.0.0.1 localhost\n10.0.0.1\tRobot1 r1 # robot2\n::1 r1\nx r1";
-        let of = |host: &str| in_hosts_file(text, host);
+        let of = |host: &str| addresses_in_hosts_file(text, host);
         assert_eq!(of("robot1"), ["10.0.0.1".parse::<IpAddr>().unwrap()]);
         assert_eq!(of("r1").len(), 2);
         assert!(of("robot2").is_empty());

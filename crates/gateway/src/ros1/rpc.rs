@@ -34,13 +34,13 @@ pub(super) struct ServiceCall<'a> {
     pub md5: &'a str,
     pub request: Bytes,
     pub max_response: usize,
-    pub patience: Duration,
+    pub time_limit: Duration,
 }
 
 impl Prober {
     pub async fn probe_service(&self, service: &str, is_retry: bool) -> ProbeResult<TypeVersion> {
         let probe = async {
-            let (to, _, version) = self.reach(service, "*", true).await?;
+            let (to, _, version) = self.connect_to_server(service, "*", true).await?;
             version.ok_or_else(|| unknown_type_error(&to))
         };
         ProbeResult::run(is_retry, probe).await
@@ -53,7 +53,7 @@ impl Prober {
     }
 
     /// Looks up the server and exchanges headers with it.
-    async fn reach(
+    async fn connect_to_server(
         &self,
         service: &str,
         md5: &str,
@@ -73,11 +73,11 @@ impl Prober {
     /// Calls once. An absent server is looked up again until the request is sent; after that a
     /// broken connection is an error.
     pub async fn call_service(&self, call: ServiceCall<'_>, budget: &mut Reservation) -> Outcome {
-        let ServiceCall { service, md5, request, max_response, patience } = call;
-        let (deadline, seconds) = (Instant::now() + patience, patience.as_secs_f64());
+        let ServiceCall { service, md5, request, max_response, time_limit } = call;
+        let (deadline, seconds) = (Instant::now() + time_limit, time_limit.as_secs_f64());
         let mut trouble = String::new();
         let mut stream = loop {
-            match timeout_at(deadline, self.reach(service, md5, false)).await {
+            match timeout_at(deadline, self.connect_to_server(service, md5, false)).await {
                 Ok(Ok((_, stream, _))) => break stream,
                 Ok(Err(error @ (ConnectError::Refused(..) | ConnectError::Tautline(_)))) => {
                     return Err(error.to_string());

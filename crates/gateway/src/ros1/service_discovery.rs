@@ -8,7 +8,7 @@ use super::backoff::{self, Backoff};
 use super::connection::TypeVersion;
 use super::master::NodesByName;
 use super::probed::ProbeResult;
-use crate::{Named, Selector};
+use crate::{ResourceName, Selector};
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
@@ -63,7 +63,7 @@ impl ServiceDiscovery {
     /// The selector has changed: withdraws services that may no longer leave the robot.
     pub fn reselect(&mut self) {
         let selector = &self.selector;
-        let denied = |service: &String, _: &mut Tracked| !selector(Named::Service(service));
+        let denied = |service: &String, _: &mut Tracked| !selector(ResourceName::Service(service));
         for (service, tracked) in self.all.extract_if(.., denied) {
             if tracked.offered.is_some() {
                 self.changes.push(Change::Withdrawn(service));
@@ -97,18 +97,18 @@ impl ServiceDiscovery {
                     known.suspect = true;
                     known.backoff = Backoff::new(now);
                 }
-                None if fits && (self.selector)(Named::Service(service)) => {
+                None if fits && (self.selector)(ResourceName::Service(service)) => {
                     self.all.insert(service.clone(), Tracked::new(node, now));
                 }
                 None => {}
             }
         }
-        self.suspect_next(now);
+        self.schedule_next_probe(now);
     }
 
     /// Cycles through the offered services, one per snapshot: the master does not notice that a
     /// server died or was replaced.
-    fn suspect_next(&mut self, now: Instant) {
+    fn schedule_next_probe(&mut self, now: Instant) {
         let offered = || self.all.iter().filter(|(_, found)| found.offered.is_some());
         let next = offered().find(|(name, _)| **name > self.last_probed).or(offered().next());
         let Some(name) = next.map(|(name, _)| name.clone()) else { return };
@@ -221,8 +221,7 @@ mod tests {
     }
 
     fn services() -> (ServiceDiscovery, Instant) {
-        let selector =
-            |named: Named<'_>| matches!(named, Named::Service(name) if name != "/private");
+        let selector = |named: ResourceName<'_>| matches!(named, ResourceName::Service(name) if name != "/private");
         (ServiceDiscovery::new("/us", Arc::new(selector)), Instant::now())
     }
 

@@ -20,7 +20,7 @@ use tokio::time::{sleep, timeout};
 /// Maximum number of latched publishers of a node; further publishers share the last number.
 const MAX_KEPT: u32 = 16;
 /// Maximum bytes of a node's newest messages that wait for a check of whether the node keeps them.
-const MAX_DOUBTFUL_BYTES: usize = 256 << 10;
+const MAX_UNCERTAIN_BYTES: usize = 256 << 10;
 /// Maximum number of concurrent probes for which messages wait, and of those for which none waits.
 /// Without a free probe, a message is attributed to the publisher of the previous message.
 const MAX_PROBES: usize = 8;
@@ -41,7 +41,7 @@ const IDLE_PERIOD: Duration = Duration::from_secs(5);
 /// Pause of a node after which its messages with an uncertain publisher are checked.
 const QUIET: Duration = Duration::from_millis(200);
 /// Time without another message after a check. A message sent meanwhile would seem to be a kept one.
-const STILL_QUIET: Duration = Duration::from_millis(50);
+const SETTLE_PERIOD: Duration = Duration::from_millis(50);
 /// Limit of probes if a node is known to latch: their number in succession, and the time until one more.
 const PROBES: (u32, Duration) = (8, Duration::from_secs(1));
 /// The same limit for other nodes. It is low, since messages wait for a probe.
@@ -57,7 +57,7 @@ const MAX_INTERRUPTIONS: u32 = 3;
 
 /// The publisher of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Place {
+pub(super) enum SlotId {
     /// A latched publisher, by number.
     Kept(u32),
     /// A publisher that does not latch.
@@ -67,20 +67,20 @@ pub(super) enum Place {
 /// The publishers of one topic in one node. `L` is the lease of a source number.
 pub(super) struct NodePublishers<L> {
     /// The publishers by number; 0 always exists.
-    places: BTreeMap<u32, KeptPlace<L>>,
-    last: Place,
+    slots: BTreeMap<u32, LatchedPublisher<L>>,
+    last: SlotId,
     has_volatile: bool,
     /// Whether the node may keep other messages than those known, so that a check is needed.
     is_uncertain: bool,
     /// Messages since the last check that were attributed without certainty, the newest last.
-    doubtful: VecDeque<Bytes>,
+    uncertain_messages: VecDeque<Bytes>,
     /// Checks in a row that a message interrupted.
     interruptions: u32,
-    probes: Allowance,
-    checks: Allowance,
+    probes: ProbeLimiter,
+    checks: ProbeLimiter,
 }
 
-struct KeptPlace<L> {
+struct LatchedPublisher<L> {
     lease: L,
     /// Identifies the message that the publisher keeps.
     content: Option<u64>,
@@ -88,16 +88,16 @@ struct KeptPlace<L> {
 
 impl<L> NodePublishers<L> {
     pub fn new(lease: L, latching: bool, now: Instant) -> Self {
-        let last = if latching { Place::Kept(0) } else { Place::Volatile };
+        let last = if latching { SlotId::Kept(0) } else { SlotId::Volatile };
         Self {
-            places: [(0, KeptPlace { lease, content: None })].into(),
+            slots: [(0, LatchedPublisher { lease, content: None })].into(),
             last,
             has_volatile: false,
             is_uncertain: false,
-            doubtful: VecDeque::new(),
+            uncertain_messages: VecDeque::new(),
             interruptions: 0,
-            probes: Allowance { used: 0, since: now },
-            checks: Allowance { used: 0, since: now },
+            probes: ProbeLimiter { used: 0, since: now },
+            checks: ProbeLimiter { used: 0, since: now },
         }
     }
 
@@ -106,7 +106,7 @@ impl<L> NodePublishers<L> {
         self.is_uncertain = true;
         self.interruptions = 0;
         if !is_roscpp {
-            self.last = if latching { Place::Kept(0) } else { Place::Volatile };
+            self.last = if latching { SlotId::Kept(0) } else { SlotId::Volatile };
         }
         if !is_roscpp && !latching {
             self.retain(&BTreeSet::new(), forget);
@@ -115,7 +115,7 @@ impl<L> NodePublishers<L> {
 
     /// Whether a publisher of the node is known to latch.
     pub fn latches(&self) -> bool {
-        self.has_kept() || self.last != Place::Volatile
+        self.has_kept() || self.last != SlotId::Volatile
     }
 
     /// The pause of the node after which to check what it keeps; `None` if it is not to be checked.
@@ -126,16 +126,16 @@ impl<L> NodePublishers<L> {
         let longer = LONGER_AFTER_INTERRUPTION.pow(self.interruptions.min(MAX_INTERRUPTIONS));
         if self.is_uncertain {
             let limit = if self.latches() { CHECKS } else { UNLATCHED_CHECKS };
-            return Some(self.checks.wait(limit, now).max(QUIET * longer));
+            return Some(self.checks.wait_time(limit, now).max(QUIET * longer));
         }
         self.has_several().then_some(IDLE_PERIOD.max(QUIET * longer))
     }
 
     /// The lease of a publisher.
-    pub fn lease(&self, place: Place) -> &L {
-        let number = if let Place::Kept(number) = place { number } else { 0 };
+    pub fn lease(&self, slot: SlotId) -> &L {
+        let number = if let SlotId::Kept(number) = slot { number } else { 0 };
         // Number 0 always exists.
-        &self.places.get(&number).unwrap_or(&self.places[&0]).lease
+        &self.slots.get(&number).unwrap_or(&self.slots[&0]).lease
     }
 
     /// Whether the node is known to keep a message.
@@ -149,17 +149,17 @@ impl<L> NodePublishers<L> {
     }
 
     fn contents(&self) -> impl Iterator<Item = u64> {
-        self.places.values().filter_map(|it| it.content)
+        self.slots.values().filter_map(|it| it.content)
     }
 
     /// The publisher that keeps this message.
-    fn publisher_of_kept(&self, identity: u64) -> Option<Place> {
-        let known = self.places.iter().find(|(_, it)| it.content == Some(identity));
-        known.map(|(number, _)| Place::Kept(*number))
+    fn publisher_of_kept(&self, identity: u64) -> Option<SlotId> {
+        let known = self.slots.iter().find(|(_, it)| it.content == Some(identity));
+        known.map(|(number, _)| SlotId::Kept(*number))
     }
 
     /// The publisher of a message without a probe: the publisher of the previous message.
-    fn publisher_without_probe(&mut self, payload: &Bytes) -> Place {
+    fn publisher_without_probe(&mut self, payload: &Bytes) -> SlotId {
         self.note_uncertain(payload);
         self.last
     }
@@ -167,17 +167,17 @@ impl<L> NodePublishers<L> {
     /// Notes a message that its publisher may keep, for the next check.
     fn note_uncertain(&mut self, payload: &Bytes) {
         self.is_uncertain = true;
-        self.doubtful.push_back(payload.clone());
-        let mut bytes: usize = self.doubtful.iter().map(Bytes::len).sum();
-        while self.doubtful.len() > MAX_KEPT as usize || bytes > MAX_DOUBTFUL_BYTES {
-            bytes -= self.doubtful.pop_front().map_or(bytes, |it| it.len());
+        self.uncertain_messages.push_back(payload.clone());
+        let mut bytes: usize = self.uncertain_messages.iter().map(Bytes::len).sum();
+        while self.uncertain_messages.len() > MAX_KEPT as usize || bytes > MAX_UNCERTAIN_BYTES {
+            bytes -= self.uncertain_messages.pop_front().map_or(bytes, |it| it.len());
         }
     }
 
     /// Notes that a publisher keeps this message.
-    pub fn keep(&mut self, place: Place, identity: u64) {
-        if let Place::Kept(number) = place
-            && let Some(kept) = self.places.get_mut(&number)
+    pub fn keep(&mut self, slot: SlotId, identity: u64) {
+        if let SlotId::Kept(number) = slot
+            && let Some(kept) = self.slots.get_mut(&number)
         {
             kept.content = Some(identity);
         }
@@ -185,62 +185,61 @@ impl<L> NodePublishers<L> {
 
     /// Finds the publisher of a new message by what a late joiner got after it. The joiner may not have
     /// got all messages yet; a check waits longer, and forgets the messages that it lacks.
-    fn judge(&mut self, identity: u64, joiner: &BTreeSet<u64>, take: impl FnOnce() -> L) -> Place {
-        let is_gone = |it: &KeptPlace<L>| it.content.is_some_and(|it| !joiner.contains(&it));
+    fn assign(&mut self, id: u64, joiner: &BTreeSet<u64>, take: impl FnOnce() -> L) -> SlotId {
+        let is_gone = |it: &LatchedPublisher<L>| it.content.is_some_and(|it| !joiner.contains(&it));
         let gone: Vec<u32> =
-            self.places.iter().filter(|(_, it)| is_gone(it)).map(|(number, _)| *number).collect();
-        let has_others =
-            joiner.iter().any(|it| *it != identity && self.publisher_of_kept(*it).is_none());
-        let place = if joiner.contains(&identity) {
-            Place::Kept(gone.first().copied().unwrap_or_else(|| self.add(take)))
+            self.slots.iter().filter(|(_, it)| is_gone(it)).map(|(number, _)| *number).collect();
+        let has_others = joiner.iter().any(|it| *it != id && self.publisher_of_kept(*it).is_none());
+        let slot = if joiner.contains(&id) {
+            SlotId::Kept(gone.first().copied().unwrap_or_else(|| self.add(take)))
         } else if !gone.is_empty() && has_others {
             // A newer message has already replaced this one, and is judged next.
             self.last
         } else {
             self.has_volatile = true;
-            Place::Volatile
+            SlotId::Volatile
         };
-        self.last = place;
-        place
+        self.last = slot;
+        slot
     }
 
     /// Returns the number of another latched publisher.
     fn add(&mut self, take: impl FnOnce() -> L) -> u32 {
-        if self.places[&0].content.is_none() {
+        if self.slots[&0].content.is_none() {
             return 0;
         }
-        let free = (1..MAX_KEPT).find(|number| !self.places.contains_key(number));
+        let free = (1..MAX_KEPT).find(|number| !self.slots.contains_key(number));
         let Some(number) = free else { return MAX_KEPT - 1 };
-        self.places.insert(number, KeptPlace { lease: take(), content: None });
+        self.slots.insert(number, LatchedPublisher { lease: take(), content: None });
         number
     }
 
     /// Forgets the messages that the node does not keep any more.
     fn retain(&mut self, joiner: &BTreeSet<u64>, mut forget: impl FnMut(&L)) {
-        let is_gone = |it: &KeptPlace<L>| it.content.is_some_and(|it| !joiner.contains(&it));
-        self.places.retain(|number, it| *number == 0 || !is_gone(it));
-        let (first, last) = (self.places.get_mut(&0), self.last);
+        let is_gone = |it: &LatchedPublisher<L>| it.content.is_some_and(|it| !joiner.contains(&it));
+        self.slots.retain(|number, it| *number == 0 || !is_gone(it));
+        let (first, last) = (self.slots.get_mut(&0), self.last);
         if let Some(first) = first.filter(|it| is_gone(it)) {
             first.content = None;
             forget(&first.lease);
         }
-        if let Place::Kept(number) = last
-            && !self.places.contains_key(&number)
+        if let SlotId::Kept(number) = last
+            && !self.slots.contains_key(&number)
         {
-            self.last = Place::Kept(0);
+            self.last = SlotId::Kept(0);
         }
     }
 }
 
 /// Limits the probes of one node, so that a stream costs little.
-struct Allowance {
+struct ProbeLimiter {
     used: u32,
     since: Instant,
 }
 
-impl Allowance {
+impl ProbeLimiter {
     /// The time until one more probe is allowed.
-    fn wait(&mut self, (most, period): (u32, Duration), now: Instant) -> Duration {
+    fn wait_time(&mut self, (most, period): (u32, Duration), now: Instant) -> Duration {
         let elapsed = now.saturating_duration_since(self.since);
         if self.used == 0 || elapsed >= period {
             let more = elapsed.as_millis() / period.as_millis();
@@ -264,7 +263,7 @@ pub(super) struct SharedConnection<'a> {
 }
 
 /// What a node sends to a late joiner.
-struct Joiner {
+struct ProbeReply {
     /// Identifies its messages.
     found: BTreeSet<u64>,
     /// Whether the header says that the node latches.
@@ -273,23 +272,23 @@ struct Joiner {
 
 impl SharedConnection<'_> {
     /// Returns the publisher of a message that has just been read from `reader`.
-    pub async fn place<L>(
+    pub async fn identify_publisher<L>(
         &self,
         node: &mut NodePublishers<L>,
         payload: &Bytes,
         reader: &mut BufReader<TcpStream>,
         take: impl FnOnce() -> L,
-    ) -> Place {
+    ) -> SlotId {
         if !self.is_roscpp {
             // A rospy node that latches does so until we connect to it again.
-            if node.last == Place::Volatile {
+            if node.last == SlotId::Volatile {
                 node.note_uncertain(payload);
             }
             return node.last;
         }
         let latches = node.latches();
         let limit = if latches { PROBES } else { UNLATCHED_PROBES };
-        let may_probe = node.probes.wait(limit, Instant::now()).is_zero();
+        let may_probe = node.probes.wait_time(limit, Instant::now()).is_zero();
         if !latches && !may_probe {
             return node.publisher_without_probe(payload);
         }
@@ -316,7 +315,7 @@ impl SharedConnection<'_> {
         if !is_enough(&joiner.found) {
             node.note_uncertain(payload);
         }
-        node.judge(identity, &joiner.found, take)
+        node.assign(identity, &joiner.found, take)
     }
 
     /// Checks what the node keeps while it sends nothing. Forgets the messages of publishers that
@@ -327,7 +326,7 @@ impl SharedConnection<'_> {
         node: &mut NodePublishers<L>,
         reader: &mut BufReader<TcpStream>,
         (mut take, forget): (impl FnMut() -> L, impl FnMut(&L)),
-    ) -> Vec<(Place, Bytes)> {
+    ) -> Vec<(SlotId, Bytes)> {
         if node.is_uncertain {
             node.checks.used += 1;
         }
@@ -340,7 +339,7 @@ impl SharedConnection<'_> {
         };
         let asked = async {
             let joiner = self.probe(is_enough, Some(IDLE_PAUSE)).await;
-            sleep(STILL_QUIET).await;
+            sleep(SETTLE_PERIOD).await;
             joiner
         };
         let joiner = tokio::select! {
@@ -356,21 +355,21 @@ impl SharedConnection<'_> {
         let Some(joiner) = joiner else { return Vec::new() };
         node.is_uncertain = false;
         if !self.is_roscpp && joiner.latching {
-            node.last = Place::Kept(0);
+            node.last = SlotId::Kept(0);
         }
-        let doubtful = std::mem::take(&mut node.doubtful);
+        let uncertain_messages = std::mem::take(&mut node.uncertain_messages);
         let mut missed = Vec::new();
-        for payload in doubtful {
+        for payload in uncertain_messages {
             let identity = self.publisher.identity(&payload);
             if !joiner.found.contains(&identity) || node.publisher_of_kept(identity).is_some() {
                 continue;
             }
-            let place = match self.is_roscpp {
-                true => node.judge(identity, &joiner.found, &mut take),
-                false => Place::Kept(0),
+            let slot = match self.is_roscpp {
+                true => node.assign(identity, &joiner.found, &mut take),
+                false => SlotId::Kept(0),
             };
-            node.keep(place, identity);
-            missed.push((place, payload));
+            node.keep(slot, identity);
+            missed.push((slot, payload));
         }
         node.retain(&joiner.found, forget);
         missed
@@ -382,7 +381,7 @@ impl SharedConnection<'_> {
         &self,
         is_enough: impl Fn(&BTreeSet<u64>) -> bool,
         pause: Option<Duration>,
-    ) -> Option<Joiner> {
+    ) -> Option<ProbeReply> {
         static SLOTS: [Semaphore; 2] = [const { Semaphore::const_new(MAX_PROBES) }; 2];
         let _permit = SLOTS[usize::from(pause.is_some())].try_acquire().ok()?;
         let limit = PROBE_TIME + pause.unwrap_or_default();
@@ -393,7 +392,7 @@ impl SharedConnection<'_> {
         &self,
         is_enough: impl Fn(&BTreeSet<u64>) -> bool,
         pause: Option<Duration>,
-    ) -> Result<Joiner, ConnectError> {
+    ) -> Result<ProbeReply, ConnectError> {
         let start = Instant::now();
         let identity: &Identity = &self.context.identity;
         let (stream, latching) = identity.join(&self.to, self.topic).await?;
@@ -401,7 +400,7 @@ impl SharedConnection<'_> {
         let scaled = (start.elapsed() * CONNECT_TIMES).clamp(SHORTEST_PAUSE, LONGEST_PAUSE);
         let pause = pause.unwrap_or(scaled);
         let failed = |error| ConnectError::Connect(self.to.clone(), error);
-        let mut joiner = Joiner { found: BTreeSet::new(), latching };
+        let mut joiner = ProbeReply { found: BTreeSet::new(), latching };
         let keeps_nothing = !self.is_roscpp && !latching;
         while !keeps_nothing
             && !is_enough(&joiner.found)
@@ -444,9 +443,9 @@ mod tests {
                 *taken += 1;
                 *taken
             };
-            let place = self.publishers.judge(identity, &joiner, take);
-            self.publishers.keep(place, identity);
-            (place != Place::Volatile).then(|| *self.publishers.lease(place))
+            let slot = self.publishers.assign(identity, &joiner, take);
+            self.publishers.keep(slot, identity);
+            (slot != SlotId::Volatile).then(|| *self.publishers.lease(slot))
         }
 
         /// Checks the node when a late joiner gets these.
@@ -491,7 +490,7 @@ mod tests {
         assert_eq!(node.receive(1, &[1]), Some(10));
         assert_eq!(node.receive(2, &[1]), None);
         assert!(
-            node.publishers.publisher_without_probe(&Bytes::from_static(b"it")) == Place::Volatile
+            node.publishers.publisher_without_probe(&Bytes::from_static(b"it")) == SlotId::Volatile
                 && node.publishers.has_several()
         );
         assert_eq!(node.receive(3, &[3]), Some(10), "the latched one again");
@@ -519,14 +518,14 @@ mod tests {
         assert_eq!(node.publishers.check_pause(now), None);
         assert_eq!(
             node.publishers.publisher_without_probe(&Bytes::from_static(b"it")),
-            Place::Volatile
+            SlotId::Volatile
         );
         assert_eq!(node.publishers.check_pause(now), Some(QUIET));
         let (most, period) = UNLATCHED_CHECKS;
         node.publishers.checks.used = most;
         assert_eq!(node.publishers.check_pause(now), Some(period));
         assert_eq!(node.publishers.check_pause(now + period), Some(QUIET));
-        node.publishers.keep(Place::Kept(0), 1);
+        node.publishers.keep(SlotId::Kept(0), 1);
         node.publishers.checks.used = CHECKS.0;
         assert_eq!(node.publishers.check_pause(now), Some(CHECKS.1));
     }
@@ -548,14 +547,14 @@ mod tests {
     #[test]
     fn messages_that_wait_for_a_check_are_bounded() {
         let mut node = Node::new(false);
-        for bytes in [10, MAX_DOUBTFUL_BYTES / 2, MAX_DOUBTFUL_BYTES / 2, MAX_DOUBTFUL_BYTES / 2] {
+        for bytes in [10].into_iter().chain([MAX_UNCERTAIN_BYTES / 2; 3]) {
             node.publishers.note_uncertain(&vec![0; bytes].into());
         }
-        assert_eq!(node.publishers.doubtful.len(), 2);
-        node.publishers.note_uncertain(&vec![0; MAX_DOUBTFUL_BYTES + 1].into());
-        assert!(node.publishers.doubtful.is_empty());
+        assert_eq!(node.publishers.uncertain_messages.len(), 2);
+        node.publishers.note_uncertain(&vec![0; MAX_UNCERTAIN_BYTES + 1].into());
+        assert!(node.publishers.uncertain_messages.is_empty());
         (0..100).for_each(|_| node.publishers.note_uncertain(&Bytes::from_static(b"it")));
-        assert_eq!(node.publishers.doubtful.len(), MAX_KEPT as usize);
+        assert_eq!(node.publishers.uncertain_messages.len(), MAX_KEPT as usize);
     }
 
     #[test]
@@ -586,10 +585,10 @@ mod tests {
     fn a_stream_is_probed_at_a_low_rate() {
         for (limit, most) in [(PROBES, 8 + 60), (UNLATCHED_PROBES, 2 + 1), (CHECKS, 8 + 6)] {
             let start = Instant::now();
-            let mut allowance = Allowance { used: 0, since: start };
+            let mut allowance = ProbeLimiter { used: 0, since: start };
             let mut probes = 0;
             for step in 0..=6000 {
-                if allowance.wait(limit, start + Duration::from_millis(10 * step)).is_zero() {
+                if allowance.wait_time(limit, start + Duration::from_millis(10 * step)).is_zero() {
                     allowance.used += 1;
                     probes += 1;
                 }

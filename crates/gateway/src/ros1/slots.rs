@@ -55,17 +55,17 @@ impl SlotPool {
         let mut state = lock(&self.state);
         let same_address = |holder: &Holder| holder.address == address;
         let limit = if is_own { self.limit } else { self.per_address };
-        let mut replaces = None;
+        let mut evicted_address = None;
         if state.holders.values().filter(|holder| same_address(holder)).count() >= limit {
-            replaces = Some(state.evict(same_address)?);
+            evicted_address = Some(state.evict(same_address)?);
         }
         if state.holders.len() >= self.limit {
-            replaces = Some(state.evict(|_| true)?);
+            evicted_address = Some(state.evict(|_| true)?);
         }
         let (id, eviction) = (state.tick(), Arc::new(Notify::new()));
         let holder = Holder { address, last_active: id, eviction: Some(eviction.clone()) };
         state.holders.insert(id, holder);
-        Some(Slot { pool: self.clone(), id, eviction, replaces })
+        Some(Slot { pool: self.clone(), id, eviction, evicted_address })
     }
 
     #[cfg(test)]
@@ -80,7 +80,7 @@ pub(super) struct Slot {
     id: u64,
     eviction: Arc<Notify>,
     /// The address of the evicted connection.
-    pub replaces: Option<IpAddr>,
+    pub evicted_address: Option<IpAddr>,
 }
 
 impl Slot {
@@ -146,7 +146,7 @@ mod tests {
         let mut held: Vec<Slot> = (0..3).map(|_| pool.take(HERE, true).unwrap()).collect();
         held[0].touch();
         held.push(pool.take(HERE, true).unwrap());
-        assert_eq!(held[3].replaces, Some(HERE));
+        assert_eq!(held[3].evicted_address, Some(HERE));
         assert_eq!(held.iter().map(is_evicted).collect::<Vec<_>>(), [false, true, false, false]);
         drop(held.remove(1));
         assert_eq!(pool.used_slots(), 3, "the slot was taken at the eviction");

@@ -157,7 +157,7 @@ impl StandIns {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::description::Shown;
+    use crate::description::NodeInfo;
 
     fn set(names: &[&str]) -> BTreeSet<String> {
         names.iter().map(|it| (*it).to_owned()).collect()
@@ -166,7 +166,7 @@ mod tests {
     #[test]
     fn each_topic_has_one_stand_in_and_each_stand_in_a_marker() {
         let mut stand_ins = StandIns::default();
-        let shown = |topics: &[&str]| Shown { publishes: set(topics), ..Shown::default() };
+        let shown = |topics: &[&str]| NodeInfo { publishes: set(topics), ..NodeInfo::default() };
         let nodes = [("/r/a", &["/r/x", "/r/y"][..]), ("/r/b", &["/r/y"])];
         let nodes = nodes.map(|(name, topics)| (name.to_owned(), shown(topics)));
         stand_ins.set(1, nodes.into());

@@ -5,7 +5,7 @@ use super::byte_budget::{ByteBudget, Reservation};
 use super::connection::{ConnectError, Description, Identity, OpenConnection, TypeVersion};
 use super::latched::PublisherHistory;
 use super::note::{Exclusion, Note, ReaderNote};
-use super::shared_connection::{NodePublishers, Place, SharedConnection};
+use super::shared_connection::{NodePublishers, SharedConnection, SlotId};
 use super::shown::for_logs;
 use crate::lock::lock;
 use crate::rejections::Reason;
@@ -251,9 +251,9 @@ impl ReaderTask {
             {
                 let missed = shared.check(node, &mut reader, (take, SourceLease::forget)).await;
                 self.report_latching(node, &mut found).await;
-                for (place, payload) in missed {
+                for (slot, payload) in missed {
                     let origin = publisher.origin_of_missed(&payload, last_received.elapsed());
-                    self.emit(node.lease(place), payload, origin, Instant::now());
+                    self.emit(node.lease(slot), payload, origin, Instant::now());
                 }
                 continue;
             }
@@ -261,16 +261,16 @@ impl ReaderTask {
             match read_message(&mut reader, self.context.max_message, reservation).await {
                 Ok(Incoming::Message(payload)) => {
                     last_received = Instant::now();
-                    let place = shared.place(node, &payload, &mut reader, take).await;
+                    let slot = shared.identify_publisher(node, &payload, &mut reader, take).await;
                     self.report_latching(node, &mut found).await;
                     let mut origin = Origin::default();
-                    if place != Place::Volatile {
+                    if slot != SlotId::Volatile {
                         origin = publisher.origin(&payload, last_received, SystemTime::now());
                     }
                     if let Some(kept) = origin.kept {
-                        node.keep(place, kept.identity);
+                        node.keep(slot, kept.identity);
                     }
-                    self.emit(node.lease(place), payload, origin, last_received);
+                    self.emit(node.lease(slot), payload, origin, last_received);
                 }
                 Ok(Incoming::Oversized(bytes)) => {
                     oversized += 1;

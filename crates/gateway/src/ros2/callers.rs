@@ -19,11 +19,11 @@ const MAX_KEPT: usize = 1024;
 /// Largest request that is read from the file, in bytes.
 const MAX_REQUEST: usize = 64;
 
-pub type Callers = StateFile<Waiting>;
+pub type Callers = StateFile<PendingCalls>;
 
 /// The pending calls of each service.
 #[derive(Default)]
-pub struct Waiting {
+pub struct PendingCalls {
     services: BTreeMap<String, HashMap<CallId, Call>>,
     /// Calls from before a restart, until their service is served again.
     interrupted: Vec<(String, Caller, Bytes)>,
@@ -48,7 +48,7 @@ pub struct AnsweredCaller {
     pub was_interrupted: bool,
 }
 
-impl Waiting {
+impl PendingCalls {
     /// Adds a call, with its request if that is kept over a restart; `false` if the service has
     /// too many.
     pub fn add(
@@ -133,7 +133,7 @@ impl Waiting {
     }
 }
 
-impl state_file::State for Waiting {
+impl state_file::State for PendingCalls {
     const THREAD: &str = "goals";
     const WITHOUT_FILE: &str = "clients that waited for a response about a goal get none";
     /// At once: a goal whose client has its response must not be refused after a restart.
@@ -150,7 +150,7 @@ impl state_file::State for Waiting {
         let interrupted = interrupted.map(|(service, caller, request)| (service, *caller, request));
         let mut text = String::new();
         for (service, caller, request) in calls.chain(interrupted) {
-            let _ = writeln!(text, "{service} {} {}", caller.file_text(), hex(request));
+            let _ = writeln!(text, "{service} {} {}", caller.file_text(), encode_hex(request));
         }
         text
     }
@@ -163,7 +163,7 @@ impl state_file::State for Waiting {
             else {
                 continue;
             };
-            let (Some(caller), Some(request)) = (Caller::read(caller), bytes(request)) else {
+            let (Some(caller), Some(request)) = (Caller::read(caller), decode_hex(request)) else {
                 continue;
             };
             if request.len() <= MAX_REQUEST {
@@ -179,12 +179,12 @@ impl state_file::State for Waiting {
 }
 
 /// Bytes as hexadecimal digits.
-pub fn hex(bytes: &[u8]) -> String {
+pub fn encode_hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// The bytes of hexadecimal digits.
-pub fn bytes(hex: &str) -> Option<Vec<u8>> {
+pub fn decode_hex(hex: &str) -> Option<Vec<u8>> {
     let pairs = hex.as_bytes().chunks(2);
     pairs.map(|pair| u8::from_str_radix(str::from_utf8(pair).ok()?, 16).ok()).collect()
 }
@@ -199,7 +199,7 @@ mod tests {
         vec![goal; 20].into()
     }
 
-    fn resume(waiting: &mut Waiting, service: &str) -> Vec<(CallId, Bytes)> {
+    fn resume(waiting: &mut PendingCalls, service: &str) -> Vec<(CallId, Bytes)> {
         let mut last = 100;
         waiting.resume(service, || {
             last += 1;
@@ -210,7 +210,7 @@ mod tests {
     #[test]
     fn calls_about_goals_are_kept_across_restarts_until_answered() {
         let [one, two] = callers_of_both_kinds();
-        let mut first = Waiting::default();
+        let mut first = PendingCalls::default();
         assert!(first.add("/a", 1, one, Some(request(1))));
         assert!(first.add("/a", 2, two, Some(request(2))));
         assert!(first.add("/b", 3, one, Some(request(3))));
@@ -220,11 +220,11 @@ mod tests {
         first.remove("/b", 4);
         assert!(!first.take_unsaved(), "it was not kept");
 
-        let mut second = Waiting::default();
+        let mut second = PendingCalls::default();
         second.read(&first.file_text());
         assert!(resume(&mut second, "/b").is_empty());
         // A service that does not return before the next restart.
-        let mut third = Waiting::default();
+        let mut third = PendingCalls::default();
         third.read(&second.file_text());
         let mut resumed = resume(&mut third, "/a");
         resumed.sort_by_key(|(_, request)| request.clone());
@@ -245,7 +245,7 @@ mod tests {
     #[test]
     fn calls_are_bounded() {
         let [caller, _] = callers_of_both_kinds();
-        let mut waiting = Waiting::default();
+        let mut waiting = PendingCalls::default();
         for service in ["/a", "/b"] {
             let added = (0..2 * MAX_CALLERS as u64)
                 .filter(|id| waiting.add(service, *id, caller, Some(request(1))));
@@ -257,7 +257,7 @@ mod tests {
     proptest::proptest! {
         #[test]
         fn any_file_is_read(text: String, digits in "[0-9a-fi+ /\n-]*") {
-            let mut waiting = Waiting::default();
+            let mut waiting = PendingCalls::default();
             waiting.read(&text);
             waiting.read(&digits);
             waiting.file_text();

@@ -8,7 +8,7 @@
 use super::endpoint_context::EndpointContext;
 use super::names::{self, DdsTopic};
 use super::pairing::{Client as Identity, is_cdr};
-use super::served::{EndpointGuids, qos};
+use super::served::{EndpointGuids, service_qos};
 use super::service_discovery::{Offer, Server};
 use crate::lock::lock;
 use crate::{CallId, Event, Events, Outcome};
@@ -39,7 +39,7 @@ pub struct Call {
     pub service: String,
     pub call: CallId,
     pub request: Bytes,
-    pub patience: Duration,
+    pub time_limit: Duration,
     pub deadline: Instant,
 }
 
@@ -56,7 +56,7 @@ type Sent = Arc<Mutex<HashMap<i64, SentCall>>>;
 
 struct SentCall {
     call: CallId,
-    patience: Duration,
+    time_limit: Duration,
     deadline: Instant,
     at: Instant,
     /// Readers of the servers that got the request.
@@ -176,25 +176,25 @@ impl Calls {
         is_served: impl Fn(&str) -> bool,
         context: &EndpointContext,
     ) {
-        for Call { service, call, request, patience, .. } in
+        for Call { service, call, request, time_limit, .. } in
             self.waiting.extract_if(.., |call| call.deadline <= now)
         {
             context.shared.backlog.release(request.len());
             let missing = if is_served(&service) { "answer from" } else { "server of" };
-            let outcome = Err(timeout_reason(missing, &service, patience));
+            let outcome = Err(timeout_reason(missing, &service, time_limit));
             report(&*context.events, &service, call, outcome);
         }
         for (service, client) in &self.clients {
-            for SentCall { call, patience, .. } in client.take_if(|sent| sent.deadline <= now) {
-                let outcome = Err(timeout_reason("answer from", service, patience));
+            for SentCall { call, time_limit, .. } in client.take_if(|sent| sent.deadline <= now) {
+                let outcome = Err(timeout_reason("answer from", service, time_limit));
                 report(&*context.events, service, call, outcome);
             }
         }
     }
 }
 
-fn timeout_reason(missing: &str, service: &str, patience: Duration) -> String {
-    format!("no {missing} {service} within {} s", patience.as_secs_f64())
+fn timeout_reason(missing: &str, service: &str, time_limit: Duration) -> String {
+    format!("no {missing} {service} within {} s", time_limit.as_secs_f64())
 }
 
 fn report(events: &dyn Events, service: &str, call: CallId, outcome: Outcome) {
@@ -205,7 +205,7 @@ impl Client {
     fn new(service: &str, offer: &Offer, context: &EndpointContext) -> Result<Self, DdsError> {
         // Offers have only valid types.
         let types = names::dds_service_types(&offer.type_name).unwrap_or_default();
-        let policies = qos(&offer.hash, &context.tautline_name);
+        let policies = service_qos(&offer.hash, &context.tautline_name);
         let topic = DdsTopic::requests(service, &types);
         let requests = RawWriter::new(&context.participant, topic.with(&policies), |_, _| ())?;
         let sent = Sent::default();
@@ -216,8 +216,7 @@ impl Client {
         let max_message = context.max_message;
         let receive = move |payload: Bytes, info: &SampleInfo| {
             let (Some(identity), Some(server)) = (identity.get(), info.writer) else { return };
-            let Some((seq, outcome)) = identity.answered_call(&payload, &server, info.related)
-            else {
+            let Some((seq, outcome)) = identity.match_reply(&payload, &server, info.related) else {
                 return;
             };
             // `None`: the call has ended, or another server answered first.
@@ -253,12 +252,12 @@ impl Client {
     /// Sends a request. The call is entered first, since the reply may arrive at once. Only one thread
     /// writes requests.
     fn send(&self, call: &Call, first: &Server, servers: &[Server]) -> Result<(), DdsError> {
-        let Call { call, request, patience, deadline, .. } = call.clone();
-        let seq = self.requests.next();
+        let Call { call, request, time_limit, deadline, .. } = call.clone();
+        let seq = self.requests.next_seq();
         let sample = self.identity.request(&first.reader, seq, request);
         let servers = servers.iter().map(|server| server.reader).collect();
         let at = Instant::now();
-        self.lock_sent().insert(seq, SentCall { call, patience, deadline, at, servers });
+        self.lock_sent().insert(seq, SentCall { call, time_limit, deadline, at, servers });
         let written = self.requests.write(sample.payload, sample.related);
         if written.is_err() {
             self.lock_sent().remove(&seq);

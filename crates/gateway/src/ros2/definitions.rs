@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Definitions of types, which ROS 2 does not transmit: those that are installed.
 
-use crate::types::installed::{Cache, Installed};
+use crate::types::installed::{Cache, InstalledTypes};
 use crate::types::{Dialect, action};
 use std::sync::Arc;
 
@@ -9,14 +9,14 @@ use std::sync::Arc;
 pub struct Definitions(Cache);
 
 impl Definitions {
-    pub fn new(installed: Installed) -> Self {
+    pub fn new(installed: InstalledTypes) -> Self {
         Self(Cache::new(installed))
     }
 
     /// The definition of a type of a topic or service. Empty if it is not installed: the type still passes
     /// between robots with ROS 2.
     pub fn get(&mut self, type_name: &str) -> Arc<str> {
-        let read = |installed: &Installed| match type_name.split('/').nth(1) {
+        let read = |installed: &InstalledTypes| match type_name.split('/').nth(1) {
             Some("action") => action::installed_part(type_name, installed),
             Some("srv") => installed.service(type_name, Dialect::Ros2),
             _ => installed.definition(type_name, Dialect::Ros2),

@@ -2,7 +2,7 @@
 //! Publishers and subscribers of the domain, and the resulting offers of topics. Pure.
 
 use super::conflict::Conflict;
-use super::endpoints::{Endpoints, Known, Role};
+use super::endpoints::{Endpoints, Role, TrackedEndpoint};
 use super::names;
 use crate::Qos;
 use std::cmp::Reverse;
@@ -19,7 +19,7 @@ pub struct Offer {
     /// `RIHS01_...`; empty if none of them announces it.
     pub hash: String,
     /// The union of their offers.
-    pub united: Qos,
+    pub qos: Qos,
     /// Types of other publishers, which are not carried.
     pub other_types: Vec<String>,
 }
@@ -29,14 +29,18 @@ impl Endpoints {
         Self::new(false, MAX_ENDPOINTS)
     }
 
-    fn endpoints_of_topic(&self, topic: &str, role: Role) -> impl Iterator<Item = &Known> {
-        self.keyless(topic, role).map(|(_, known)| known)
+    fn endpoints_of_topic(
+        &self,
+        topic: &str,
+        role: Role,
+    ) -> impl Iterator<Item = &TrackedEndpoint> {
+        self.keyless_endpoints(topic, role).map(|(_, known)| known)
     }
 
     /// The offer of a topic. If publishers have several types, the offer has the type of most
     /// publishers.
     pub fn topic_offer(&self, topic: &str) -> Option<Offer> {
-        let mut types = BTreeMap::<&str, Vec<&Known>>::new();
+        let mut types = BTreeMap::<&str, Vec<&TrackedEndpoint>>::new();
         for writer in self.endpoints_of_topic(topic, Role::Publisher) {
             types.entry(&writer.type_name).or_default().push(writer);
         }
@@ -50,7 +54,7 @@ impl Endpoints {
         Some(Offer {
             type_name: names::ros_type(dds_type)?,
             hash: hashes.max().cloned().unwrap_or_default(),
-            united: Qos::combined_offer(&each)?,
+            qos: Qos::combined_offer(&each)?,
             other_types: other_types.map(|other| (*other).into()).collect(),
         })
     }
@@ -64,8 +68,10 @@ impl Endpoints {
     /// publish) whose types have a key; empty if there are none.
     pub fn key_trouble(&self, topic: &str, is_sent: bool, is_published: bool) -> String {
         let types = |role, applies: bool| {
-            let keyed = self.keyed(topic, role).filter(|_| applies);
-            let name = |it: &Known| names::ros_type(&it.type_name).unwrap_or(it.type_name.clone());
+            let keyed = self.keyed_endpoints(topic, role).filter(|_| applies);
+            let name = |it: &TrackedEndpoint| {
+                names::ros_type(&it.type_name).unwrap_or(it.type_name.clone())
+            };
             let all: BTreeSet<String> = keyed.map(name).collect();
             all.into_iter().collect::<Vec<_>>().join(", ")
         };
@@ -100,7 +106,7 @@ impl Endpoints {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tautline_dds::{Discovery, Endpoint, Qos as Dds};
+    use tautline_dds::{DiscoveryEvent, Endpoint, Qos as Dds};
 
     const SCAN: &str = "sensor_msgs::msg::dds_::LaserScan_";
     const TEXT: &str = "std_msgs::msg::dds_::String_";
@@ -125,12 +131,12 @@ mod tests {
     fn a_topic_is_offered_while_it_has_publishers() {
         let mut domain = Endpoints::for_topics();
         let (first, second) = (endpoint(1, "rt/scan", SCAN), endpoint(2, "rt/scan", SCAN));
-        assert_eq!(domain.on_event(&Discovery::Writer(first.clone())), topic("/scan"));
-        domain.on_event(&Discovery::Writer(second.clone()));
+        assert_eq!(domain.on_event(&DiscoveryEvent::Writer(first.clone())), topic("/scan"));
+        domain.on_event(&DiscoveryEvent::Writer(second.clone()));
         let offer = domain.topic_offer("/scan").unwrap();
         let publishers = domain.endpoints_of_topic("/scan", Role::Publisher).count();
         assert_eq!((offer.type_name.as_str(), publishers), ("sensor_msgs/msg/LaserScan", 2));
-        let gone = |guid| Discovery::WriterGone { guid };
+        let gone = |guid| DiscoveryEvent::WriterGone { guid };
         assert_eq!(domain.on_event(&gone(first.guid)), topic("/scan"));
         assert!(domain.topic_offer("/scan").is_some());
         domain.on_event(&gone(second.guid));
@@ -145,21 +151,21 @@ mod tests {
         tautline.qos.user_data = names::endpoint_user_data("", "base").into_bytes();
         let keyed = Endpoint { keyless: false, ..endpoint(2, "rt/scan", SCAN) };
         for other in [tautline, endpoint(3, "Square", "ShapeType")] {
-            assert_eq!(domain.on_event(&Discovery::Writer(other)), None);
+            assert_eq!(domain.on_event(&DiscoveryEvent::Writer(other)), None);
         }
-        assert_eq!(domain.on_event(&Discovery::Writer(keyed.clone())), topic("/scan"));
+        assert_eq!(domain.on_event(&DiscoveryEvent::Writer(keyed.clone())), topic("/scan"));
         assert_eq!(domain.topic_offer("/scan"), None);
         let trouble = domain.key_trouble("/scan", true, false);
         assert!(trouble.starts_with("/scan of type sensor_msgs/msg/LaserScan is not sent: its"));
         assert_eq!(domain.key_trouble("/scan", false, true), "");
-        domain.on_event(&Discovery::WriterGone { guid: keyed.guid });
-        domain.on_event(&Discovery::Reader(keyed));
+        domain.on_event(&DiscoveryEvent::WriterGone { guid: keyed.guid });
+        domain.on_event(&DiscoveryEvent::Reader(keyed));
         assert!(!domain.is_wanted("/scan", SCAN));
         let trouble = domain.key_trouble("/scan", true, true);
         assert!(
             trouble.starts_with("subscribers of /scan with type sensor_msgs/msg/LaserScan get")
         );
-        domain.on_event(&Discovery::Writer(endpoint(4, "rt/odd", "HelloWorld")));
+        domain.on_event(&DiscoveryEvent::Writer(endpoint(4, "rt/odd", "HelloWorld")));
         assert_eq!(domain.topic_offer("/odd"), None, "no type of ROS 2");
     }
 
@@ -167,7 +173,7 @@ mod tests {
     fn the_more_common_type_is_offered_and_the_other_reported() {
         let mut domain = Endpoints::for_topics();
         for (number, type_name) in [(1, TEXT), (2, SCAN), (3, SCAN)] {
-            domain.on_event(&Discovery::Writer(endpoint(number, "rt/x", type_name)));
+            domain.on_event(&DiscoveryEvent::Writer(endpoint(number, "rt/x", type_name)));
         }
         let offer = domain.topic_offer("/x").unwrap();
         assert_eq!(offer.type_name, "sensor_msgs/msg/LaserScan");
@@ -181,7 +187,7 @@ mod tests {
     fn another_version_of_a_type_differs_from_a_type_with_a_longer_name() {
         let mut domain = Endpoints::for_topics();
         let longer = "std_msgs::msg::dds_::StringX_";
-        domain.on_event(&Discovery::Reader(endpoint(1, "rt/x", longer)));
+        domain.on_event(&DiscoveryEvent::Reader(endpoint(1, "rt/x", longer)));
         let other = Conflict::Type("std_msgs/msg/StringX".into());
         assert!(!other.is_misread());
         let hash = |digit: &str| format!("RIHS01_{}", digit.repeat(64));
@@ -189,7 +195,7 @@ mod tests {
         for (number, digit) in [(0, "a"), (2, "b")] {
             let mut version = endpoint(number, "rt/x", TEXT);
             version.qos.user_data = format!("typehash={};", hash(digit)).into_bytes();
-            domain.on_event(&Discovery::Reader(version));
+            domain.on_event(&DiscoveryEvent::Reader(version));
         }
         // The worst is reported, in any order of discovery.
         let version = domain.topic_conflict("/x", TEXT, &hash("b")).unwrap();
@@ -201,10 +207,13 @@ mod tests {
     fn a_topic_is_wanted_by_readers_of_its_type() {
         let mut domain = Endpoints::for_topics();
         let reader = endpoint(1, "rt/scan", SCAN);
-        domain.on_event(&Discovery::Reader(reader.clone()));
+        domain.on_event(&DiscoveryEvent::Reader(reader.clone()));
         assert!(domain.is_wanted("/scan", SCAN) && !domain.is_wanted("/scan", TEXT));
         assert_eq!(domain.topic_offer("/scan"), None);
-        assert_eq!(domain.on_event(&Discovery::ReaderGone { guid: reader.guid }), topic("/scan"));
+        assert_eq!(
+            domain.on_event(&DiscoveryEvent::ReaderGone { guid: reader.guid }),
+            topic("/scan")
+        );
         assert!(!domain.is_wanted("/scan", SCAN));
     }
 
@@ -213,12 +222,12 @@ mod tests {
         let mut domain = Endpoints::for_topics();
         for number in 0..MAX_ENDPOINTS as u32 + 10 {
             let name = format!("rt/t{}", number % 1000);
-            domain.on_event(&Discovery::Writer(endpoint(number, &name, TEXT)));
+            domain.on_event(&DiscoveryEvent::Writer(endpoint(number, &name, TEXT)));
         }
         assert_eq!((domain.len(), domain.left_out), (MAX_ENDPOINTS, 10));
         // A known endpoint may still change.
         assert_eq!(
-            domain.on_event(&Discovery::Writer(endpoint(1, "rt/other", TEXT))),
+            domain.on_event(&DiscoveryEvent::Writer(endpoint(1, "rt/other", TEXT))),
             topic("/other")
         );
     }

@@ -6,11 +6,11 @@
 //! Endpoints of Tautline, ours and those of other nodes on this machine, have a mark in their user
 //! data and are ignored: what Tautline publishes, Tautline does not carry.
 
-use super::names::{self, Meaning};
+use super::names::{self, RosName};
 use super::qos;
 use crate::Qos;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use tautline_dds::{Discovery, Guid};
+use tautline_dds::{DiscoveryEvent, Guid};
 
 /// What an endpoint does for its topic or service.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -24,7 +24,7 @@ pub enum Role {
 }
 
 #[derive(Debug)]
-pub struct Known {
+pub struct TrackedEndpoint {
     name: String,
     role: Role,
     /// Whether its type has a key (`@key`), with which DDS tells instances apart.
@@ -41,7 +41,7 @@ pub struct Known {
 pub struct Endpoints {
     for_services: bool,
     limit: usize,
-    known: HashMap<Guid, Known>,
+    known: HashMap<Guid, TrackedEndpoint>,
     by_name: BTreeMap<String, BTreeSet<Guid>>,
     /// Endpoints ignored because of the limit.
     pub left_out: u64,
@@ -54,21 +54,21 @@ impl Endpoints {
     }
 
     /// Processes one event; returns the topic or service that it changes.
-    pub fn on_event(&mut self, event: &Discovery) -> Option<String> {
+    pub fn on_event(&mut self, event: &DiscoveryEvent) -> Option<String> {
         let (endpoint, is_writer) = match event {
-            Discovery::Writer(endpoint) => (endpoint, true),
-            Discovery::Reader(endpoint) => (endpoint, false),
-            Discovery::WriterGone { guid } | Discovery::ReaderGone { guid } => {
+            DiscoveryEvent::Writer(endpoint) => (endpoint, true),
+            DiscoveryEvent::Reader(endpoint) => (endpoint, false),
+            DiscoveryEvent::WriterGone { guid } | DiscoveryEvent::ReaderGone { guid } => {
                 return self.remove(guid);
             }
         };
-        let (name, role) = match (Meaning::from_dds_name(&endpoint.topic)?, is_writer) {
-            (Meaning::Topic(name), true) => (name, Role::Publisher),
-            (Meaning::Topic(name), false) => (name, Role::Subscriber),
-            (Meaning::Request(name), false) => (name, Role::RequestReader),
-            (Meaning::Request(name), true) => (name, Role::RequestWriter),
-            (Meaning::Reply(name), true) => (name, Role::ReplyWriter),
-            (Meaning::Reply(name), false) => (name, Role::ReplyReader),
+        let (name, role) = match (RosName::from_dds_name(&endpoint.topic)?, is_writer) {
+            (RosName::Topic(name), true) => (name, Role::Publisher),
+            (RosName::Topic(name), false) => (name, Role::Subscriber),
+            (RosName::Request(name), false) => (name, Role::RequestReader),
+            (RosName::Request(name), true) => (name, Role::RequestWriter),
+            (RosName::Reply(name), true) => (name, Role::ReplyWriter),
+            (RosName::Reply(name), false) => (name, Role::ReplyReader),
         };
         let is_of_topic = matches!(role, Role::Publisher | Role::Subscriber);
         if is_of_topic == self.for_services || names::is_of_tautline(&endpoint.qos.user_data) {
@@ -84,7 +84,7 @@ impl Endpoints {
             return None;
         }
         self.remove(&endpoint.guid);
-        let known = Known {
+        let known = TrackedEndpoint {
             name: name.clone(),
             role,
             keyed,
@@ -117,20 +117,20 @@ impl Endpoints {
     }
 
     /// Endpoints of types without a key, which endpoints of ours can match.
-    pub fn keyless<'a>(
+    pub fn keyless_endpoints<'a>(
         &'a self,
         name: &str,
         role: Role,
-    ) -> impl Iterator<Item = (&'a Guid, &'a Known)> + use<'a> {
+    ) -> impl Iterator<Item = (&'a Guid, &'a TrackedEndpoint)> + use<'a> {
         self.in_role(name, role).filter(|(_, known)| !known.keyed)
     }
 
     /// Endpoints of types with a key, which no endpoint of ours matches.
-    pub fn keyed<'a>(
+    pub fn keyed_endpoints<'a>(
         &'a self,
         name: &str,
         role: Role,
-    ) -> impl Iterator<Item = &'a Known> + use<'a> {
+    ) -> impl Iterator<Item = &'a TrackedEndpoint> + use<'a> {
         self.in_role(name, role).map(|(_, known)| known).filter(|known| known.keyed)
     }
 
@@ -138,7 +138,7 @@ impl Endpoints {
         &'a self,
         name: &str,
         role: Role,
-    ) -> impl Iterator<Item = (&'a Guid, &'a Known)> + use<'a> {
+    ) -> impl Iterator<Item = (&'a Guid, &'a TrackedEndpoint)> + use<'a> {
         let all = self.by_name.get(name).into_iter().flatten();
         all.filter_map(|guid| Some((guid, self.known.get(guid)?)))
             .filter(move |(_, known)| known.role == role)

@@ -43,7 +43,7 @@ pub struct Node {
 
 /// Paces our messages: one at once after a quiet time, and at most one per [`INTERVAL`].
 #[derive(Debug)]
-pub struct Pace {
+pub struct Pacer {
     /// Whether our endpoints differ from those in the last message.
     pub changed: bool,
     sent: Option<Instant>,
@@ -52,13 +52,13 @@ pub struct Pace {
 /// Least time between two messages, each of which has all our endpoints.
 const INTERVAL: Duration = Duration::from_millis(100);
 
-impl Default for Pace {
+impl Default for Pacer {
     fn default() -> Self {
         Self { changed: true, sent: None }
     }
 }
 
-impl Pace {
+impl Pacer {
     /// The time of the next message, if there is a change.
     pub fn next_message_time(&self, now: Instant) -> Option<Instant> {
         self.changed.then(|| self.sent.map_or(now, |at| at + INTERVAL))
@@ -195,7 +195,7 @@ mod tests {
 
     #[test]
     fn messages_are_sent_at_once_then_at_intervals_and_the_last_change_is_sent() {
-        let (mut pace, start) = (Pace::default(), Instant::now());
+        let (mut pace, start) = (Pacer::default(), Instant::now());
         assert_eq!(pace.next_message_time(start), Some(start));
         let mut sent = Vec::new();
         for ms in 0..1000 {

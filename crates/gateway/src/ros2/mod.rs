@@ -72,7 +72,7 @@ use std::thread::JoinHandle;
 use tautline_dds::Participant;
 
 pub use options::{Ros2Options, StartError};
-pub use tautline_dds::{MAX_DOMAIN, Range};
+pub use tautline_dds::{DiscoveryRange, MAX_DOMAIN};
 
 /// The gateway to one DDS domain.
 pub struct Ros2 {
@@ -113,8 +113,8 @@ impl Ros2 {
         crate::names::check_name(&options.node_name)?;
         let (domain, range) = (options.domain, options.range);
         let range_text = match options.range {
-            Range::Loopback => "localhost",
-            Range::Machine => "this machine",
+            DiscoveryRange::Loopback => "localhost",
+            DiscoveryRange::Machine => "this machine",
         };
         let location = format!("domain {domain}, {range_text}");
         let refused = |error| StartError::Dds { domain, error };
@@ -219,7 +219,7 @@ impl Gateway for Ros2 {
             Command::Forget { topic, source: None } => return self.forget_all(&topic),
             other => {
                 let admitted = self.shared.backlog.admit_command(other);
-                admitted.map_or_else(|event| Order::Emit(*event), Order::Do)
+                admitted.map_or_else(|event| Order::Emit(*event), Order::Execute)
             }
         };
         // Fails only after the thread has ended; shutdown logs that.

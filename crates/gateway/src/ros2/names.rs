@@ -5,7 +5,7 @@ use tautline_dds::{Qos as Dds, Specification};
 
 /// The ROS 2 meaning of a DDS topic.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Meaning {
+pub enum RosName {
     /// A topic (`/scan`).
     Topic(String),
     /// Requests of a service (`/add_two_ints`).
@@ -31,7 +31,7 @@ const HASH_KEY: &str = "typehash=";
 /// The key in user data that marks an endpoint as a Tautline node's.
 const MARK_KEY: &str = "tautline=";
 
-impl Meaning {
+impl RosName {
     /// The meaning of the DDS topic `dds_name`; `None` if it is not of ROS 2
     /// (`ros_discovery_info`), or invalid there.
     pub fn from_dds_name(dds_name: &str) -> Option<Self> {
@@ -102,17 +102,17 @@ pub struct DdsTopic {
 impl DdsTopic {
     /// The DDS topic of a ROS 2 topic with a ROS 2 type name.
     pub fn for_topic(topic: &str, ros_type: &str) -> Self {
-        let name = Meaning::Topic(topic.into()).dds_name();
+        let name = RosName::Topic(topic.into()).dds_name();
         Self { name, type_name: dds_type(ros_type).unwrap_or_default() }
     }
 
     pub fn requests(service: &str, types: &ServiceTypes) -> Self {
-        let name = Meaning::Request(service.into()).dds_name();
+        let name = RosName::Request(service.into()).dds_name();
         Self { name, type_name: types.request.clone() }
     }
 
     pub fn replies(service: &str, types: &ServiceTypes) -> Self {
-        let name = Meaning::Reply(service.into()).dds_name();
+        let name = RosName::Reply(service.into()).dds_name();
         Self { name, type_name: types.reply.clone() }
     }
 
@@ -174,18 +174,18 @@ mod tests {
     #[test]
     fn topics_and_services_have_one_dds_name_each() {
         for (meaning, dds_name) in [
-            (Meaning::Topic("/scan".into()), "rt/scan"),
-            (Meaning::Topic("/robot1/camera/image".into()), "rt/robot1/camera/image"),
-            (Meaning::Request("/add".into()), "rq/addRequest"),
-            (Meaning::Reply("/fib/_action/send_goal".into()), "rr/fib/_action/send_goalReply"),
+            (RosName::Topic("/scan".into()), "rt/scan"),
+            (RosName::Topic("/robot1/camera/image".into()), "rt/robot1/camera/image"),
+            (RosName::Request("/add".into()), "rq/addRequest"),
+            (RosName::Reply("/fib/_action/send_goal".into()), "rr/fib/_action/send_goalReply"),
         ] {
             assert_eq!(meaning.dds_name(), dds_name);
-            assert_eq!(Meaning::from_dds_name(dds_name), Some(meaning));
+            assert_eq!(RosName::from_dds_name(dds_name), Some(meaning));
         }
         let no_names = ["rt/", "rt/a b", "rt/a//b", "rt/\u{fffd}", "rq/a-bRequest", "rr/Reply"];
         let others = ["ros_discovery_info", "rq/add", "DCPSTopic", "rt", ""];
         for other in others.into_iter().chain(no_names) {
-            assert_eq!(Meaning::from_dds_name(other), None, "{other}");
+            assert_eq!(RosName::from_dds_name(other), None, "{other}");
         }
     }
 

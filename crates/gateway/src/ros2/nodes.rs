@@ -9,7 +9,7 @@ use super::served::EndpointGuids;
 use crate::description::{MAX_NODES, Nodes};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
-use tautline_dds::{Discovery, Guid};
+use tautline_dds::{DiscoveryEvent, Guid};
 
 /// Maximum number of participants whose nodes are kept; nodes of further participants are not shown to
 /// peers. A domain has ports for 120.
@@ -24,13 +24,13 @@ const PERIOD: Duration = Duration::from_millis(500);
 /// its participant, whatever the message says. Participants of Tautline are ignored: if two of them
 /// showed one node, each would leave it to the other.
 #[derive(Debug, Default)]
-pub struct Announced {
-    participants: BTreeMap<Prefix, Announcer>,
+pub struct AnnouncedNodes {
+    participants: BTreeMap<GuidPrefix, Announcer>,
     notified: bool,
 }
 
 /// The part of a GUID that all endpoints of a participant share.
-type Prefix = [u8; 12];
+type GuidPrefix = [u8; 12];
 
 #[derive(Debug)]
 struct Announcer {
@@ -38,27 +38,27 @@ struct Announcer {
     nodes: Vec<Node>,
 }
 
-impl Announced {
+impl AnnouncedNodes {
     /// Follows the writers of the graph. Cyclone DDS reports a writer before its first message, and its
     /// end also when the lease of its participant ends. `true`: notify the actor, once for any number
     /// of changes.
-    pub fn on_event(&mut self, event: &Discovery) -> bool {
+    pub fn on_event(&mut self, event: &DiscoveryEvent) -> bool {
         match event {
-            Discovery::Writer(it)
+            DiscoveryEvent::Writer(it)
                 if it.topic == graph::TOPIC && !is_of_tautline(&it.qos.user_data) =>
             {
-                let (place, is_full) =
-                    (prefix(&it.guid), self.participants.len() >= MAX_PARTICIPANTS);
-                let known = self.participants.get(&place);
+                let (participant_prefix, is_full) =
+                    (guid_prefix(&it.guid), self.participants.len() >= MAX_PARTICIPANTS);
+                let known = self.participants.get(&participant_prefix);
                 // A participant has one writer; a later one replaces it.
                 if known.map_or(!is_full, |known| known.writer != it.guid) {
                     let announcer = Announcer { writer: it.guid, nodes: Vec::new() };
-                    self.participants.insert(place, announcer);
+                    self.participants.insert(participant_prefix, announcer);
                 }
                 false
             }
-            Discovery::WriterGone { guid } if self.announcer(guid).is_some() => {
-                self.participants.remove(&prefix(guid));
+            DiscoveryEvent::WriterGone { guid } if self.announcer(guid).is_some() => {
+                self.participants.remove(&guid_prefix(guid));
                 self.notify()
             }
             _ => false,
@@ -75,7 +75,7 @@ impl Announced {
     }
 
     fn announcer(&mut self, writer: &Guid) -> Option<&mut Announcer> {
-        self.participants.get_mut(&prefix(writer)).filter(|it| it.writer == *writer)
+        self.participants.get_mut(&guid_prefix(writer)).filter(|it| it.writer == *writer)
     }
 
     fn notify(&mut self) -> bool {
@@ -92,16 +92,21 @@ impl Announced {
     /// any second one.
     fn nodes(&self, topics: &Endpoints, services: &Endpoints) -> Nodes {
         let mut all = Nodes::new();
-        let mut left: Vec<_> =
-            self.participants.iter().map(|(place, it)| (place, it.nodes.iter())).collect();
+        let mut left: Vec<_> = self
+            .participants
+            .iter()
+            .map(|(participant_prefix, it)| (participant_prefix, it.nodes.iter()))
+            .collect();
         while !left.is_empty() {
-            left.retain_mut(|(place, nodes)| {
+            left.retain_mut(|(participant_prefix, nodes)| {
                 let Some(node) = nodes.next().filter(|_| all.len() < MAX_NODES) else {
                     return false;
                 };
                 for guid in node.readers.iter().chain(&node.writers) {
                     let known = topics.get(guid).or_else(|| services.get(guid));
-                    let Some((name, role)) = known.filter(|_| prefix(guid) == **place) else {
+                    let Some((name, role)) =
+                        known.filter(|_| guid_prefix(guid) == **participant_prefix)
+                    else {
                         continue;
                     };
                     let shown = all.entry(full_name(node)).or_default();
@@ -122,7 +127,7 @@ impl Announced {
     }
 }
 
-fn prefix(guid: &Guid) -> Prefix {
+fn guid_prefix(guid: &Guid) -> GuidPrefix {
     std::array::from_fn(|byte| guid[byte])
 }
 
@@ -161,7 +166,7 @@ impl Reports {
     /// Returns the nodes if a report is due and they have changed.
     pub fn take(
         &mut self,
-        announced: &Announced,
+        announced: &AnnouncedNodes,
         topics: &Endpoints,
         services: &Endpoints,
     ) -> Option<Nodes> {
@@ -197,7 +202,7 @@ impl StandIns {
 
     /// The nodes to announce, with the endpoints that they take from ours. Nodes with the name of a
     /// local node are left out.
-    pub fn announce(&self, own: &mut OwnEndpoints, announced: &Announced) -> Vec<Node> {
+    pub fn announce(&self, own: &mut OwnEndpoints, announced: &AnnouncedNodes) -> Vec<Node> {
         let local = announced.names();
         let mut nodes = Vec::new();
         for (full, shown) in self.0.values().flatten().filter(|(name, _)| !local.contains(*name)) {
@@ -221,7 +226,7 @@ impl StandIns {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::description::Shown;
+    use crate::description::NodeInfo;
     use tautline_dds::{Endpoint, Qos};
 
     /// An endpoint of a participant.
@@ -232,9 +237,9 @@ mod tests {
         guid
     }
 
-    fn writer(guid: Guid, topic: &str) -> Discovery {
+    fn writer(guid: Guid, topic: &str) -> DiscoveryEvent {
         let (topic, type_name, keyless) = (topic.into(), "a::msg::dds_::B_".into(), true);
-        Discovery::Writer(Endpoint { guid, topic, type_name, keyless, qos: Qos::default() })
+        DiscoveryEvent::Writer(Endpoint { guid, topic, type_name, keyless, qos: Qos::default() })
     }
 
     fn node(name: &str, writers: Vec<Guid>) -> Node {
@@ -243,13 +248,13 @@ mod tests {
 
     /// A domain in which each participant has these nodes, each with one publisher of `/t`.
     struct Domain {
-        announced: Announced,
+        announced: AnnouncedNodes,
         topics: Endpoints,
     }
 
     impl Domain {
         fn new() -> Self {
-            Self { announced: Announced::default(), topics: Endpoints::for_topics() }
+            Self { announced: AnnouncedNodes::default(), topics: Endpoints::for_topics() }
         }
 
         fn add(&mut self, participant: usize, names: &[String]) {
@@ -278,7 +283,7 @@ mod tests {
             );
             assert!(!domain.announced.names().is_empty());
             domain.announced.on_notified();
-            let gone = Discovery::WriterGone { guid: guid(participant, 0) };
+            let gone = DiscoveryEvent::WriterGone { guid: guid(participant, 0) };
             assert!(domain.announced.on_event(&gone), "the actor is notified");
             assert!(domain.announced.names().is_empty() && domain.shown_nodes().is_empty());
             // A message that is read late, and another end of the same writer.
@@ -331,7 +336,7 @@ mod tests {
     #[test]
     fn stand_ins_own_our_endpoints_and_avoid_names_of_local_nodes() {
         let mut stand_ins = StandIns::default();
-        let shown = |topic: &str| Shown {
+        let shown = |topic: &str| NodeInfo {
             publishes: [topic.to_owned()].into(),
             serves: ["/r/s".to_owned()].into(),
         };

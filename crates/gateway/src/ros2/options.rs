@@ -2,10 +2,10 @@
 //! Settings of the gateway, and why it cannot start.
 
 use crate::names::NameError;
-use crate::types::installed::Installed;
+use crate::types::installed::InstalledTypes;
 use std::io;
 use std::path::PathBuf;
-use tautline_dds::Range;
+use tautline_dds::DiscoveryRange;
 
 /// How to take part in a ROS 2 system.
 #[derive(Debug, Clone)]
@@ -13,7 +13,7 @@ pub struct Ros2Options {
     /// The number of `ROS_DOMAIN_ID`, 0 to [`MAX_DOMAIN`](tautline_dds::MAX_DOMAIN).
     pub domain: u32,
     /// The range of `ROS_AUTOMATIC_DISCOVERY_RANGE`.
-    pub range: Range,
+    pub range: DiscoveryRange,
     /// Our node name with its namespace (`/tautline`).
     pub node_name: String,
     /// Name of this Tautline node, which other nodes on this machine see.
@@ -21,7 +21,7 @@ pub struct Ros2Options {
     /// Largest message that is read, in bytes.
     pub max_message: usize,
     /// The source of type definitions.
-    pub installed: Installed,
+    pub installed: InstalledTypes,
     /// The file that keeps over restarts which subscribers have which latched messages.
     pub deliveries: Option<PathBuf>,
     /// The file that keeps over restarts which clients wait for a response about a goal.

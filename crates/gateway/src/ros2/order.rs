@@ -3,14 +3,14 @@
 
 use crate::{Command, Event};
 use std::time::Instant;
-use tautline_dds::Discovery;
+use tautline_dds::DiscoveryEvent;
 
 /// An order of the node, or a report of a thread of Cyclone DDS.
 pub enum Order {
-    Do(Command),
+    Execute(Command),
     /// An event in place of a command that the backlog did not admit.
     Emit(Event),
-    Discovered(Discovery),
+    Discovered(DiscoveryEvent),
     /// The size of GUIDs in the ROS graph has changed; at most one such order is queued.
     GidSizeChanged,
     /// Nodes of the domain have changed.

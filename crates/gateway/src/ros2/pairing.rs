@@ -11,7 +11,7 @@
 //! client. All clients receive all replies, though: a client of the other kind ignores a reply, or
 //! logs that it cannot read it.
 
-use super::callers::{bytes, hex};
+use super::callers::{decode_hex, encode_hex};
 use crate::Outcome;
 use crate::types::transcode::{CDR_BE, CDR_LE, ENCAPSULATION_BYTES};
 use bytes::Bytes;
@@ -23,9 +23,9 @@ const CYCLONE_DDS: [u8; 2] = [0x01, 0x10];
 /// Size of rmw_cyclonedds's header of requests and replies.
 const HEADER_BYTES: usize = 16;
 /// The part of a GUID that identifies the participant (RTPS 2.5, 9.3.1.1).
-const PARTICIPANT_BYTES: usize = 12;
+const GUID_PREFIX_BYTES: usize = 12;
 /// The number in the related identity of a Fast DDS request. That identity names the client's reader.
-const NO_NUMBER: i64 = -1 << 32;
+const UNKNOWN_SEQ: i64 = -1 << 32;
 
 /// Whether the program with this endpoint uses the header of rmw_cyclonedds.
 fn uses_header(guid: &Guid) -> bool {
@@ -47,8 +47,8 @@ pub fn is_cdr(payload: &[u8]) -> bool {
 }
 
 /// The part of a GUID that all endpoints of a participant share.
-pub fn participant(guid: &Guid) -> &[u8] {
-    &guid[..PARTICIPANT_BYTES]
+pub fn guid_prefix(guid: &Guid) -> &[u8] {
+    &guid[..GUID_PREFIX_BYTES]
 }
 
 /// A local client that waits for a reply.
@@ -56,12 +56,12 @@ pub fn participant(guid: &Guid) -> &[u8] {
 pub struct Caller {
     /// The writer of the request.
     pub writer: Guid,
-    request: Request,
+    request: Correlation,
 }
 
 /// How a reply refers to its request.
 #[derive(Debug, Clone, Copy)]
-enum Request {
+enum Correlation {
     Identity(SampleId),
     Header { header: [u8; HEADER_BYTES], encapsulation: [u8; 2] },
 }
@@ -76,47 +76,48 @@ impl Caller {
             let encapsulation = [payload[0], payload[1]];
             let (header, body) = split_header(payload)?;
             return Some((
-                Self { writer, request: Request::Header { header, encapsulation } },
+                Self { writer, request: Correlation::Header { header, encapsulation } },
                 body,
             ));
         }
         let to = info.related.map_or(writer, |related| related.writer);
-        let request = Request::Identity(SampleId { writer: to, seq: info.seq });
+        let request = Correlation::Identity(SampleId { writer: to, seq: info.seq });
         Some((Self { writer, request }, payload.clone()))
     }
 
     /// Writes the caller as one word of a file.
     pub fn file_text(&self) -> String {
-        let writer = hex(&self.writer);
+        let writer = encode_hex(&self.writer);
         match self.request {
-            Request::Identity(id) => format!("{writer}-{}-{}", hex(&id.writer), id.seq),
-            Request::Header { header, encapsulation } => {
-                format!("{writer}:{}:{}", hex(&header), hex(&encapsulation))
+            Correlation::Identity(id) => format!("{writer}-{}-{}", encode_hex(&id.writer), id.seq),
+            Correlation::Header { header, encapsulation } => {
+                format!("{writer}:{}:{}", encode_hex(&header), encode_hex(&encapsulation))
             }
         }
     }
 
     /// Reads the word that [`Self::file_text`] wrote.
     pub fn read(text: &str) -> Option<Self> {
-        let array = |text: &str| bytes(text)?.try_into().ok();
+        let array = |text: &str| decode_hex(text)?.try_into().ok();
         if let Some((writer, rest)) = text.split_once(':') {
             let (header, encapsulation) = rest.split_once(':')?;
-            let header = bytes(header)?.try_into().ok()?;
-            let encapsulation = bytes(encapsulation)?.try_into().ok()?;
-            let request = Request::Header { header, encapsulation };
+            let header = decode_hex(header)?.try_into().ok()?;
+            let encapsulation = decode_hex(encapsulation)?.try_into().ok()?;
+            let request = Correlation::Header { header, encapsulation };
             return Some(Self { writer: array(writer)?, request });
         }
         let (writer, rest) = text.split_once('-')?;
         let (to, seq) = rest.split_once('-')?;
-        let request = Request::Identity(SampleId { writer: array(to)?, seq: seq.parse().ok()? });
+        let request =
+            Correlation::Identity(SampleId { writer: array(to)?, seq: seq.parse().ok()? });
         Some(Self { writer: array(writer)?, request })
     }
 
     /// The reply with a response (CDR).
     pub fn reply(&self, response: Bytes) -> Sample {
         match self.request {
-            Request::Identity(id) => Sample { payload: response, related: Some(id) },
-            Request::Header { header, encapsulation } => {
+            Correlation::Identity(id) => Sample { payload: response, related: Some(id) },
+            Correlation::Header { header, encapsulation } => {
                 let is_same_order = response.starts_with(&encapsulation);
                 with_header(header, is_same_order, &response)
             }
@@ -139,7 +140,7 @@ impl Client {
     /// A server on Fast DDS waits until it has matched the reader that the request names.
     pub fn request(&self, server: &Guid, seq: i64, request: Bytes) -> Sample {
         if !uses_header(server) {
-            let related = Some(SampleId { writer: self.reader, seq: NO_NUMBER });
+            let related = Some(SampleId { writer: self.reader, seq: UNKNOWN_SEQ });
             return Sample { payload: request, related };
         }
         let mut header = [0; HEADER_BYTES];
@@ -150,7 +151,7 @@ impl Client {
 
     /// The number of our request and the outcome in a server's reply. `None`: the reply is for
     /// another client.
-    pub fn answered_call(
+    pub fn match_reply(
         &self,
         payload: &Bytes,
         server: &Guid,
@@ -228,7 +229,7 @@ pub mod tests {
     fn fast_dds_is_answered_outside_the_payload_to_the_reader_that_it_names() {
         let payload = Bytes::from_static(&[0, 1, 0, 0, 5]);
         for (related, expected) in
-            [(None, FAST), (Some(SampleId { writer: [9; 16], seq: NO_NUMBER }), [9; 16])]
+            [(None, FAST), (Some(SampleId { writer: [9; 16], seq: UNKNOWN_SEQ }), [9; 16])]
         {
             let (caller, request) =
                 Caller::from_request(&payload, FAST, &info(3, related)).unwrap();
@@ -240,10 +241,10 @@ pub mod tests {
         let request = US.request(&FAST, 4, payload.clone());
         assert_eq!((&request.payload, request.related.unwrap().writer), (&payload, US.reader));
         for (writer, expected) in [(US.reader, Some(4)), (US.writer, Some(4)), ([1; 16], None)] {
-            let answered = US.answered_call(&payload, &FAST, Some(SampleId { writer, seq: 4 }));
+            let answered = US.match_reply(&payload, &FAST, Some(SampleId { writer, seq: 4 }));
             assert_eq!(answered.map(|(seq, _)| seq), expected);
         }
-        assert_eq!(US.answered_call(&payload, &FAST, None), None);
+        assert_eq!(US.match_reply(&payload, &FAST, None), None);
     }
 
     #[test]
@@ -257,10 +258,10 @@ pub mod tests {
             assert_eq!(bare, plain(client));
             let Sample { payload: reply, related } = caller.reply(plain(server));
             assert!(related.is_none());
-            let (seq, outcome) = US.answered_call(&reply, &CYCLONE, None).unwrap();
+            let (seq, outcome) = US.match_reply(&reply, &CYCLONE, None).unwrap();
             assert_eq!((seq, outcome.unwrap()), (1 << 33, plain(server)));
             let other = Client { writer: [1; 16], ..US };
-            assert_eq!(other.answered_call(&reply, &CYCLONE, None), None);
+            assert_eq!(other.match_reply(&reply, &CYCLONE, None), None);
         }
     }
 
@@ -273,7 +274,7 @@ pub mod tests {
                     caller.reply(request);
                 }
                 US.request(&program, seq, bytes.clone());
-                US.answered_call(&bytes, &program, Some(SampleId { writer: US.reader, seq }));
+                US.match_reply(&bytes, &program, Some(SampleId { writer: US.reader, seq }));
             }
         }
     }
@@ -285,13 +286,13 @@ pub mod tests {
         for length in 0..payload.len() {
             let cut = payload.slice(..length);
             assert!(Caller::from_request(&cut, CYCLONE, &info(1, None)).is_none(), "{length}");
-            assert_eq!(US.answered_call(&cut, &CYCLONE, None), None, "{length}");
+            assert_eq!(US.match_reply(&cut, &CYCLONE, None), None, "{length}");
         }
         let parameters = Bytes::from_static(&[0, 3, 0, 0]);
         assert!(Caller::from_request(&parameters, FAST, &info(1, None)).is_none());
         let ours = Some(SampleId { writer: US.reader, seq: 1 });
         for payload in [Bytes::new(), parameters] {
-            US.answered_call(&payload, &FAST, ours).unwrap().1.unwrap_err();
+            US.match_reply(&payload, &FAST, ours).unwrap().1.unwrap_err();
         }
     }
 }

@@ -57,9 +57,9 @@ struct Writers {
     volatile: BTreeMap<Class, Arc<RawWriter>>,
     /// Writers for transient local publishers without a message so far: subscribers see them before
     /// the first message.
-    waiting: Vec<(Class, Arc<RawWriter>)>,
+    unassigned: Vec<(Class, Arc<RawWriter>)>,
     /// The writers of transient local publishers, oldest first.
-    of_source: BTreeMap<Source, SourceWriters<Arc<RawWriter>>>,
+    source_writers: BTreeMap<Source, SourceWriters<Arc<RawWriter>>>,
 }
 
 impl Writers {
@@ -72,8 +72,10 @@ impl Writers {
     /// All writers with their classes.
     fn with_classes(&self) -> impl Iterator<Item = (Class, &Arc<RawWriter>)> {
         let volatile = self.volatile.iter().map(|(class, writer)| (*class, writer));
-        let waiting = self.waiting.iter().map(|(class, writer)| (*class, writer));
-        volatile.chain(waiting).chain(self.of_source.values().flat_map(SourceWriters::with_classes))
+        let unassigned = self.unassigned.iter().map(|(class, writer)| (*class, writer));
+        volatile
+            .chain(unassigned)
+            .chain(self.source_writers.values().flat_map(SourceWriters::with_classes))
     }
 
     /// The volatile classes that need a writer.
@@ -83,24 +85,24 @@ impl Writers {
         all.map(|class| Class { transient_local: false, ..class }).collect()
     }
 
-    /// Removes publishers beyond the limit of writers, except `but`. Late joiners do not get the kept
+    /// Removes publishers beyond the limit of writers, except `exempt`. Late joiners do not get the kept
     /// messages of a removed publisher.
-    fn evict(&mut self, but: Source) -> Vec<SourceWriters<Arc<RawWriter>>> {
-        let mut count: usize = self.of_source.values().map(SourceWriters::len).sum();
+    fn evict(&mut self, exempt: Source) -> Vec<SourceWriters<Arc<RawWriter>>> {
+        let mut count: usize = self.source_writers.values().map(SourceWriters::len).sum();
         let surplus = |source: &Source, of: &mut SourceWriters<_>| {
-            let is_surplus = count > MAX_SOURCE_WRITERS && *source != but;
+            let is_surplus = count > MAX_SOURCE_WRITERS && *source != exempt;
             count -= if is_surplus { of.len() } else { 0 };
             is_surplus
         };
-        self.of_source.extract_if(.., surplus).map(|(_, of)| of).collect()
+        self.source_writers.extract_if(.., surplus).map(|(_, of)| of).collect()
     }
 
     /// The transient local classes, each as often as it has publishers without a message so far.
-    fn classes_waiting(&self) -> Vec<Class> {
+    fn unassigned_classes(&self) -> Vec<Class> {
         let kept = self.classes_with_writers().filter(|class| class.transient_local);
         let mut missing = Vec::new();
         for class in kept {
-            let known = self.of_source.values().filter(|of| of.has(class)).count();
+            let known = self.source_writers.values().filter(|of| of.has_class(class)).count();
             // `keeping` counts the publishers of all classes; one writer of a weaker class is enough.
             let expected = if class.reliable { self.keeping.max(1) } else { 1 };
             missing.extend(std::iter::repeat_n(class, expected.saturating_sub(known)));
@@ -125,12 +127,12 @@ impl Publication {
         writers.has_volatile_reader = readers.values().any(|joins_late| !joins_late);
         writers.hidden = new.topic.qos.liveliness.lost && !new.topic.qos.liveliness.manual;
         drop(writers);
-        new.follow(&new.topic.qos)?;
+        new.update_writers(&new.topic.qos)?;
         Ok(new)
     }
 
     /// Whether the publication also serves a new description of its topic, after
-    /// [`Self::follow`]. The depth of a writer is that of its publisher.
+    /// [`Self::update_writers`]. The depth of a writer is that of its publisher.
     pub fn serves(&self, topic: &Topic) -> bool {
         let policies = |topic: &Topic| {
             let class = Class { transient_local: false, reliable: true };
@@ -140,7 +142,7 @@ impl Publication {
     }
 
     /// Adds and deletes writers for the publishers of the topic. Other writers continue.
-    pub fn follow(&self, qos: &Qos) -> Result<(), DdsError> {
+    pub fn update_writers(&self, qos: &Qos) -> Result<(), DdsError> {
         let mut writers = lock(&self.writers);
         let (classes, keeping) = (qos.all_classes(), usize::from(qos.keeping));
         if (writers.classes, writers.keeping) == (classes, keeping) {
@@ -151,7 +153,7 @@ impl Publication {
         let of_gone = |_: &Source, it: &mut SourceWriters<_>| {
             it.with_classes().all(|(class, _)| !classes.contains(class))
         };
-        let gone: Vec<_> = writers.of_source.extract_if(.., of_gone).collect();
+        let gone: Vec<_> = writers.source_writers.extract_if(.., of_gone).collect();
         let changed = self.add_missing(&mut writers);
         drop(writers);
         // Deleted without the lock, which the writing of messages needs.
@@ -195,7 +197,7 @@ impl Publication {
         let of_best_effort = |_: &Source, it: &mut SourceWriters<_>| {
             it.with_classes().all(|(class, _)| !class.reliable)
         };
-        let gone: Vec<_> = writers.of_source.extract_if(.., of_best_effort).collect();
+        let gone: Vec<_> = writers.source_writers.extract_if(.., of_best_effort).collect();
         let changed = self.add_missing(&mut writers);
         drop(writers);
         drop(gone);
@@ -227,8 +229,8 @@ impl Publication {
     pub fn forget(&self, source: Option<Source>) {
         let mut writers = lock(&self.writers);
         let gone = match source {
-            Some(source) => writers.of_source.remove(&source).into_iter().collect(),
-            None => Vec::from_iter(std::mem::take(&mut writers.of_source).into_values()),
+            Some(source) => writers.source_writers.remove(&source).into_iter().collect(),
+            None => Vec::from_iter(std::mem::take(&mut writers.source_writers).into_values()),
         };
         if gone.is_empty() {
             return;
@@ -261,7 +263,7 @@ impl Publication {
             return;
         }
         let reader_key = [u128::from_be_bytes(reader)];
-        for identity in writers.of_source.values().flat_map(|of| of.kept_for(&reader)) {
+        for identity in writers.source_writers.values().flat_map(|of| of.kept_for(&reader)) {
             self.context.deliveries.add(&self.topic.name, identity, reader_key);
         }
     }
@@ -270,7 +272,7 @@ impl Publication {
     pub fn on_reader_gone(&self, reader: Guid) {
         let mut writers = lock(&self.writers);
         let ended: Vec<_> =
-            writers.of_source.values_mut().flat_map(|of| of.reader_gone(&reader)).collect();
+            writers.source_writers.values_mut().flat_map(|of| of.reader_gone(&reader)).collect();
         drop(writers);
         if !ended.is_empty() {
             self.report(ended);
@@ -300,10 +302,10 @@ impl Publication {
         kept: Kept,
     ) -> Result<(), DdsError> {
         let (topic, deliveries) = (&self.topic.name, &self.context.deliveries);
-        let mut have_it = BTreeSet::<Guid>::new();
+        let mut holders = BTreeSet::<Guid>::new();
         if kept.is_repeatable {
             let subscribers = deliveries.subscribers(topic, kept.identity);
-            have_it.extend(subscribers.into_iter().map(u128::to_be_bytes));
+            holders.extend(subscribers.into_iter().map(u128::to_be_bytes));
         }
         let readers = self
             .context
@@ -315,36 +317,36 @@ impl Publication {
             let known = deliveries.all_subscribers(topic).into_iter().map(u128::to_be_bytes);
             present.extend(known.filter(|reader| !readers.contains_key(reader)));
         }
-        if kept.is_for_later_ones && kept.depth > 1 {
+        if kept.is_for_late_joiners && kept.depth > 1 {
             // Subscribers that have any message may have a newer one. (With depth 1, none is newer.)
             let had_some = deliveries.all_subscribers(topic);
             let had_some =
                 present.iter().filter(|it| had_some.contains(&u128::from_be_bytes(**it)));
-            have_it.extend(had_some);
+            holders.extend(had_some);
         }
         let now_have_it = present.iter().map(|reader| u128::from_be_bytes(*reader));
         deliveries.add(topic, kept.identity, now_have_it);
         let class = origin.class();
         // Volatile subscribers get neither history nor a message that others already have.
-        let is_new = have_it.is_empty() && !kept.is_history && !kept.is_for_later_ones;
+        let is_new = holders.is_empty() && !kept.is_history && !kept.is_for_late_joiners;
         if is_new && readers.values().any(|joins_late| !joins_late) {
             self.write_volatile(Class { transient_local: false, ..class }, payload.clone())?;
         }
         let policies = if class.reliable {
             let lifespan = origin.lifespan_within(self.topic.qos.lifespan);
             Policies { class, depth: kept.depth.clamp(1, MAX_DEPTH), lifespan }
-        } else if have_it.is_empty() {
+        } else if holders.is_empty() {
             default_policies(&self.topic, class)
         } else {
             // Best-effort writers give later subscribers no kept messages.
             return Ok(());
         };
         let Kept { identity, is_repeatable, .. } = kept;
-        let (policies, have_it, present) = (&policies, &have_it, &present);
-        let message = Message { identity, is_repeatable, policies, have_it, present };
+        let (policies, holders, present) = (&policies, &holders, &present);
+        let message = Message { identity, is_repeatable, policies, holders, present };
         let writers = self.writers_for(source, &message)?;
         let write =
-            |it: &Arc<RawWriter>| it.write_aged(payload.clone(), None, origin.age).map(drop);
+            |it: &Arc<RawWriter>| it.write_with_age(payload.clone(), None, origin.age).map(drop);
         // If one writer fails, the readers of the other still get the message.
         writers.iter().map(write).fold(Ok(()), Result::and)
     }
@@ -361,19 +363,19 @@ impl Publication {
             self.end_hiding(&mut all)?;
         }
         let is_changed = Cell::new(false);
-        let Writers { classes, waiting, of_source, .. } = &mut *all;
+        let Writers { classes, unassigned, source_writers, .. } = &mut *all;
         let ready = || {
             let is_usual = default_policies(&self.topic, class) == *message.policies;
-            let at = waiting.iter().position(|(of, _)| is_usual && *of == class)?;
+            let at = unassigned.iter().position(|(of, _)| is_usual && *of == class)?;
             is_changed.set(true);
-            Some(waiting.remove(at).1)
+            Some(unassigned.remove(at).1)
         };
         let create = |policies: &Policies, audience| {
             is_changed.set(true);
             self.writer(policies, audience, *classes).map(Arc::new)
         };
         let SelectedWriters { writers, outdated } =
-            of_source.entry(source).or_default().select(message, ready, create)?;
+            source_writers.entry(source).or_default().select(message, ready, create)?;
         if is_changed.get() || !outdated.is_empty() {
             let evicted = all.evict(source);
             let unused = self.add_missing(&mut all);
@@ -395,14 +397,14 @@ impl Publication {
                 writers.volatile.insert(class, writer);
             }
         }
-        let mut before = std::mem::take(&mut writers.waiting);
-        for class in writers.classes_waiting() {
+        let mut before = std::mem::take(&mut writers.unassigned);
+        for class in writers.unassigned_classes() {
             let known = before.iter().position(|(of, _)| *of == class);
             let writer = match known {
                 Some(at) => before.remove(at).1,
                 None => self.usual_writer(class, writers.classes)?,
             };
-            writers.waiting.push((class, writer));
+            writers.unassigned.push((class, writer));
         }
         outdated.extend(before.into_iter().map(|(_, writer)| writer));
         Ok(outdated)

@@ -5,7 +5,7 @@ use super::{names, qos};
 use crate::lock::lock;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex};
-use tautline_dds::{Discovery, Guid};
+use tautline_dds::{DiscoveryEvent, Guid};
 
 /// Maximum number of tracked subscribers; further subscribers may get a message of a latched topic
 /// twice.
@@ -22,10 +22,10 @@ struct All {
 }
 
 impl KnownReaders {
-    pub fn on_event(&self, event: &Discovery) {
+    pub fn on_event(&self, event: &DiscoveryEvent) {
         let mut all = lock(&self.0);
         match event {
-            Discovery::Reader(reader)
+            DiscoveryEvent::Reader(reader)
                 if !names::is_of_tautline(&reader.qos.user_data)
                     && all.topics.len() < MAX_READERS =>
             {
@@ -34,7 +34,7 @@ impl KnownReaders {
                 let of_topic = all.by_topic.entry(reader.topic.clone()).or_default();
                 of_topic.insert(reader.guid, is_late_joiner);
             }
-            Discovery::ReaderGone { guid } => {
+            DiscoveryEvent::ReaderGone { guid } => {
                 let Some(topic) = all.topics.remove(guid) else { return };
                 if let Some(readers) = all.by_topic.get_mut(&topic) {
                     readers.remove(guid);
@@ -47,7 +47,7 @@ impl KnownReaders {
         }
     }
 
-    pub fn knows(&self, reader: &Guid) -> bool {
+    pub fn contains(&self, reader: &Guid) -> bool {
         lock(&self.0).topics.contains_key(reader)
     }
 
@@ -66,7 +66,7 @@ mod tests {
     fn local_subscribers_are_known_until_they_leave() {
         let readers = KnownReaders::default();
         let reader = |number, user_data| {
-            Discovery::Reader(Endpoint {
+            DiscoveryEvent::Reader(Endpoint {
                 guid: [number; 16],
                 topic: "rt/map".into(),
                 type_name: String::new(),
@@ -78,9 +78,9 @@ mod tests {
         readers.on_event(&reader(2, Vec::new()));
         readers.on_event(&reader(3, names::endpoint_user_data("", "base").into_bytes()));
         assert_eq!(readers.readers_of_topic("rt/map"), [([1; 16], false), ([2; 16], false)].into());
-        readers.on_event(&Discovery::ReaderGone { guid: [1; 16] });
+        readers.on_event(&DiscoveryEvent::ReaderGone { guid: [1; 16] });
         assert_eq!(readers.readers_of_topic("rt/map"), [([2; 16], false)].into());
-        readers.on_event(&Discovery::ReaderGone { guid: [2; 16] });
+        readers.on_event(&DiscoveryEvent::ReaderGone { guid: [2; 16] });
         assert!(
             readers.readers_of_topic("rt/map").is_empty() && lock(&readers.0).by_topic.is_empty()
         );

@@ -12,7 +12,7 @@ use bytes::Bytes;
 use std::sync::atomic::Ordering;
 use tautline_dds::{DdsError, Guid, Qos as Dds, RawReader, RawWriter, SampleInfo};
 
-pub struct Served {
+pub struct ServiceServer {
     requests: RawReader,
     replies: RawWriter,
 }
@@ -22,7 +22,7 @@ pub struct EndpointGuids {
     pub writer: Guid,
 }
 
-impl Served {
+impl ServiceServer {
     pub fn new(
         service: &Service,
         types: &ServiceTypes,
@@ -30,11 +30,11 @@ impl Served {
     ) -> Result<Self, DdsError> {
         // The writer comes first: a client that has found the reader can be answered.
         let topic = DdsTopic::replies(&service.name, types);
-        let policies = qos("", &context.tautline_name);
+        let policies = service_qos("", &context.tautline_name);
         let replies = RawWriter::new(&context.participant, topic.with(&policies), |_, _| ())?;
         let receiver = Receiver { service: service.name.clone(), context: context.clone() };
         let topic = DdsTopic::requests(&service.name, types);
-        let policies = qos(&service.type_hash, &context.tautline_name);
+        let policies = service_qos(&service.type_hash, &context.tautline_name);
         let receive = move |bytes, info: &SampleInfo| receiver.receive(&bytes, info);
         let requests =
             RawReader::new(&context.participant, topic.with(&policies), receive, |_, _| ())?;
@@ -57,10 +57,10 @@ impl Served {
 }
 
 /// The policies of our service endpoints: those of ROS 2, for many concurrent calls.
-pub fn qos(type_hash: &str, tautline_name: &str) -> Dds {
+pub fn service_qos(type_hash: &str, tautline_name: &str) -> Dds {
     Dds {
         keep_all: true,
-        miss_nothing: true,
+        receive_since_match: true,
         ignore_own: true,
         // The actor writes, and retries a sample that does not fit.
         max_blocking_time: 0,

@@ -5,9 +5,9 @@
 //! reverse.
 
 use super::conflict::Conflict;
-use super::endpoints::{Endpoints, Known, Role};
+use super::endpoints::{Endpoints, Role, TrackedEndpoint};
 use super::names;
-use super::pairing::participant;
+use super::pairing::guid_prefix;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
 use tautline_dds::Guid;
@@ -44,15 +44,15 @@ impl Endpoints {
 
     /// The offer of a service. If servers have several types, the offer has the type of most servers.
     pub fn service_offer(&self, service: &str) -> Option<Offer> {
-        let repliers = self.keyless(service, Role::ReplyWriter);
+        let repliers = self.keyless_endpoints(service, Role::ReplyWriter);
         let repliers: HashMap<(&[u8], &str), Guid> = repliers
-            .map(|(guid, known)| ((participant(guid), known.type_name.as_str()), *guid))
+            .map(|(guid, known)| ((guid_prefix(guid), known.type_name.as_str()), *guid))
             .collect();
-        let mut types = BTreeMap::<String, Vec<(Server, &Known)>>::new();
-        for (reader, known) in self.keyless(service, Role::RequestReader) {
+        let mut types = BTreeMap::<String, Vec<(Server, &TrackedEndpoint)>>::new();
+        for (reader, known) in self.keyless_endpoints(service, Role::RequestReader) {
             let Some(type_name) = names::ros_service_type(&known.type_name) else { continue };
             let Some(dds) = names::dds_service_types(&type_name) else { continue };
-            if let Some(writer) = repliers.get(&(participant(reader), &dds.reply)) {
+            if let Some(writer) = repliers.get(&(guid_prefix(reader), &dds.reply)) {
                 let server = Server { reader: *reader, writer: *writer };
                 types.entry(type_name).or_default().push((server, known));
             }
@@ -70,7 +70,7 @@ impl Endpoints {
 
     /// The worst conflict of the service's clients with a server of this type and hash.
     pub fn service_conflict(&self, service: &str, type_name: &str, hash: &str) -> Option<Conflict> {
-        let clients = self.keyless(service, Role::RequestWriter);
+        let clients = self.keyless_endpoints(service, Role::RequestWriter);
         let conflicts = clients.filter_map(|(_, client)| {
             let theirs = names::ros_service_type(&client.type_name);
             let theirs = theirs.unwrap_or_else(|| client.type_name.clone());
@@ -84,7 +84,7 @@ impl Endpoints {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tautline_dds::{Discovery, Endpoint, Qos as Dds};
+    use tautline_dds::{DiscoveryEvent, Endpoint, Qos as Dds};
 
     const BOOL: &str = "std_srvs/srv/SetBool";
     const EMPTY: &str = "std_srvs/srv/Empty";
@@ -115,16 +115,16 @@ mod tests {
     fn a_server_is_both_endpoints_of_one_participant() {
         let mut servers = Endpoints::for_services();
         let changed = Some("/x".to_owned());
-        assert_eq!(servers.on_event(&Discovery::Reader(request(1, BOOL))), changed);
-        assert_eq!(servers.on_event(&Discovery::Writer(reply(2, BOOL))), changed);
+        assert_eq!(servers.on_event(&DiscoveryEvent::Reader(request(1, BOOL))), changed);
+        assert_eq!(servers.on_event(&DiscoveryEvent::Writer(reply(2, BOOL))), changed);
         assert_eq!(servers.service_offer("/x"), None, "of two participants");
-        servers.on_event(&Discovery::Writer(reply(1, EMPTY)));
+        servers.on_event(&DiscoveryEvent::Writer(reply(1, EMPTY)));
         assert_eq!(servers.service_offer("/x"), None, "of two types");
-        servers.on_event(&Discovery::Writer(reply(1, BOOL)));
+        servers.on_event(&DiscoveryEvent::Writer(reply(1, BOOL)));
         let offer = servers.service_offer("/x").unwrap();
         let server = Server { reader: request(1, BOOL).guid, writer: reply(1, BOOL).guid };
         assert_eq!((offer.type_name.as_str(), offer.servers), (BOOL, vec![server]));
-        let gone = Discovery::ReaderGone { guid: server.reader };
+        let gone = DiscoveryEvent::ReaderGone { guid: server.reader };
         assert_eq!(servers.on_event(&gone), changed);
         assert_eq!((servers.service_offer("/x"), servers.on_event(&gone)), (None, None));
     }
@@ -132,20 +132,20 @@ mod tests {
     #[test]
     fn clients_topics_tautline_and_other_kinds_of_program_are_no_servers() {
         let mut servers = Endpoints::for_services();
-        servers.on_event(&Discovery::Writer(request(1, BOOL)));
-        servers.on_event(&Discovery::Reader(reply(1, BOOL)));
+        servers.on_event(&DiscoveryEvent::Writer(request(1, BOOL)));
+        servers.on_event(&DiscoveryEvent::Reader(reply(1, BOOL)));
         assert_eq!(servers.service_offer("/x"), None, "a client");
         let topic = endpoint(2, 1, "rt/x", "std_msgs::msg::dds_::String_");
-        assert_eq!(servers.on_event(&Discovery::Reader(topic)), None);
+        assert_eq!(servers.on_event(&DiscoveryEvent::Reader(topic)), None);
         let mut ours = request(3, BOOL);
         ours.qos.user_data = names::endpoint_user_data("", "base").into_bytes();
         let keyed = Endpoint { keyless: false, ..request(4, BOOL) };
         for other in [ours, keyed] {
-            assert_eq!(servers.on_event(&Discovery::Reader(other)), None);
+            assert_eq!(servers.on_event(&DiscoveryEvent::Reader(other)), None);
         }
         let odd = endpoint(5, 1, "rq/xRequest", "HelloWorld");
-        servers.on_event(&Discovery::Reader(odd));
-        servers.on_event(&Discovery::Writer(reply(5, BOOL)));
+        servers.on_event(&DiscoveryEvent::Reader(odd));
+        servers.on_event(&DiscoveryEvent::Writer(reply(5, BOOL)));
         assert_eq!(servers.service_offer("/x"), None, "no type of ROS 2");
     }
 
@@ -153,8 +153,8 @@ mod tests {
     fn the_more_common_service_type_is_offered_and_other_clients_reported() {
         let mut servers = Endpoints::for_services();
         for (participant, type_name) in [(1, EMPTY), (2, BOOL), (3, BOOL)] {
-            servers.on_event(&Discovery::Reader(request(participant, type_name)));
-            servers.on_event(&Discovery::Writer(reply(participant, type_name)));
+            servers.on_event(&DiscoveryEvent::Reader(request(participant, type_name)));
+            servers.on_event(&DiscoveryEvent::Writer(reply(participant, type_name)));
         }
         let offer = servers.service_offer("/x").unwrap();
         assert_eq!((offer.type_name.as_str(), offer.servers.len()), (BOOL, 2));
@@ -163,7 +163,7 @@ mod tests {
         let mut client = request(4, BOOL);
         let hash = |digit: &str| format!("RIHS01_{}", digit.repeat(64));
         client.qos.user_data = format!("typehash={};", hash("a")).into_bytes();
-        servers.on_event(&Discovery::Writer(client));
+        servers.on_event(&DiscoveryEvent::Writer(client));
         assert_eq!(servers.service_conflict("/x", EMPTY, ""), Some(Conflict::Type(BOOL.into())));
         // A name that begins like another's is another type.
         let shorter = BOOL.strip_suffix('l').unwrap();
@@ -179,7 +179,7 @@ mod tests {
         for number in 0..MAX_ENDPOINTS as u32 + 3 {
             let mut each = request(0, BOOL);
             each.guid[..4].copy_from_slice(&number.to_be_bytes());
-            servers.on_event(&Discovery::Reader(each));
+            servers.on_event(&DiscoveryEvent::Reader(each));
         }
         assert_eq!((servers.len(), servers.left_out), (MAX_ENDPOINTS, 3));
     }

@@ -36,7 +36,7 @@ pub struct Message<'a> {
     pub is_repeatable: bool,
     pub policies: &'a Policies,
     /// Readers that have the message already, or that must not get it.
-    pub have_it: &'a BTreeSet<Guid>,
+    pub holders: &'a BTreeSet<Guid>,
     /// The present readers that ask for kept messages.
     pub present: &'a BTreeSet<Guid>,
 }
@@ -83,7 +83,7 @@ impl<W: Clone> SourceWriters<W> {
     }
 
     /// Whether one of them is of this class.
-    pub fn has(&self, class: Class) -> bool {
+    pub fn has_class(&self, class: Class) -> bool {
         self.with_classes().any(|(of, _)| of == class)
     }
 
@@ -169,27 +169,27 @@ impl<W: Clone> SourceWriters<W> {
         late: usize,
         create: &mut impl FnMut(&Policies, Audience) -> Result<W, E>,
     ) -> Result<(Option<W>, Option<W>), E> {
-        let Message { policies, have_it, .. } = message;
+        let Message { policies, holders, .. } = message;
         let cut_off = self.late[late].excluded.intersection(message.present);
         let cut_off: BTreeSet<Guid> = cut_off.copied().collect();
-        let need_it: BTreeSet<Guid> = cut_off.difference(have_it).copied().collect();
-        let readers = if need_it.is_empty() { cut_off } else { need_it.clone() };
+        let recipients: BTreeSet<Guid> = cut_off.difference(holders).copied().collect();
+        let readers = if recipients.is_empty() { cut_off } else { recipients.clone() };
         if readers.is_empty() {
             return Ok((None, None));
         }
         let suits = |it: &&PresentWriter<W>| {
             let same = (it.class, it.lifespan) == (policies.class, policies.lifespan);
             same && it.readers.is_superset(&readers)
-                && (need_it.is_empty() || it.readers.is_disjoint(have_it))
+                && (recipients.is_empty() || it.readers.is_disjoint(holders))
         };
         if let Some(known) = self.present.iter().find(suits) {
-            return Ok(((!need_it.is_empty()).then(|| known.writer.clone()), None));
+            return Ok(((!recipients.is_empty()).then(|| known.writer.clone()), None));
         }
         let depth = policies.depth.max(MIN_PRESENT_DEPTH);
         let writer =
             create(&Policies { depth, ..(*policies).clone() }, Audience::Only(readers.clone()))?;
         let Policies { class, lifespan, .. } = **policies;
-        let needed = (!need_it.is_empty()).then(|| writer.clone());
+        let needed = (!recipients.is_empty()).then(|| writer.clone());
         let unused = (self.present.len() >= MAX_OF_KIND).then(|| self.present.remove(0).writer);
         self.present.push(PresentWriter { writer, class, lifespan, readers });
         Ok((needed, unused))
@@ -203,11 +203,11 @@ impl<W> LateWriter<W> {
         create: &mut impl FnMut(&Policies, Audience) -> Result<W, E>,
     ) -> Result<Self, E> {
         let policies = message.policies.clone();
-        let ready = if message.have_it.is_empty() { ready() } else { None };
+        let ready = if message.holders.is_empty() { ready() } else { None };
         let (writer, excluded) = match ready {
             Some(writer) => (writer, BTreeSet::new()),
             None => {
-                let excluded = message.have_it | message.present;
+                let excluded = message.holders | message.present;
                 (create(&policies, Audience::AllBut(excluded.clone()))?, excluded)
             }
         };
@@ -216,7 +216,7 @@ impl<W> LateWriter<W> {
 
     /// Whether it may write a message: nobody who has the message matches it.
     fn may_write(&self, message: &Message<'_>) -> bool {
-        self.policies == *message.policies && message.have_it.is_subset(&self.excluded)
+        self.policies == *message.policies && message.holders.is_subset(&self.excluded)
     }
 }
 
@@ -249,10 +249,10 @@ mod tests {
         }
 
         /// Writes a message that some readers have already; returns writers that ended.
-        fn write(&mut self, identity: u64, have_it: &[Guid]) -> Vec<usize> {
+        fn write(&mut self, identity: u64, holders: &[Guid]) -> Vec<usize> {
             let Self { writers, of_source, policies, has_ready, present } = self;
-            let have_it = &have_it.iter().copied().collect();
-            let message = Message { identity, is_repeatable: true, policies, have_it, present };
+            let holders = &holders.iter().copied().collect();
+            let message = Message { identity, is_repeatable: true, policies, holders, present };
             let create = |policies: &Policies, audience: Audience| {
                 writers.push((policies.clone(), audience, Vec::new()));
                 Ok::<_, ()>(writers.len() - 1)

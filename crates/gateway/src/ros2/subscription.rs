@@ -55,7 +55,7 @@ struct Publisher {
     messages: u32,
     bytes: usize,
     /// Sequence number of the last message. A new reader gets earlier messages again.
-    last: i64,
+    last_seq: i64,
     /// Messages read when the last count began.
     counted: u32,
     /// Whether the depth is known: a count found fewer messages than had been published.
@@ -64,7 +64,7 @@ struct Publisher {
 
 impl Publisher {
     fn new(source: Source) -> Self {
-        Self { source, messages: 0, bytes: 0, last: 0, counted: 0, is_depth_known: false }
+        Self { source, messages: 0, bytes: 0, last_seq: 0, counted: 0, is_depth_known: false }
     }
 
     /// When to count what the publisher keeps, if that may be more than is known. Each larger count
@@ -94,10 +94,10 @@ impl Publishers {
         let numbers = &mut self.numbers;
         let publisher = self.known.entry(writer).or_insert_with(|| Publisher::new(numbers.take()));
         let depth = self.depths.get(&writer).copied().unwrap_or(1);
-        if seq <= publisher.last {
+        if seq <= publisher.last_seq {
             return (publisher.source, depth, None);
         }
-        publisher.last = seq;
+        publisher.last_seq = seq;
         publisher.messages = publisher.messages.saturating_add(1);
         publisher.bytes = publisher.bytes.saturating_add(len);
         (publisher.source, depth, publisher.time_to_count(depth))
@@ -177,7 +177,7 @@ impl Subscription {
         let receive = move |bytes, info: &SampleInfo| receiver.receive(bytes, info);
         let topic = DdsTopic::for_topic(topic, &self.type_name);
         let (participant, topic) = (&context.participant, topic.with(&dds));
-        RawReader::watching(participant, topic, receive, incompatible, on_liveliness)
+        RawReader::with_liveliness(participant, topic, receive, incompatible, on_liveliness)
     }
 
     /// Whether it has publishers that are alive.

@@ -7,7 +7,7 @@ use crate::lock::lock;
 use crate::survey::{Graph, TopicUse};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
-use tautline_dds::{Participant, Range};
+use tautline_dds::{DiscoveryRange, Participant};
 
 /// Maximum number of tracked endpoints.
 const MAX_ENDPOINTS: usize = 16_384;
@@ -30,7 +30,7 @@ const PAUSE: Duration = Duration::from_millis(50);
 /// `quiet`.
 pub fn survey(
     domain: u32,
-    range: Range,
+    range: DiscoveryRange,
     patience: Duration,
     quiet: Duration,
 ) -> Result<Graph, String> {
@@ -75,8 +75,11 @@ impl Default for Found {
 fn graph(topics: &Endpoints, services: &Endpoints) -> Graph {
     let mut graph = Graph::default();
     for name in topics.names() {
-        let types =
-            |role| topics.keyless(name, role).filter_map(|(_, it)| names::ros_type(&it.type_name));
+        let types = |role| {
+            topics
+                .keyless_endpoints(name, role)
+                .filter_map(|(_, it)| names::ros_type(&it.type_name))
+        };
         let (publishers, subscribers): (Vec<_>, Vec<_>) =
             (types(Role::Publisher).collect(), types(Role::Subscriber).collect());
         let Some(type_name) = publishers.first().or(subscribers.first()).cloned() else { continue };
@@ -87,7 +90,8 @@ fn graph(topics: &Endpoints, services: &Endpoints) -> Graph {
         let last = name.rsplit('/').next().unwrap_or_default();
         OF_NODES.contains(&last)
     };
-    let served = |name: &&str| services.keyless(name, Role::RequestReader).next().is_some();
+    let served =
+        |name: &&str| services.keyless_endpoints(name, Role::RequestReader).next().is_some();
     let names = services.names().filter(|name| !is_of_node(name) && served(name));
     graph.services = names.map(str::to_owned).collect();
     graph
@@ -96,7 +100,7 @@ fn graph(topics: &Endpoints, services: &Endpoints) -> Graph {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tautline_dds::{Discovery, Endpoint, Qos as Dds};
+    use tautline_dds::{DiscoveryEvent, Endpoint, Qos as Dds};
 
     fn endpoint(number: u8, topic: &str, type_name: &str) -> Endpoint {
         let mut guid = [0; 16];
@@ -112,20 +116,20 @@ mod tests {
         let mut tautline = endpoint(1, "rt/other", twist);
         tautline.qos.user_data = names::endpoint_user_data("", "base").into_bytes();
         for event in [
-            Discovery::Writer(tautline),
-            Discovery::Reader(endpoint(2, "rt/cmd_vel", twist)),
-            Discovery::Writer(endpoint(3, "rt/odom", "nav_msgs::msg::dds_::Odometry_")),
-            Discovery::Reader(endpoint(
+            DiscoveryEvent::Writer(tautline),
+            DiscoveryEvent::Reader(endpoint(2, "rt/cmd_vel", twist)),
+            DiscoveryEvent::Writer(endpoint(3, "rt/odom", "nav_msgs::msg::dds_::Odometry_")),
+            DiscoveryEvent::Reader(endpoint(
                 4,
                 "rq/set_modeRequest",
                 "std_srvs::srv::dds_::SetBool_Request_",
             )),
-            Discovery::Reader(endpoint(
+            DiscoveryEvent::Reader(endpoint(
                 5,
                 "rq/n/get_parametersRequest",
                 "x::srv::dds_::G_Request_",
             )),
-            Discovery::Writer(endpoint(6, "rq/calledRequest", "x::srv::dds_::G_Request_")),
+            DiscoveryEvent::Writer(endpoint(6, "rq/calledRequest", "x::srv::dds_::G_Request_")),
         ] {
             found.topics.on_event(&event);
             found.services.on_event(&event);

@@ -7,7 +7,7 @@ use crate::log_limit::log_limited;
 use std::collections::HashMap;
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
-use tautline_dds::{Discovery, Guid};
+use tautline_dds::{DiscoveryEvent, Guid};
 
 /// The publishers of this machine. The discovery thread adds one before its first message can be
 /// read.
@@ -27,10 +27,10 @@ pub enum Writer {
 pub const MAX_WRITERS: usize = 65_536;
 
 impl KnownWriters {
-    pub fn on_event(&self, event: &Discovery) {
+    pub fn on_event(&self, event: &DiscoveryEvent) {
         let mut all = self.0.write().unwrap_or_else(PoisonError::into_inner);
         match event {
-            Discovery::Writer(writer) => {
+            DiscoveryEvent::Writer(writer) => {
                 if all.len() >= MAX_WRITERS && !all.contains_key(&writer.guid) {
                     log_limited!(warn, {}, "more than {MAX_WRITERS} publishers on this machine");
                     return;
@@ -44,7 +44,7 @@ impl KnownWriters {
                 };
                 all.insert(writer.guid, known);
             }
-            Discovery::WriterGone { guid } => drop(all.remove(guid)),
+            DiscoveryEvent::WriterGone { guid } => drop(all.remove(guid)),
             _ => {}
         }
     }
@@ -69,7 +69,7 @@ mod tests {
     fn writers_are_tracked_until_they_leave_within_a_limit() {
         let writers = KnownWriters::default();
         let writer = |number: usize, user_data: Vec<u8>| {
-            Discovery::Writer(Endpoint {
+            DiscoveryEvent::Writer(Endpoint {
                 guid: guid(number),
                 topic: "rt/scan".into(),
                 type_name: String::new(),
@@ -86,7 +86,7 @@ mod tests {
         }
         assert_eq!(writers.get(&guid(1)), Some(Writer::OfTautline));
         assert_eq!(writers.get(&guid(MAX_WRITERS)), None);
-        writers.on_event(&Discovery::WriterGone { guid: guid(1) });
+        writers.on_event(&DiscoveryEvent::WriterGone { guid: guid(1) });
         writers.on_event(&writer(MAX_WRITERS, ours()));
         assert!(writers.get(&guid(1)).is_none() && writers.get(&guid(MAX_WRITERS)).is_some());
     }

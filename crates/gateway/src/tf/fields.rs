@@ -16,7 +16,7 @@ use super::{MAX_FRAME_NAME, Rules};
 use crate::Topic;
 use crate::types::check::UNIT_BYTES;
 use crate::types::check::spans::Span;
-use crate::types::definition::{Arity, Base, Dialect, Field, Primitive, Schema, Struct};
+use crate::types::definition::{Arity, BaseType, Dialect, Field, Primitive, Schema, Struct};
 use crate::types::hash::type_hash;
 use crate::types::transcode::cursor::{Layout, Reader, Writer};
 use crate::types::transcode::{MAX_PADDING, TranscodeError, at_end, cdr_reader, cdr_writer};
@@ -122,7 +122,7 @@ impl FrameFields {
 
     /// Finds the frames of a topic of this robot by its definition. The error says why the definition
     /// cannot be used, for a person.
-    pub fn of_topic(topic: &Topic) -> Result<Option<Self>, String> {
+    pub fn for_topic(topic: &Topic) -> Result<Option<Self>, String> {
         let name = &topic.type_name;
         let Some(schema) = peers_schema(topic)? else {
             return Err(format!("no definition of {name} is known here; install its package"));
@@ -142,22 +142,22 @@ impl FrameFields {
     /// UTF-8, or longer than [`MAX_FRAME_NAME`], name no frame of tf and stay.
     ///
     /// What follows the last frame is not read if it can be copied.
-    pub fn renamed(
+    pub fn with_renamed_frames(
         &self,
         message: &[u8],
         rules: &Rules,
     ) -> Result<Option<Vec<u8>>, TranscodeError> {
-        self.0.with_changed_fields(message, Change::Rename(rules))
+        self.0.rewrite(message, Change::Rename(rules))
     }
 
     /// The message with the names that its frames have on the robot with these rules; `None` if they
     /// are the same.
-    pub fn with_names_restored(
+    pub fn with_restored_frames(
         &self,
         message: &[u8],
         rules: &Rules,
     ) -> Result<Option<Vec<u8>>, TranscodeError> {
-        self.0.with_changed_fields(message, Change::Restore(rules))
+        self.0.rewrite(message, Change::Restore(rules))
     }
 }
 
@@ -174,35 +174,35 @@ impl StampFields {
         message: &[u8],
         by_ns: i64,
     ) -> Result<Option<Vec<u8>>, TranscodeError> {
-        self.0.with_changed_fields(message, Change::Move(by_ns))
+        self.0.rewrite(message, Change::Move(by_ns))
     }
 }
 
 /// Fields of one kind in a topic's messages.
 #[derive(Debug, Default)]
-pub enum Places<T> {
+pub enum FieldPresence<T> {
     /// No definition of the type is known.
     #[default]
     Unknown,
     /// The type has none.
-    Nowhere,
+    Absent,
     /// At these places.
-    In(Arc<T>),
+    Present(Arc<T>),
 }
 
-impl<T> Clone for Places<T> {
+impl<T> Clone for FieldPresence<T> {
     fn clone(&self) -> Self {
         match self {
             Self::Unknown => Self::Unknown,
-            Self::Nowhere => Self::Nowhere,
-            Self::In(fields) => Self::In(fields.clone()),
+            Self::Absent => Self::Absent,
+            Self::Present(fields) => Self::Present(fields.clone()),
         }
     }
 }
 
-impl<T> From<Option<T>> for Places<T> {
+impl<T> From<Option<T>> for FieldPresence<T> {
     fn from(fields: Option<T>) -> Self {
-        fields.map_or(Self::Nowhere, |fields| Self::In(Arc::new(fields)))
+        fields.map_or(Self::Absent, |fields| Self::Present(Arc::new(fields)))
     }
 }
 
@@ -210,9 +210,9 @@ impl<T> From<Option<T>> for Places<T> {
 #[derive(Debug, Clone, Default)]
 pub struct ArrivalFields {
     /// The names of frames.
-    pub frames: Places<FrameFields>,
+    pub frames: FieldPresence<FrameFields>,
     /// The time stamps.
-    pub stamps: Places<StampFields>,
+    pub stamps: FieldPresence<StampFields>,
 }
 
 impl ArrivalFields {
@@ -241,7 +241,7 @@ impl Fields {
         Some(Self { dialect: schema.dialect, parts, has_wide_text })
     }
 
-    fn with_changed_fields(
+    fn rewrite(
         &self,
         message: &[u8],
         change: Change<'_>,
@@ -249,7 +249,7 @@ impl Fields {
         let widths = if self.has_wide_text { &UNIT_BYTES[..] } else { &UNIT_BYTES[..1] };
         let mut outcome = Ok(None);
         for width in widths {
-            outcome = self.changed_with(message, change, *width);
+            outcome = self.rewrite_with_unit_bytes(message, change, *width);
             if outcome.is_ok() {
                 break;
             }
@@ -257,7 +257,7 @@ impl Fields {
         outcome
     }
 
-    fn changed_with(
+    fn rewrite_with_unit_bytes(
         &self,
         message: &[u8],
         change: Change<'_>,
@@ -499,7 +499,7 @@ impl Compiler<'_> {
             return (Kind::Stamp, Extent { is_sought: true, ..text });
         }
         match field.base {
-            Base::Primitive(primitive) => {
+            BaseType::Primitive(primitive) => {
                 let size = primitive.bytes();
                 let span = match self.schema.dialect {
                     Dialect::Ros1 => Span::unaligned(size),
@@ -509,23 +509,23 @@ impl Compiler<'_> {
                 let number = Extent { span: Some(span), alignment, is_sought: false };
                 (Kind::Number(size as u8), number)
             }
-            Base::String(bound)
+            BaseType::String(bound)
                 if self.sought == SoughtFields::Frames && names_frame(owner, field) =>
             {
                 (Kind::Frame(bound), Extent { is_sought: true, ..text })
             }
-            Base::String(_) => (Kind::Text, text),
-            Base::WString(_) => (Kind::WideText, text),
-            Base::Struct(number) => (Kind::Part(number), self.part(number)),
+            BaseType::String(_) => (Kind::Text, text),
+            BaseType::WString(_) => (Kind::WideText, text),
+            BaseType::Struct(number) => (Kind::Part(number), self.part(number)),
         }
     }
 
     /// Whether a field is the stamp of a header.
     fn is_stamp(&self, owner: &Struct, field: &Field) -> bool {
         let is_time = match field.base {
-            Base::Primitive(primitive) => primitive == Primitive::Time,
-            Base::Struct(number) => self.schema.structs[number].name == TIME,
-            Base::String(_) | Base::WString(_) => false,
+            BaseType::Primitive(primitive) => primitive == Primitive::Time,
+            BaseType::Struct(number) => self.schema.structs[number].name == TIME,
+            BaseType::String(_) | BaseType::WString(_) => false,
         };
         let is_named = (owner.name.as_str(), field.name.as_str()) == STAMP;
         is_named && is_time && field.arity == Arity::One

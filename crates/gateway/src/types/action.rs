@@ -5,10 +5,10 @@
 //! status (`FooActionGoal`). ROS 2 wraps them into two services and a message with the goal's UUID
 //! (`Foo_SendGoal`, `Foo_GetResult`, `Foo_FeedbackMessage`; design.ros2.org, "Actions").
 
-use super::definition::{Base, DIVIDER, separator};
+use super::definition::{BaseType, DIVIDER, separator};
 use super::derive;
 use super::hash::{service_type_hash, type_hash};
-use super::installed::{Installed, Missing};
+use super::installed::{InstalledTypes, MissingDefinition};
 use super::service_parts::request_and_response;
 use super::{Dialect, Schema, Transcoder};
 use crate::{Qos, Service, Topic};
@@ -98,11 +98,14 @@ pub fn action_of_type(ros2_type: &str) -> Option<(String, Part)> {
 }
 
 /// The definition of a type of ROS 2 around a part of an action, from the installed `.action`.
-pub fn installed_part(ros2_type: &str, installed: &Installed) -> Result<String, Missing> {
+pub fn installed_part(
+    ros2_type: &str,
+    installed: &InstalledTypes,
+) -> Result<String, MissingDefinition> {
     let Some((name, part)) = action_of_type(ros2_type) else { return Ok(String::new()) };
     let texts = installed.action(&name, Dialect::Ros2)?;
     let own = format!("{name}_{}", part.word());
-    let unusable = |error: super::definition::DefinitionError| Missing::Unusable {
+    let unusable = |error: super::definition::DefinitionError| MissingDefinition::Unusable {
         file: format!("{name}.action").into(),
         problem: error.to_string(),
     };
@@ -116,7 +119,7 @@ pub struct Parts(pub [Option<Schema>; 3]);
 
 impl Parts {
     /// The parts of an action (`package/Type`) that are installed.
-    pub fn from_installed(name: &str, dialect: Dialect, installed: &Installed) -> Self {
+    pub fn from_installed(name: &str, dialect: Dialect, installed: &InstalledTypes) -> Self {
         let own = |part: Part| match dialect {
             Dialect::Ros1 => format!("{name}{}", part.word()),
             Dialect::Ros2 => format!("{name}_{}", part.word()),
@@ -160,11 +163,11 @@ impl Parts {
 /// The type of a field, as a definition of its own.
 fn field_schema(schema: &Schema, field: &str) -> Option<Schema> {
     let found = schema.root().fields.iter().find(|it| it.name == field)?;
-    let Base::Struct(number) = found.base else { return None };
+    let BaseType::Struct(number) = found.base else { return None };
     let mut structs = schema.structs.clone();
     structs.swap(0, number);
     for field in structs.iter_mut().flat_map(|part| &mut part.fields) {
-        if let Base::Struct(inner) = &mut field.base {
+        if let BaseType::Struct(inner) = &mut field.base {
             *inner = match *inner {
                 0 => number,
                 other if other == number => 0,

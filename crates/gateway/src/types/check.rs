@@ -15,13 +15,13 @@
 pub(crate) mod spans;
 
 use super::action::{action_of_type, installed_part};
-use super::definition::{Arity, Base, Dialect, Schema, dialect_of};
+use super::definition::{Arity, BaseType, Dialect, Schema, dialect_of};
 use super::hash::{service_type_hash, type_hash};
-use super::installed::Installed;
+use super::installed::InstalledTypes;
 use super::service_parts::request_and_response;
 use super::transcode::cursor::{Layout, Reader};
 use super::transcode::{MAX_PADDING, TranscodeError, at_end, cdr_reader, for_each_element};
-use super::trust::leaves_layout_open;
+use super::trust::has_ambiguous_layout;
 use crate::{Service, Topic};
 use spans::Span;
 use std::sync::Arc;
@@ -36,7 +36,7 @@ pub struct Checker {
     dialect: Dialect,
     root: Shape,
     /// Types whose size depends on the message.
-    varied: Vec<Varied>,
+    varied: Vec<VariableSize>,
     has_wide_text: bool,
 }
 
@@ -46,11 +46,11 @@ enum Shape {
     /// The type determines the size.
     Fixed(Span),
     /// The number in [`Checker::varied`].
-    Varied(usize),
+    VariableSize(usize),
 }
 
 #[derive(Debug, Default)]
-struct Varied {
+struct VariableSize {
     steps: Vec<Step>,
     /// Fields of fixed size behind the last step.
     after: Span,
@@ -104,7 +104,7 @@ impl Checker {
         let mut walk = Walk { varied: &self.varied, from, unit_bytes };
         match self.root {
             Shape::Fixed(span) => walk.skip(span)?,
-            Shape::Varied(number) => walk.all_of(number)?,
+            Shape::VariableSize(number) => walk.all_of(number)?,
         }
         at_end(&walk.from, padding)
     }
@@ -112,7 +112,7 @@ impl Checker {
 
 /// One message on its way through a [`Checker`].
 struct Walk<'a> {
-    varied: &'a [Varied],
+    varied: &'a [VariableSize],
     from: Reader<'a>,
     unit_bytes: usize,
 }
@@ -173,7 +173,7 @@ fn check_bound(bound: Option<u32>, found: usize, what: &str) -> Result<(), Trans
 struct Compiler<'a> {
     schema: &'a Schema,
     shapes: Vec<Option<Shape>>,
-    varied: Vec<Varied>,
+    varied: Vec<VariableSize>,
 }
 
 impl Compiler<'_> {
@@ -182,7 +182,7 @@ impl Compiler<'_> {
         if let Some(shape) = self.shapes[number] {
             return shape;
         }
-        let mut varied = Varied::default();
+        let mut varied = VariableSize::default();
         let schema = self.schema;
         for field in &schema.structs[number].fields {
             let element = self.element(field.base);
@@ -205,31 +205,31 @@ impl Compiler<'_> {
             [Step { before, arity: Arity::One, element: Element::Struct(inner), .. }]
                 if before.is_empty() && varied.after.is_empty() =>
             {
-                Shape::Varied(*inner)
+                Shape::VariableSize(*inner)
             }
             _ => {
                 self.varied.push(varied);
-                Shape::Varied(self.varied.len() - 1)
+                Shape::VariableSize(self.varied.len() - 1)
             }
         };
         self.shapes[number] = Some(shape);
         shape
     }
 
-    fn element(&mut self, base: Base) -> Element {
+    fn element(&mut self, base: BaseType) -> Element {
         match base {
-            Base::Primitive(primitive) => {
+            BaseType::Primitive(primitive) => {
                 let size = primitive.bytes();
                 Element::Fixed(match self.schema.dialect {
                     Dialect::Ros1 => Span::unaligned(size),
                     Dialect::Ros2 => Span::aligned(size),
                 })
             }
-            Base::String(bound) => Element::Text(bound),
-            Base::WString(bound) => Element::WideText(bound),
-            Base::Struct(number) => match self.shape(number) {
+            BaseType::String(bound) => Element::Text(bound),
+            BaseType::WString(bound) => Element::WideText(bound),
+            BaseType::Struct(number) => match self.shape(number) {
                 Shape::Fixed(span) => Element::Fixed(span),
-                Shape::Varied(number) => Element::Struct(number),
+                Shape::VariableSize(number) => Element::Struct(number),
             },
         }
     }
@@ -250,7 +250,7 @@ impl ServiceChecker {
     }
 
     /// For a service of this robot, by its definition; `None` if that is unknown or invalid.
-    pub fn of_own(service: &Service) -> Option<Self> {
+    pub fn for_own_service(service: &Service) -> Option<Self> {
         let (name, text) = (&service.type_name, &service.definition);
         request_and_response(name, text, dialect_of(name)).ok().map(|parts| Self::new(&parts))
     }
@@ -261,10 +261,10 @@ impl ServiceChecker {
 pub enum Check<T> {
     /// By a definition that local nodes share: the installed one, or one whose hash determines the
     /// layout.
-    By(Arc<T>),
+    SharedDefinition(Arc<T>),
     /// By the peer's own definition. Local nodes may read by another one of the same hash, or of the
     /// same name.
-    ByTheirs(Arc<T>),
+    PeerDefinition(Arc<T>),
     /// Neither check nor translation: no definition of this version is known.
     Impossible,
     /// Messages are translated, which checks them.
@@ -274,20 +274,20 @@ pub enum Check<T> {
 impl<T> Check<T> {
     fn new(checker: T, is_certain: bool) -> Self {
         let checker = Arc::new(checker);
-        if is_certain { Self::By(checker) } else { Self::ByTheirs(checker) }
+        if is_certain { Self::SharedDefinition(checker) } else { Self::PeerDefinition(checker) }
     }
 
     /// The checker, if there is one.
     pub fn checker(&self) -> Option<&Arc<T>> {
         match self {
-            Self::By(checker) | Self::ByTheirs(checker) => Some(checker),
+            Self::SharedDefinition(checker) | Self::PeerDefinition(checker) => Some(checker),
             Self::Impossible | Self::InTranslation => None,
         }
     }
 }
 
 /// The definition of a type of ROS 2 around the goal, result or feedback of an installed action.
-fn part_of_action(type_name: &str, installed: &Installed) -> Option<String> {
+fn part_of_action(type_name: &str, installed: &InstalledTypes) -> Option<String> {
     action_of_type(type_name)?;
     installed_part(type_name, installed).ok()
 }
@@ -296,7 +296,7 @@ fn part_of_action(type_name: &str, installed: &Installed) -> Option<String> {
 ///
 /// Local nodes read by the installed version if the topic has the same hash, or no hash. Nodes of
 /// another version refuse the connection in ROS 1; in ROS 2 they do not.
-pub fn check_of_topic(topic: &Topic, installed: &Installed) -> Check<Checker> {
+pub fn check_of_topic(topic: &Topic, installed: &InstalledTypes) -> Check<Checker> {
     let name = &topic.type_name;
     let dialect = dialect_of(name);
     let parse = |text: &str| Schema::parse(name, text, dialect).ok();
@@ -309,7 +309,7 @@ pub fn check_of_topic(topic: &Topic, installed: &Installed) -> Check<Checker> {
     match parse(&topic.definition).filter(|_| !topic.definition.is_empty()) {
         Some(theirs) => {
             let is_read_by_others = dialect == Dialect::Ros2 && own.is_some();
-            let is_certain = !is_read_by_others && !leaves_layout_open(&theirs);
+            let is_certain = !is_read_by_others && !has_ambiguous_layout(&theirs);
             Check::new(Checker::new(&theirs), is_certain)
         }
         None => Check::Impossible,
@@ -318,7 +318,7 @@ pub fn check_of_topic(topic: &Topic, installed: &Installed) -> Check<Checker> {
 
 /// Like [`check_of_topic`], for a peer's service that is served here. In ROS 2 no hash covers the
 /// response.
-pub fn check_of_service(service: &Service, installed: &Installed) -> Check<ServiceChecker> {
+pub fn check_of_service(service: &Service, installed: &InstalledTypes) -> Check<ServiceChecker> {
     let name = &service.type_name;
     let dialect = dialect_of(name);
     let parse = |text: &str| request_and_response(name, text, dialect).ok();
@@ -332,7 +332,7 @@ pub fn check_of_service(service: &Service, installed: &Installed) -> Check<Servi
     }
     match parse(&service.definition) {
         Some(theirs) => {
-            let is_certain = dialect == Dialect::Ros1 && !theirs.iter().any(leaves_layout_open);
+            let is_certain = dialect == Dialect::Ros1 && !theirs.iter().any(has_ambiguous_layout);
             Check::new(ServiceChecker::new(&theirs), is_certain)
         }
         None => Check::Impossible,

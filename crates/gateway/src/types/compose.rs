@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Composes a message of a type known at run time from values in YAML.
 
-use super::definition::{Arity, Base, DUMMY_FIELD, Dialect, Field, Primitive, Schema};
+use super::definition::{Arity, BaseType, DUMMY_FIELD, Dialect, Field, Primitive, Schema};
 use super::transcode::cursor::{Layout, Writer};
 use super::transcode::{TranscodeError, cdr_writer, for_each_element};
 
@@ -9,15 +9,15 @@ use super::transcode::{TranscodeError, cdr_writer, for_each_element};
 const MAX_QUOTED_CHARS: usize = 60;
 
 /// Fields with their values; all others are zero, false or empty.
-pub type Fields = Vec<(String, Written)>;
+pub type Fields = Vec<(String, YamlValue)>;
 
 /// A value of YAML, whose meaning depends on its field.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Written {
+pub enum YamlValue {
     /// A number, a boolean or text.
     One(String),
     /// The elements of an array or sequence.
-    List(Vec<Written>),
+    List(Vec<YamlValue>),
     /// The fields of a message type.
     Map(Fields),
 }
@@ -26,7 +26,7 @@ pub enum Written {
 /// encapsulation). The error names the field, the value found and the values allowed.
 pub fn compose(
     schema: &Schema,
-    fields: &[(String, Written)],
+    fields: &[(String, YamlValue)],
     limit: usize,
 ) -> Result<Vec<u8>, TranscodeError> {
     let mut to = match schema.dialect {
@@ -45,7 +45,7 @@ impl Composer<'_> {
     fn part(
         &self,
         number: usize,
-        fields: &[(String, Written)],
+        fields: &[(String, YamlValue)],
         to: &mut Writer,
     ) -> Result<(), TranscodeError> {
         let part = &self.schema.structs[number];
@@ -67,11 +67,16 @@ impl Composer<'_> {
         Ok(())
     }
 
-    fn field(&self, field: &Field, value: &Written, to: &mut Writer) -> Result<(), TranscodeError> {
+    fn field(
+        &self,
+        field: &Field,
+        value: &YamlValue,
+        to: &mut Writer,
+    ) -> Result<(), TranscodeError> {
         let elements = match (field.arity, value) {
             (Arity::One, _) => return self.value(field.base, value, to),
-            (_, Written::List(elements)) => elements,
-            _ => return Err(wrong_value(&in_words(value), "a list")),
+            (_, YamlValue::List(elements)) => elements,
+            _ => return Err(wrong_value(&describe_value(value), "a list")),
         };
         let count = elements.len();
         let found = || format!("{count} elements");
@@ -88,11 +93,18 @@ impl Composer<'_> {
         for_each_element(count, |index| self.value(field.base, &elements[index], to))
     }
 
-    fn value(&self, base: Base, value: &Written, to: &mut Writer) -> Result<(), TranscodeError> {
+    fn value(
+        &self,
+        base: BaseType,
+        value: &YamlValue,
+        to: &mut Writer,
+    ) -> Result<(), TranscodeError> {
         match (base, value) {
-            (Base::Struct(number), Written::Map(fields)) => self.part(number, fields, to),
-            (Base::Struct(_), _) => Err(wrong_value(&in_words(value), "a map of its fields")),
-            (Base::String(bound), Written::One(text)) => {
+            (BaseType::Struct(number), YamlValue::Map(fields)) => self.part(number, fields, to),
+            (BaseType::Struct(_), _) => {
+                Err(wrong_value(&describe_value(value), "a map of its fields"))
+            }
+            (BaseType::String(bound), YamlValue::One(text)) => {
                 check_bound(text.len(), "bytes", bound)?;
                 // Text in CDR ends at the first NUL.
                 if self.schema.dialect == Dialect::Ros2 && text.contains('\0') {
@@ -100,23 +112,26 @@ impl Composer<'_> {
                 }
                 to.string(text.as_bytes())
             }
-            (Base::WString(bound), Written::One(text)) => {
+            (BaseType::WString(bound), YamlValue::One(text)) => {
                 let units: Vec<u16> = text.encode_utf16().collect();
                 check_bound(units.len(), "units of UTF-16", bound)?;
                 let bytes: Vec<u8> = units.iter().flat_map(|unit| unit.to_le_bytes()).collect();
                 to.wide_text(&bytes)
             }
-            (Base::String(_) | Base::WString(_), _) => Err(wrong_value(&in_words(value), "text")),
-            (Base::Primitive(Primitive::Time | Primitive::Duration), Written::Map(parts)) => {
+            (BaseType::String(_) | BaseType::WString(_), _) => {
+                Err(wrong_value(&describe_value(value), "text"))
+            }
+            (BaseType::Primitive(Primitive::Time | Primitive::Duration), YamlValue::Map(parts)) => {
                 self.time(base, parts, to)
             }
-            (Base::Primitive(primitive), _) => {
+            (BaseType::Primitive(primitive), _) => {
                 let kind = Number::for_primitive(primitive, self.schema.dialect);
                 let read = match value {
-                    Written::One(text) => kind.read(text),
+                    YamlValue::One(text) => kind.read(text),
                     _ => None,
                 };
-                let bytes = read.ok_or_else(|| wrong_value(&in_words(value), &kind.allowed()))?;
+                let bytes =
+                    read.ok_or_else(|| wrong_value(&describe_value(value), &kind.allowed()))?;
                 let size = primitive.bytes();
                 to.numbers(size as u8, &bytes[..size])
             }
@@ -126,12 +141,12 @@ impl Composer<'_> {
     /// ROS 1's time or duration, of `secs` and `nsecs`.
     fn time(
         &self,
-        base: Base,
-        parts: &[(String, Written)],
+        base: BaseType,
+        parts: &[(String, YamlValue)],
         to: &mut Writer,
     ) -> Result<(), TranscodeError> {
         let word = match base {
-            Base::Primitive(Primitive::Duration) => Primitive::Int32,
+            BaseType::Primitive(Primitive::Duration) => Primitive::Int32,
             _ => Primitive::UInt32,
         };
         if let Some((name, _)) = parts.iter().find(|(name, _)| !TIME_PARTS.contains(&&**name)) {
@@ -142,7 +157,7 @@ impl Composer<'_> {
         }
         for part in TIME_PARTS {
             match parts.iter().find(|(name, _)| name == part) {
-                Some((_, value)) => self.value(Base::Primitive(word), value, to),
+                Some((_, value)) => self.value(BaseType::Primitive(word), value, to),
                 None => to.zeros(4, 1),
             }
             .map_err(|error| error.with_outer_field(part))?;
@@ -157,13 +172,13 @@ impl Composer<'_> {
             Arity::Sequence(_) => return to.length(0),
         };
         match field.base {
-            Base::Primitive(Primitive::Time | Primitive::Duration) => {
+            BaseType::Primitive(Primitive::Time | Primitive::Duration) => {
                 to.zeros(4, count.saturating_mul(TIME_PARTS.len()))
             }
-            Base::Primitive(primitive) => to.zeros(primitive.bytes() as u8, count),
-            Base::String(_) => for_each_element(count, |_| to.string(&[])),
-            Base::WString(_) => for_each_element(count, |_| to.wide_text(&[])),
-            Base::Struct(number) => for_each_element(count, |_| self.part(number, &[], to)),
+            BaseType::Primitive(primitive) => to.zeros(primitive.bytes() as u8, count),
+            BaseType::String(_) => for_each_element(count, |_| to.string(&[])),
+            BaseType::WString(_) => for_each_element(count, |_| to.wide_text(&[])),
+            BaseType::Struct(number) => for_each_element(count, |_| self.part(number, &[], to)),
         }
     }
 }
@@ -211,12 +226,12 @@ impl Number {
                 (*least..=*most).contains(&number).then_some(number as u64)?
             }
             Self::Single => {
-                let number = real(text)?;
+                let number = parse_float(text)?;
                 let single = number as f32;
                 let fits = single.is_finite() || !number.is_finite();
                 fits.then_some(single.to_bits().into())?
             }
-            Self::Double => real(text)?.to_bits(),
+            Self::Double => parse_float(text)?.to_bits(),
             Self::Time => return None,
         };
         Some(number.to_le_bytes())
@@ -234,7 +249,7 @@ impl Number {
 }
 
 /// Parses a number, YAML's `.inf` and `.nan` included.
-fn real(text: &str) -> Option<f64> {
+fn parse_float(text: &str) -> Option<f64> {
     let (sign, rest) = match text.strip_prefix('-') {
         Some(rest) => (-1.0, rest),
         None => (1.0, text),
@@ -254,11 +269,11 @@ fn check_bound(found: usize, what: &str, bound: Option<u32>) -> Result<(), Trans
     }
 }
 
-fn in_words(value: &Written) -> String {
+fn describe_value(value: &YamlValue) -> String {
     match value {
-        Written::One(text) => quoted(text),
-        Written::List(_) => "a list".into(),
-        Written::Map(_) => "a map".into(),
+        YamlValue::One(text) => quoted(text),
+        YamlValue::List(_) => "a list".into(),
+        YamlValue::Map(_) => "a map".into(),
     }
 }
 

@@ -118,7 +118,7 @@ impl Primitive {
 
 /// The type of one value of a field.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Base {
+pub enum BaseType {
     /// A number, a truth value, or ROS 1's time.
     Primitive(Primitive),
     /// UTF-8 text, with a limit in bytes.
@@ -146,7 +146,7 @@ pub struct Field {
     /// The name as written in the definition.
     pub name: String,
     /// The type of each value.
-    pub base: Base,
+    pub base: BaseType,
     /// The number of values.
     pub arity: Arity,
     /// The type as written in the definition (`float64[9]`, `Header`).
@@ -271,7 +271,7 @@ impl Schema {
         }
         let mut deepest = 0;
         for field in fields {
-            if let Base::Struct(inner) = field.base {
+            if let BaseType::Struct(inner) = field.base {
                 deepest = deepest.max(self.depth(inner, depths)?);
             }
         }
@@ -287,7 +287,7 @@ pub(super) fn contained_types(structs: &[Struct]) -> Vec<usize> {
     let mut next = 0;
     while let Some(number) = found.get(next) {
         for field in &structs[*number].fields {
-            if let Base::Struct(part) = field.base
+            if let BaseType::Struct(part) = field.base
                 && !std::mem::replace(&mut is_found[part], true)
             {
                 found.push(part);
@@ -325,7 +325,11 @@ fn check_type_name(name: &str) -> Result<(), String> {
 }
 
 /// Short names of the types to which one type's own text refers.
-pub fn needed_by(name: &str, text: &str, dialect: Dialect) -> Result<Vec<String>, String> {
+pub fn types_referenced_by(
+    name: &str,
+    text: &str,
+    dialect: Dialect,
+) -> Result<Vec<String>, String> {
     let names = RefCell::new(Vec::new());
     let note = |name: &str| {
         names.borrow_mut().push(name.to_owned());
@@ -343,7 +347,7 @@ pub fn separator() -> String {
 }
 
 /// Whether a line can separate two types; a title must follow.
-pub fn separates(line: &str) -> bool {
+pub fn is_separator(line: &str) -> bool {
     let bar = line.trim();
     bar.len() >= SEPARATOR_BYTES && bar.bytes().all(|byte| byte == b'=')
 }
@@ -365,7 +369,7 @@ fn split_texts<'a>(name: &str, text: &'a str) -> Vec<Text<'a>> {
     let mut lines = text.lines().peekable();
     while let Some(line) = lines.next() {
         let title =
-            lines.peek().filter(|_| separates(line)).and_then(|next| next.strip_prefix("MSG:"));
+            lines.peek().filter(|_| is_separator(line)).and_then(|next| next.strip_prefix("MSG:"));
         if let Some(title) = title {
             texts.push(Text { name: short_name(title.trim()), lines: Vec::new() });
             lines.next();
@@ -413,7 +417,7 @@ impl Parser<'_> {
             }
         }
         if fields.is_empty() && self.dialect == Dialect::Ros2 {
-            let base = Base::Primitive(Primitive::UInt8);
+            let base = BaseType::Primitive(Primitive::UInt8);
             let (name, written) = (DUMMY_FIELD.to_owned(), "uint8".to_owned());
             fields.push(Field { name, base, arity: Arity::One, written });
         }
@@ -450,7 +454,7 @@ impl Parser<'_> {
         Ok(Some(Declared::Field(Field { name, base, arity, written })))
     }
 
-    fn field_type(&self, owner: &str, written: &str) -> Result<(Base, Arity), String> {
+    fn field_type(&self, owner: &str, written: &str) -> Result<(BaseType, Arity), String> {
         let (element, arity) = match written.split_once('[') {
             None => (written, Arity::One),
             Some((element, size)) => {
@@ -481,9 +485,9 @@ impl Parser<'_> {
         }
     }
 
-    fn base(&self, owner: &str, element: &str) -> Result<Base, String> {
+    fn base(&self, owner: &str, element: &str) -> Result<BaseType, String> {
         if let Some(primitive) = Primitive::from_name(element, self.dialect) {
-            return Ok(Base::Primitive(primitive));
+            return Ok(BaseType::Primitive(primitive));
         }
         let (word, bound) = match element.split_once("<=") {
             Some((word, bound)) if self.dialect == Dialect::Ros2 => {
@@ -493,8 +497,8 @@ impl Parser<'_> {
             _ => (element, None),
         };
         match word {
-            "string" => return Ok(Base::String(bound)),
-            "wstring" if self.dialect == Dialect::Ros2 => return Ok(Base::WString(bound)),
+            "string" => return Ok(BaseType::String(bound)),
+            "wstring" if self.dialect == Dialect::Ros2 => return Ok(BaseType::WString(bound)),
             _ => {}
         }
         let package = owner.split('/').next().unwrap_or_default();
@@ -502,7 +506,7 @@ impl Parser<'_> {
             true => short_name(element),
             false => format!("{package}/{element}"),
         };
-        (self.number)(&name).map(Base::Struct).ok_or_else(|| {
+        (self.number)(&name).map(BaseType::Struct).ok_or_else(|| {
             format!("'{element}' is no primitive type, and no definition of {name} follows")
         })
     }

@@ -6,7 +6,7 @@
 
 use super::constants::converted_constant;
 use super::definition::{
-    Arity, Base, DUMMY_FIELD, Dialect, Field, Primitive, Schema, Struct, contained_types,
+    Arity, BaseType, DUMMY_FIELD, Dialect, Field, Primitive, Schema, Struct, contained_types,
 };
 use std::collections::HashMap;
 
@@ -16,7 +16,7 @@ const DURATION: &str = "builtin_interfaces/Duration";
 
 /// Fields that ROS 1 writes in capitals, which its md5 covers. No other type that both ROS ship has
 /// such fields.
-const IN_CAPITALS: &[(&str, &[&str])] =
+const UPPERCASE_FIELDS: &[(&str, &[&str])] =
     &[("sensor_msgs/CameraInfo", &["d", "k", "r", "p"]), ("stereo_msgs/DisparityImage", &["t"])];
 
 /// A field that the other ROS cannot express.
@@ -41,9 +41,9 @@ pub fn to_ros2(ros1: &Schema) -> Result<Schema, NoCounterpart> {
         part.fields.retain(|field| !(header && field.name == "seq"));
         for field in &mut part.fields {
             let (base, name) = match field.base {
-                Base::Primitive(Primitive::Time) => (Base::Struct(time), TIME),
-                Base::Primitive(Primitive::Duration) => (Base::Struct(duration), DURATION),
-                Base::Struct(inner) => (field.base, ros1.structs[inner].name.as_str()),
+                BaseType::Primitive(Primitive::Time) => (BaseType::Struct(time), TIME),
+                BaseType::Primitive(Primitive::Duration) => (BaseType::Struct(duration), DURATION),
+                BaseType::Struct(inner) => (field.base, ros1.structs[inner].name.as_str()),
                 _ => (field.base, ""),
             };
             field.base = base;
@@ -53,13 +53,13 @@ pub fn to_ros2(ros1: &Schema) -> Result<Schema, NoCounterpart> {
             }
         }
         if part.fields.is_empty() {
-            let base = Base::Primitive(Primitive::UInt8);
+            let base = BaseType::Primitive(Primitive::UInt8);
             part.fields.push(plain(DUMMY_FIELD, base, "uint8"));
         }
     }
     for name in [TIME, DURATION] {
-        let sec = plain("sec", Base::Primitive(Primitive::Int32), "int32");
-        let nanosec = plain("nanosec", Base::Primitive(Primitive::UInt32), "uint32");
+        let sec = plain("sec", BaseType::Primitive(Primitive::Int32), "int32");
+        let nanosec = plain("nanosec", BaseType::Primitive(Primitive::UInt32), "uint32");
         let (name, fields) = (name.to_owned(), vec![sec, nanosec]);
         structs.push(Struct { name, fields, constants: Vec::new() });
     }
@@ -74,18 +74,18 @@ pub fn to_ros1(ros2: &Schema) -> Result<Schema, NoCounterpart> {
         part.fields.retain(|field| field.name != DUMMY_FIELD);
         for field in &mut part.fields {
             let (base, word) = match field.base {
-                Base::Struct(inner) => match ros2.structs[inner].name.as_str() {
-                    TIME => (Base::Primitive(Primitive::Time), Some("time")),
-                    DURATION => (Base::Primitive(Primitive::Duration), Some("duration")),
+                BaseType::Struct(inner) => match ros2.structs[inner].name.as_str() {
+                    TIME => (BaseType::Primitive(Primitive::Time), Some("time")),
+                    DURATION => (BaseType::Primitive(Primitive::Duration), Some("duration")),
                     _ => (field.base, None),
                 },
-                Base::String(_) => (Base::String(None), Some("string")),
-                Base::WString(_) => {
+                BaseType::String(_) => (BaseType::String(None), Some("string")),
+                BaseType::WString(_) => {
                     let problem = format!("ROS 1 has no '{}'", field.written);
                     let field = format!("{}.{}", part.name, field.name);
                     return Err(NoCounterpart { field, problem });
                 }
-                Base::Primitive(_) => (field.base, None),
+                BaseType::Primitive(_) => (field.base, None),
             };
             if let Arity::Sequence(bound) = &mut field.arity {
                 *bound = None;
@@ -94,13 +94,13 @@ pub fn to_ros1(ros2: &Schema) -> Result<Schema, NoCounterpart> {
             field.written = format!("{}{}", word.unwrap_or(element), brackets(field.arity));
             field.base = base;
         }
-        let capitals = IN_CAPITALS.iter().find(|(name, _)| *name == part.name);
+        let capitals = UPPERCASE_FIELDS.iter().find(|(name, _)| *name == part.name);
         let capitals = capitals.map_or(&[][..], |(_, fields)| fields);
         for field in part.fields.iter_mut().filter(|it| capitals.contains(&it.name.as_str())) {
             field.name.make_ascii_uppercase();
         }
         if part.name == HEADER {
-            let base = Base::Primitive(Primitive::UInt32);
+            let base = BaseType::Primitive(Primitive::UInt32);
             part.fields.insert(0, plain("seq", base, "uint32"));
         }
     }
@@ -127,7 +127,7 @@ fn convert_constants(part: &mut Struct, to: Dialect) {
     part.constants = constants.iter().filter_map(|it| converted_constant(it, to)).collect();
 }
 
-fn plain(name: &str, base: Base, written: &str) -> Field {
+fn plain(name: &str, base: BaseType, written: &str) -> Field {
     Field { name: name.into(), base, arity: Arity::One, written: written.into() }
 }
 
@@ -160,7 +160,7 @@ fn needed_types(structs: &[Struct]) -> Vec<Struct> {
     let renumbered = |number: &usize| {
         let mut part = structs[*number].clone();
         for field in &mut part.fields {
-            if let Base::Struct(inner) = &mut field.base {
+            if let BaseType::Struct(inner) = &mut field.base {
                 *inner = order.iter().position(|number| number == inner).unwrap_or(0);
             }
         }

@@ -2,7 +2,7 @@
 //! Hashes that identify the version of a type: md5 in ROS 1, RIHS01 in ROS 2 (REP 2011).
 
 use super::action::is_part_of_action;
-use super::definition::{Arity, Base, Dialect, Primitive, Schema, Struct};
+use super::definition::{Arity, BaseType, Dialect, Primitive, Schema, Struct};
 use md5::{Digest, Md5};
 use sha2::Sha256;
 use std::collections::BTreeSet;
@@ -67,7 +67,7 @@ fn md5_text(schema: &Schema, number: usize, known: &mut [Option<String>]) -> Str
     let mut lines = part.constants.clone();
     for field in &part.fields {
         lines.push(match field.base {
-            Base::Struct(inner) => format!("{} {}", md5_of(schema, inner, known), field.name),
+            BaseType::Struct(inner) => format!("{} {}", md5_of(schema, inner, known), field.name),
             _ => format!("{} {}", field.written, field.name),
         });
     }
@@ -93,7 +93,7 @@ fn rihs01(schema: &Schema, folder: &str) -> String {
 /// Adds the types that a type needs.
 fn collect(schema: &Schema, part: &Struct, needed: &mut BTreeSet<(String, usize)>) {
     for field in &part.fields {
-        if let Base::Struct(inner) = field.base {
+        if let BaseType::Struct(inner) = field.base {
             let inner_part = &schema.structs[inner];
             if needed.insert((ros2_name(&inner_part.name), inner)) {
                 collect(schema, inner_part, needed);
@@ -105,12 +105,12 @@ fn collect(schema: &Schema, part: &Struct, needed: &mut BTreeSet<(String, usize)
 fn type_description(schema: &Schema, part: &Struct, name: &str) -> String {
     let fields: Vec<String> = part.fields.iter().map(|field| {
         let (id, string_capacity, nested) = match field.base {
-            Base::Primitive(primitive) => (type_id(primitive), 0, String::new()),
-            Base::String(None) => (17, 0, String::new()),
-            Base::WString(None) => (18, 0, String::new()),
-            Base::String(Some(bound)) => (21, bound, String::new()),
-            Base::WString(Some(bound)) => (22, bound, String::new()),
-            Base::Struct(inner) => (1, 0, ros2_name(&schema.structs[inner].name)),
+            BaseType::Primitive(primitive) => (type_id(primitive), 0, String::new()),
+            BaseType::String(None) => (17, 0, String::new()),
+            BaseType::WString(None) => (18, 0, String::new()),
+            BaseType::String(Some(bound)) => (21, bound, String::new()),
+            BaseType::WString(Some(bound)) => (22, bound, String::new()),
+            BaseType::Struct(inner) => (1, 0, ros2_name(&schema.structs[inner].name)),
         };
         let (shift, capacity) = match field.arity {
             Arity::One => (0, 0),

@@ -3,7 +3,7 @@
 //! from Python modules, since Debian installs these without their sources.
 
 use super::definition::{
-    Dialect, MAX_TEXT_BYTES, MAX_TYPES, is_divider, needed_by, separator, short_name,
+    Dialect, MAX_TEXT_BYTES, MAX_TYPES, is_divider, separator, short_name, types_referenced_by,
 };
 use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
@@ -21,7 +21,7 @@ const ACTION: &str = "action";
 
 /// Where definitions are searched: `ROOT/share/PACKAGE/msg/TYPE.msg`, likewise for `srv` and `action`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Installed {
+pub struct InstalledTypes {
     roots: Vec<PathBuf>,
     /// Folders that contain packages directly: `FOLDER/PACKAGE/msg/TYPE.msg`.
     folders: Vec<PathBuf>,
@@ -29,7 +29,7 @@ pub struct Installed {
 
 /// Why a type has no definition.
 #[derive(Debug, thiserror::Error)]
-pub enum Missing {
+pub enum MissingDefinition {
     /// No root has its file.
     #[error("no {file} in {}", list_of_roots(roots))]
     NoFile {
@@ -53,32 +53,36 @@ fn list_of_roots(roots: &[PathBuf]) -> String {
     if roots.is_empty() { "(AMENT_PREFIX_PATH is empty)".into() } else { roots.join(", ") }
 }
 
-impl Installed {
+impl InstalledTypes {
     /// Searches these prefixes in order.
     pub fn new(roots: Vec<PathBuf>) -> Self {
         Self { roots, folders: Vec::new() }
     }
 
     /// Searches ROS 2's prefixes, folders separated by ':' (`AMENT_PREFIX_PATH`).
-    pub fn of_prefix_path(path: &str) -> Self {
+    pub fn from_prefix_path(path: &str) -> Self {
         Self::new(path.split(':').filter(|root| !root.is_empty()).map(PathBuf::from).collect())
     }
 
     /// Searches ROS 1's two lists of folders separated by ':', `CMAKE_PREFIX_PATH` and
     /// `ROS_PACKAGE_PATH`, and then Debian's own packages.
-    pub fn of_ros1(prefix_path: &str, package_path: &str) -> Self {
-        let mut all = Self::of_prefix_path(prefix_path);
+    pub fn from_ros1_paths(prefix_path: &str, package_path: &str) -> Self {
+        let mut all = Self::from_prefix_path(prefix_path);
         all.roots.push("/usr".into());
-        all.folders = Self::of_prefix_path(package_path).roots;
+        all.folders = Self::from_prefix_path(package_path).roots;
         all
     }
 
     /// The definition of a message type and of the types that it needs, in the form that
     /// [`Schema::parse`](super::Schema::parse) reads.
-    pub fn definition(&self, type_name: &str, dialect: Dialect) -> Result<String, Missing> {
+    pub fn definition(
+        &self,
+        type_name: &str,
+        dialect: Dialect,
+    ) -> Result<String, MissingDefinition> {
         let name = short_name(type_name);
         match (self.whole_text(&name, MESSAGE, dialect), dialect) {
-            (Err(missing @ Missing::NoFile { .. }), Dialect::Ros1) => {
+            (Err(missing @ MissingDefinition::NoFile { .. }), Dialect::Ros1) => {
                 self.python_module_types(&name).ok_or(missing)
             }
             (found, _) => found,
@@ -99,25 +103,34 @@ impl Installed {
 
     /// The definition of a service type: request, a line `---`, response, then the types that they
     /// need, as in a message's definition.
-    pub fn service(&self, type_name: &str, dialect: Dialect) -> Result<String, Missing> {
+    pub fn service(&self, type_name: &str, dialect: Dialect) -> Result<String, MissingDefinition> {
         self.whole_text(&short_name(type_name), SERVICE, dialect)
     }
 
     /// The definitions of an action's goal, result and feedback, each with the types that it needs.
-    pub fn action(&self, type_name: &str, dialect: Dialect) -> Result<[String; 3], Missing> {
+    pub fn action(
+        &self,
+        type_name: &str,
+        dialect: Dialect,
+    ) -> Result<[String; 3], MissingDefinition> {
         let name = short_name(type_name);
         let (text, file) = self.read(&name, ACTION)?;
         let lines: Vec<&str> = text.lines().collect();
         let parts: Vec<_> = lines.split(|line| is_divider(line)).map(|it| it.join("\n")).collect();
         let [goal, result, feedback] = <[String; 3]>::try_from(parts).map_err(|parts| {
             let problem = format!("{} parts between lines '---'; allowed: 3", parts.len());
-            Missing::Unusable { file: file.clone(), problem }
+            MissingDefinition::Unusable { file: file.clone(), problem }
         })?;
         let complete = |part| self.complete(&name, part, &file, HashSet::new(), dialect);
         Ok([complete(goal)?, complete(result)?, complete(feedback)?])
     }
 
-    fn whole_text(&self, root: &str, kind: &str, dialect: Dialect) -> Result<String, Missing> {
+    fn whole_text(
+        &self,
+        root: &str,
+        kind: &str,
+        dialect: Dialect,
+    ) -> Result<String, MissingDefinition> {
         let (text, file) = self.read(root, kind)?;
         let known = (kind == MESSAGE).then(|| root.to_owned()).into_iter().collect();
         self.complete(root, text, &file, known, dialect)
@@ -131,7 +144,7 @@ impl Installed {
         file: &Path,
         mut known: HashSet<String>,
         dialect: Dialect,
-    ) -> Result<String, Missing> {
+    ) -> Result<String, MissingDefinition> {
         let mut wanted = referenced_types(root, &text, dialect, file)?;
         while let Some(name) = wanted.pop() {
             if !known.insert(name.clone()) {
@@ -144,13 +157,13 @@ impl Installed {
                 let problem = format!(
                     "{root} needs more than {MAX_TYPES} types or {MAX_TEXT_BYTES} bytes of text"
                 );
-                return Err(Missing::Unusable { file, problem });
+                return Err(MissingDefinition::Unusable { file, problem });
             }
         }
         Ok(non_empty(text))
     }
 
-    fn read(&self, name: &str, kind: &str) -> Result<(String, PathBuf), Missing> {
+    fn read(&self, name: &str, kind: &str) -> Result<(String, PathBuf), MissingDefinition> {
         let (package, own) = name.split_once('/').unwrap_or(("", name));
         let of_package = Path::new(package).join(kind).join(format!("{own}.{kind}"));
         let below = Path::new("share").join(&of_package);
@@ -159,11 +172,11 @@ impl Installed {
         let in_folders = self.folders.iter().map(|folder| folder.join(&of_package));
         let file = in_roots.chain(in_folders).find(|file| file.is_file());
         let Some(file) = file.filter(|_| is_plain(package) && is_plain(own)) else {
-            return Err(Missing::NoFile { file: below, roots: self.roots.clone() });
+            return Err(MissingDefinition::NoFile { file: below, roots: self.roots.clone() });
         };
         match std::fs::read(&file) {
             Ok(bytes) => Ok((text_of(&bytes), file)),
-            Err(error) => Err(Missing::Unusable { file, problem: error.to_string() }),
+            Err(error) => Err(MissingDefinition::Unusable { file, problem: error.to_string() }),
         }
     }
 }
@@ -171,12 +184,12 @@ impl Installed {
 /// Definitions by type name, so that the files of each type are read once.
 #[derive(Debug)]
 pub(crate) struct Cache {
-    installed: Installed,
+    installed: InstalledTypes,
     known: HashMap<String, Arc<str>>,
 }
 
 impl Cache {
-    pub fn new(installed: Installed) -> Self {
+    pub fn new(installed: InstalledTypes) -> Self {
         Self { installed, known: HashMap::new() }
     }
 
@@ -185,8 +198,8 @@ impl Cache {
     pub fn get(
         &mut self,
         type_name: &str,
-        read: impl FnOnce(&Installed) -> Result<String, Missing>,
-        report: impl FnOnce(Missing),
+        read: impl FnOnce(&InstalledTypes) -> Result<String, MissingDefinition>,
+        report: impl FnOnce(MissingDefinition),
     ) -> Arc<str> {
         if let Some(known) = self.known.get(type_name) {
             return known.clone();
@@ -224,12 +237,12 @@ fn referenced_types(
     text: &str,
     dialect: Dialect,
     file: &Path,
-) -> Result<Vec<String>, Missing> {
+) -> Result<Vec<String>, MissingDefinition> {
     let mut all = Vec::new();
     let lines: Vec<&str> = text.lines().collect();
     for part in lines.split(|line| is_divider(line)) {
-        let needed = needed_by(name, &part.join("\n"), dialect);
-        let unusable = |problem| Missing::Unusable { file: file.into(), problem };
+        let needed = types_referenced_by(name, &part.join("\n"), dialect);
+        let unusable = |problem| MissingDefinition::Unusable { file: file.into(), problem };
         all.extend(needed.map_err(unusable)?);
     }
     Ok(all)

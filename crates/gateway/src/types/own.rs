@@ -3,20 +3,28 @@
 
 use super::definition::{Dialect, Schema, short_name};
 use super::hash::{service_md5, type_hash};
-use super::installed::Installed;
+use super::installed::InstalledTypes;
 use super::service_parts::request_and_response;
 use super::transcode::Transcoder;
 use super::translate::renamed;
 
 /// The hash of a message type, if it is installed and valid.
-pub fn message_hash(type_name: &str, dialect: Dialect, installed: &Installed) -> Option<String> {
+pub fn message_hash(
+    type_name: &str,
+    dialect: Dialect,
+    installed: &InstalledTypes,
+) -> Option<String> {
     let text = installed.definition(type_name, dialect).ok()?;
     Schema::parse(type_name, &text, dialect).ok().map(|schema| type_hash(&schema))
 }
 
 /// The md5 of a service type of ROS 1, if it is installed and valid. ROS 2 matches services by
 /// name.
-pub fn service_hash(type_name: &str, dialect: Dialect, installed: &Installed) -> Option<String> {
+pub fn service_hash(
+    type_name: &str,
+    dialect: Dialect,
+    installed: &InstalledTypes,
+) -> Option<String> {
     if dialect == Dialect::Ros2 {
         return None;
     }
@@ -28,14 +36,18 @@ pub fn service_hash(type_name: &str, dialect: Dialect, installed: &Installed) ->
 
 /// Fields of a message or service type that only one ROS has, each as
 /// [`Transcoder::one_sided`] states it. Empty unless the type is installed here for both.
-pub fn one_sided_fields(type_name: &str, ros1: &Installed, ros2: &Installed) -> Vec<String> {
+pub fn one_sided_fields(
+    type_name: &str,
+    ros1: &InstalledTypes,
+    ros2: &InstalledTypes,
+) -> Vec<String> {
     let name = short_name(type_name);
     let there = renamed(&name, Dialect::Ros2);
-    let message = |name: &str, dialect, installed: &Installed| {
+    let message = |name: &str, dialect, installed: &InstalledTypes| {
         let text = installed.definition(name, dialect).ok()?;
         Schema::parse(name, &text, dialect).ok()
     };
-    let service = |dialect, installed: &Installed| {
+    let service = |dialect, installed: &InstalledTypes| {
         request_and_response(&name, &installed.service(&name, dialect).ok()?, dialect).ok()
     };
     let fields = |ros1: &Schema, ros2: &Schema| {

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Request and response of a service in its definition.
 
-use super::definition::{DIVIDER, Dialect, Schema, check_size, is_divider, separates, short_name};
+use super::definition::{
+    DIVIDER, Dialect, Schema, check_size, is_divider, is_separator, short_name,
+};
 
 /// The schemas of request and response. The types after the response are for both.
 pub(super) fn request_and_response(
@@ -16,7 +18,7 @@ pub(super) fn request_and_response(
     let missing = || format!("{name}: no line '{DIVIDER}' between request and response");
     let bar = bar.ok_or_else(missing)?;
     let (request, rest) = (&lines[..bar], &lines[bar + 1..]);
-    let first = rest.iter().position(|line| separates(line));
+    let first = rest.iter().position(|line| is_separator(line));
     let (response, shared) = rest.split_at(first.unwrap_or(rest.len()));
     // genmsg ignores further such lines.
     let response = response.iter().filter(|line| !is_divider(line)).copied();

@@ -4,11 +4,11 @@
 use super::check::{Check, Checker, ServiceChecker, check_of_service, check_of_topic};
 use super::definition::{DIVIDER, short_name};
 use super::hash::{ros2_name, service_md5, type_hash};
-use super::installed::{Installed, Missing};
+use super::installed::{InstalledTypes, MissingDefinition};
 use super::service_parts::request_and_response;
 use super::transcode::{Mismatch, TranscodeError};
 use super::trust::{
-    Untrusted, leaves_layout_open, peers_schema, trusted_definition, trusted_service,
+    Untrusted, has_ambiguous_layout, peers_schema, trusted_definition, trusted_service,
 };
 use super::{Dialect, Schema, Transcoder, derive};
 use crate::action_names::action_of;
@@ -102,7 +102,7 @@ pub struct LocalForm {
 pub fn localize(
     offered: &Topic,
     own: Option<Dialect>,
-    installed: &Installed,
+    installed: &InstalledTypes,
 ) -> Result<LocalForm, String> {
     let (definition, untrusted) = definition_or_error(trusted_definition(offered, installed));
     let topic = Topic { definition, ..offered.clone() };
@@ -141,7 +141,7 @@ pub struct LocalService {
 pub fn localize_service(
     offered: &Service,
     own: Option<Dialect>,
-    installed: &Installed,
+    installed: &InstalledTypes,
 ) -> Result<LocalService, String> {
     let (definition, untrusted) = definition_or_error(trusted_service(offered, installed));
     let service = Service { definition, ..offered.clone() };
@@ -198,7 +198,7 @@ fn with_reason(error: String, untrusted: Option<Untrusted>) -> String {
 pub fn translate_service(
     service: &Service,
     to: Dialect,
-    installed: &Installed,
+    installed: &InstalledTypes,
 ) -> Result<TranslatedService, String> {
     let theirs = dialect_of(&service.type_name);
     let name = short_name(&service.type_name);
@@ -242,7 +242,7 @@ pub fn translate_service(
 pub fn translate(
     topic: &Topic,
     to: Dialect,
-    installed: &Installed,
+    installed: &InstalledTypes,
 ) -> Result<TranslatedTopic, String> {
     let foreign_name = short_name(&topic.type_name);
     let local_name = renamed(&foreign_name, to);
@@ -251,7 +251,7 @@ pub fn translate(
     let own = own
         .and_then(|text| Schema::parse(&local_name, &text, to).map_err(|error| error.to_string()));
     let foreign = foreign_schema(topic, &own)?;
-    let is_certain = own.is_ok() || !leaves_layout_open(&foreign);
+    let is_certain = own.is_ok() || !has_ambiguous_layout(&foreign);
     let local = own.or_else(|_| derived_schema(&foreign, to))?;
     let translator =
         Translator::new(&foreign, &local).map_err(|error| counterpart(&topic.type_name, &error))?;
@@ -303,7 +303,7 @@ fn counterpart(type_name: &str, mismatch: &Mismatch) -> String {
     format!("{type_name} has no counterpart here: {mismatch}")
 }
 
-fn missing_type_error(type_name: &str, error: &Missing) -> String {
+fn missing_type_error(type_name: &str, error: &MissingDefinition) -> String {
     format!(
         "{type_name} came without a usable definition (ros2: definitions: there), and has none \
          here: {error}"
@@ -337,7 +337,7 @@ mod tests {
 
     #[test]
     fn a_topic_gets_the_name_hash_and_bytes_of_the_other_ros() {
-        let none = Installed::default();
+        let none = InstalledTypes::default();
         let TranslatedTopic { topic: there, translator: forth, .. } =
             translate(&topic("std_msgs/String", "string data\n"), Dialect::Ros2, &none).unwrap();
         assert_eq!((&*there.type_name, &*there.type_hash), ("std_msgs/msg/String", STRING_RIHS01));
@@ -353,7 +353,7 @@ mod tests {
 
     #[test]
     fn an_empty_message_needs_no_definition() {
-        let none = Installed::default();
+        let none = InstalledTypes::default();
         let md5 = "d41d8cd98f00b204e9800998ecf8427e";
         // As rospy sends it.
         let empty = Topic { type_hash: md5.into(), ..topic("std_msgs/Empty", "") };
@@ -374,16 +374,16 @@ mod tests {
     fn old_tf_becomes_tf2() {
         let nested = format!("x/Y[] transforms\n{}\nMSG: x/Y\nint32 a\n", "=".repeat(80));
         let old = topic("tf/tfMessage", &nested);
-        let there = translate(&old, Dialect::Ros2, &Installed::default()).unwrap().topic;
+        let there = translate(&old, Dialect::Ros2, &InstalledTypes::default()).unwrap().topic;
         assert_eq!(there.type_name, "tf2_msgs/msg/TFMessage");
-        let back = translate(&there, Dialect::Ros1, &Installed::default()).unwrap().topic;
+        let back = translate(&there, Dialect::Ros1, &InstalledTypes::default()).unwrap().topic;
         assert_eq!(back.type_name, "tf2_msgs/TFMessage");
         assert!(back.definition.contains("MSG: x/Y\nint32 a"), "{}", back.definition);
     }
 
     #[test]
     fn translation_errors_name_the_field_or_the_missing_definition() {
-        let none = Installed::default();
+        let none = InstalledTypes::default();
         let error = translate(&topic("a/msg/B", "wstring w\n"), Dialect::Ros1, &none).unwrap_err();
         assert!(error.contains("a/B.w") && error.contains("wstring"), "{error}");
         let error = translate(&topic("a/msg/B", ""), Dialect::Ros1, &none).unwrap_err();
@@ -399,7 +399,7 @@ mod tests {
             definition: "bool data # on\n---\nbool success\nstring message\n".into(),
         };
         let TranslatedService { service: here, translator: calls } =
-            translate_service(&service, Dialect::Ros1, &Installed::default()).unwrap();
+            translate_service(&service, Dialect::Ros1, &InstalledTypes::default()).unwrap();
         // As `rossrv md5 std_srvs/SetBool` says.
         assert_eq!(
             (&*here.type_name, &*here.type_hash),
@@ -409,11 +409,12 @@ mod tests {
         let response = calls.response(b"\0\x01\0\0\x01\0\0\0\x03\0\0\0ok\0").unwrap();
         assert_eq!(response, b"\x01\x02\0\0\0ok");
         let TranslatedService { service: there, translator: back } =
-            translate_service(&here, Dialect::Ros2, &Installed::default()).unwrap();
+            translate_service(&here, Dialect::Ros2, &InstalledTypes::default()).unwrap();
         assert_eq!(there.type_name, "std_srvs/srv/SetBool");
         assert_eq!(back.response(&response).unwrap(), b"\0\x01\0\0\x01\0\0\0\x03\0\0\0ok\0");
         let broken = Service { definition: "bool data\n".into(), ..service };
-        let error = translate_service(&broken, Dialect::Ros1, &Installed::default()).unwrap_err();
+        let error =
+            translate_service(&broken, Dialect::Ros1, &InstalledTypes::default()).unwrap_err();
         assert!(error.contains("std_srvs/SetBool") && error.contains("'---'"), "{error}");
     }
 

@@ -8,9 +8,9 @@
 //! layout and a valid md5. That is harmless where the text serves to read that peer's messages. Code
 //! that composes a message for other nodes needs [`certain_schema`].
 
-use super::definition::{Base, Dialect, Schema, dialect_of};
+use super::definition::{BaseType, Dialect, Schema, dialect_of};
 use super::hash::{service_type_hash, type_hash};
-use super::installed::Installed;
+use super::installed::InstalledTypes;
 use super::service_parts::request_and_response;
 use crate::{Service, Topic};
 use std::sync::Arc;
@@ -41,7 +41,10 @@ pub enum Untrusted {
 ///
 /// The result has only the parts of a peer's text that its hash covers, since ROS's tools generate
 /// code from definitions.
-pub fn trusted_definition(topic: &Topic, installed: &Installed) -> Result<Arc<str>, Untrusted> {
+pub fn trusted_definition(
+    topic: &Topic,
+    installed: &InstalledTypes,
+) -> Result<Arc<str>, Untrusted> {
     let name = &topic.type_name;
     let dialect = dialect_of(name);
     let parse = |text: &str| Schema::parse(name, text, dialect);
@@ -62,7 +65,10 @@ pub fn trusted_definition(topic: &Topic, installed: &Installed) -> Result<Arc<st
 
 /// Like [`trusted_definition`], for a service. In ROS 2 the hash covers the request only. The
 /// unverified text of the response is used only for the responses of that peer.
-pub fn trusted_service(service: &Service, installed: &Installed) -> Result<Arc<str>, Untrusted> {
+pub fn trusted_service(
+    service: &Service,
+    installed: &InstalledTypes,
+) -> Result<Arc<str>, Untrusted> {
     let name = &service.type_name;
     let dialect = dialect_of(name);
     let hash = |text: &str| service_hash(name, text, dialect);
@@ -113,7 +119,7 @@ fn check_hash(type_name: &str, offered: &str, found: String) -> Result<(), Untru
 /// The certain layout of a topic that is published here: that of the installed type, if its version
 /// is the topic's, or of a text whose hash determines the layout. `topic.definition` must be
 /// trusted. The error is for a person.
-pub fn certain_schema(topic: &Topic, installed: &Installed) -> Result<Schema, String> {
+pub fn certain_schema(topic: &Topic, installed: &InstalledTypes) -> Result<Schema, String> {
     let name = &topic.type_name;
     let dialect = dialect_of(name);
     let parse = |text: &str| Schema::parse(name, text, dialect).map_err(|error| error.to_string());
@@ -138,7 +144,7 @@ pub fn certain_schema(topic: &Topic, installed: &Installed) -> Result<Schema, St
              it; install the package of {name} here"
         ));
     };
-    if leaves_layout_open(&schema) {
+    if has_ambiguous_layout(&schema) {
         return Err(format!(
             "{name} is not installed here ({missing}), and the md5 of ROS 1 does not cover which \
              of its parts are arrays; install the package of {name} here"
@@ -149,7 +155,7 @@ pub fn certain_schema(topic: &Topic, installed: &Installed) -> Result<Schema, St
 
 /// Whether another layout has the same hash: ROS 1's md5 contains a nested type without its
 /// brackets (`genmsg.gentools.compute_md5_text`).
-pub fn leaves_layout_open(schema: &Schema) -> bool {
-    let nested = |base| matches!(base, Base::Struct(_));
+pub fn has_ambiguous_layout(schema: &Schema) -> bool {
+    let nested = |base| matches!(base, BaseType::Struct(_));
     schema.dialect == Dialect::Ros1 && schema.root().fields.iter().any(|field| nested(field.base))
 }

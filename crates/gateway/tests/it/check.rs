@@ -10,7 +10,7 @@ use tautline_gateway::types::check::{
     Check, Checker, ServiceChecker, check_of_service, check_of_topic,
 };
 use tautline_gateway::types::hash::type_hash;
-use tautline_gateway::types::installed::Installed;
+use tautline_gateway::types::installed::InstalledTypes;
 use tautline_gateway::types::translate::dialect_of;
 use tautline_gateway::types::trust::service_hash;
 use tautline_gateway::types::{Dialect, Schema, Transcoder};
@@ -155,14 +155,14 @@ fn the_time_depends_on_the_bytes_and_not_on_the_lengths() {
 }
 
 /// A robot with these files below `share`.
-fn robot_with_files(files: &[(&str, &str)]) -> (tempfile::TempDir, Installed) {
+fn robot_with_files(files: &[(&str, &str)]) -> (tempfile::TempDir, InstalledTypes) {
     let place = tempfile::tempdir().unwrap();
     for (file, text) in files {
         let path = place.path().join("share").join(file);
         std::fs::create_dir_all(path.parent().unwrap()).unwrap();
         std::fs::write(path, text).unwrap();
     }
-    let installed = Installed::new(vec![place.path().into()]);
+    let installed = InstalledTypes::new(vec![place.path().into()]);
     (place, installed)
 }
 
@@ -177,7 +177,7 @@ fn messages_are_checked_by_the_definition_of_local_nodes() {
     let (honest, lie) = (format!("{text}{part}"), format!("B[] b\n{part}"));
     let (_place, installed) =
         robot_with_files(&[("a/msg/A.msg", text), ("a/msg/B.msg", "uint8 x\n")]);
-    let none = Installed::default();
+    let none = InstalledTypes::default();
     let hash =
         |text: &str, name: &str| type_hash(&Schema::parse(name, text, dialect_of(name)).unwrap());
     // The md5 of ROS 1 is the same for both; the layout is not.
@@ -186,20 +186,25 @@ fn messages_are_checked_by_the_definition_of_local_nodes() {
     let liar = topic("a/A", &md5, &lie);
     let check = check_of_topic(&liar, &installed);
     assert!(
-        matches!(check, Check::By(_)) && is_accepted(&check, &[1]) && !is_accepted(&check, &[0; 4])
+        matches!(check, Check::SharedDefinition(_))
+            && is_accepted(&check, &[1])
+            && !is_accepted(&check, &[0; 4])
     );
     let check = check_of_topic(&liar, &none);
-    assert!(matches!(check, Check::ByTheirs(_)) && is_accepted(&check, &[0; 4]));
+    assert!(matches!(check, Check::PeerDefinition(_)) && is_accepted(&check, &[0; 4]));
     let check = check_of_topic(&topic("a/C", "", "uint8 x\n"), &none);
-    assert!(matches!(check, Check::By(_)) && !is_accepted(&check, &[0; 2]));
+    assert!(matches!(check, Check::SharedDefinition(_)) && !is_accepted(&check, &[0; 2]));
     assert!(matches!(check_of_topic(&topic("a/A", "", ""), &none), Check::Impossible));
-    assert!(matches!(check_of_topic(&topic("a/A", "", ""), &installed), Check::By(_)));
+    assert!(matches!(
+        check_of_topic(&topic("a/A", "", ""), &installed),
+        Check::SharedDefinition(_)
+    ));
     // A peer may have another version. Its messages follow that version.
     let newer = format!("{text}uint8 y\n{part}");
     let check = check_of_topic(&topic("a/A", &hash(&newer, "a/A"), &newer), &installed);
-    assert!(matches!(check, Check::ByTheirs(_)) && is_accepted(&check, &[1, 2]));
+    assert!(matches!(check, Check::PeerDefinition(_)) && is_accepted(&check, &[1, 2]));
     let check = check_of_topic(&topic("a/msg/A", &hash(&newer, "a/msg/A"), &newer), &installed);
-    assert!(matches!(check, Check::ByTheirs(_)) && is_accepted(&check, &cdr(&[1, 2])));
+    assert!(matches!(check, Check::PeerDefinition(_)) && is_accepted(&check, &cdr(&[1, 2])));
     let unknown = topic("a/msg/A", "RIHS01_other", "");
     assert!(matches!(check_of_topic(&unknown, &installed), Check::Impossible));
 }
@@ -214,7 +219,7 @@ fn calls_of_a_service_are_checked_both_ways() {
         definition: definition.into(),
     };
     let (_place, installed) = robot_with_files(&[("a/srv/S.srv", text)]);
-    let none = Installed::default();
+    let none = InstalledTypes::default();
     let md5 = service_hash("a/S", text, Dialect::Ros1).unwrap();
     let sound = [&[1][..], &with_length(2, b"ok")].concat();
     let works = |checker: &ServiceChecker| {
@@ -222,15 +227,15 @@ fn calls_of_a_service_are_checked_both_ways() {
         let response = &checker.response;
         request && response.check(&sound).is_ok() && response.check(&sound[1..]).is_err()
     };
-    assert!(works(&ServiceChecker::of_own(&service("a/S", "", text)).unwrap()));
-    assert!(ServiceChecker::of_own(&service("a/S", "", "")).is_none());
+    assert!(works(&ServiceChecker::for_own_service(&service("a/S", "", text)).unwrap()));
+    assert!(ServiceChecker::for_own_service(&service("a/S", "", "")).is_none());
     let check = check_of_service(&service("a/S", &md5, ""), &installed);
-    assert!(matches!(&check, Check::By(_)) && works(check.checker().unwrap()));
+    assert!(matches!(&check, Check::SharedDefinition(_)) && works(check.checker().unwrap()));
     let check = check_of_service(&service("a/S", &md5, text), &none);
-    assert!(matches!(&check, Check::By(_)) && works(check.checker().unwrap()));
+    assert!(matches!(&check, Check::SharedDefinition(_)) && works(check.checker().unwrap()));
     // No hash covers a response of ROS 2.
     let check = check_of_service(&service("a/srv/S", "", text), &none);
-    assert!(matches!(check, Check::ByTheirs(_)));
+    assert!(matches!(check, Check::PeerDefinition(_)));
     assert!(matches!(check_of_service(&service("a/S", &md5, ""), &none), Check::Impossible));
 }
 
@@ -247,7 +252,7 @@ fn the_parts_of_an_action_are_checked_by_the_installed_action() {
     let id = [7; 16];
     let check = check_of_service(&service("SendGoal"), &installed);
     let checker = check.checker().unwrap();
-    assert!(matches!(check, Check::By(_)));
+    assert!(matches!(check, Check::SharedDefinition(_)));
     let goal = cdr(&[&id[..], &[4, 0, 0, 0]].concat());
     assert!(checker.request.check(&goal).is_ok() && checker.request.check(&goal[..20]).is_err());
     let check = check_of_service(&service("GetResult"), &installed);
@@ -258,7 +263,7 @@ fn the_parts_of_an_action_are_checked_by_the_installed_action() {
     let feedback = topic("a/action/Fib_FeedbackMessage", "", "");
     let check = check_of_topic(&feedback, &installed);
     let message = |length| cdr(&[&id[..], &with_length(length, &[0; 8])].concat());
-    assert!(matches!(check, Check::By(_)));
+    assert!(matches!(check, Check::SharedDefinition(_)));
     assert!(is_accepted(&check, &message(2)) && !is_accepted(&check, &message(1 << 30)));
     let other = topic("a/action/Other_FeedbackMessage", "", "");
     assert!(matches!(check_of_topic(&other, &installed), Check::Impossible));

@@ -1,22 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Messages made of a definition and of what a person wrote.
 
-use tautline_gateway::types::compose::{Fields, Written, compose};
+use tautline_gateway::types::compose::{Fields, YamlValue, compose};
 use tautline_gateway::types::{Dialect, Schema, Transcoder, derive};
 
 const BAR: &str =
     "================================================================================";
 const LIMIT: usize = 1000;
 
-fn one(text: &str) -> Written {
-    Written::One(text.into())
+fn one(text: &str) -> YamlValue {
+    YamlValue::One(text.into())
 }
 
-fn list(elements: &[&str]) -> Written {
-    Written::List(elements.iter().map(|text| one(text)).collect())
+fn list(elements: &[&str]) -> YamlValue {
+    YamlValue::List(elements.iter().map(|text| one(text)).collect())
 }
 
-fn fields<const N: usize>(fields: [(&str, Written); N]) -> Fields {
+fn fields<const N: usize>(fields: [(&str, YamlValue); N]) -> Fields {
     fields.map(|(name, value)| (name.to_owned(), value)).to_vec()
 }
 
@@ -33,7 +33,7 @@ fn twist() -> Schema {
 fn a_composed_twist_has_its_numbers_in_place() {
     let zeros = compose(&twist(), &[], LIMIT).unwrap();
     assert_eq!(zeros, [0; 48]);
-    let creep = fields([("angular", Written::Map(fields([("z", one("-0.5"))])))]);
+    let creep = fields([("angular", YamlValue::Map(fields([("z", one("-0.5"))])))]);
     let mut expected = zeros;
     expected[40..].copy_from_slice(&(-0.5_f64).to_le_bytes());
     assert_eq!(compose(&twist(), &creep, LIMIT).unwrap(), expected);
@@ -51,11 +51,11 @@ fn schema_of_every_kind(dialect: Dialect) -> Schema {
 
 #[test]
 fn every_kind_of_field_has_its_bytes_in_either_ros() {
-    let part = |x: &str| Written::Map(fields([("x", one(x))]));
+    let part = |x: &str| YamlValue::Map(fields([("x", one(x))]));
     let written = fields([
         // The message has the order of the definition, not this one.
         ("o", part("9")),
-        ("n", Written::List(vec![part("7"), part("8")])),
+        ("n", YamlValue::List(vec![part("7"), part("8")])),
         ("m", list(&["hi", ""])),
         ("l", list(&["-1", "2", "-32768"])),
         ("k", one("true")),
@@ -101,7 +101,7 @@ fn every_kind_of_field_has_its_bytes_in_either_ros() {
 
 #[test]
 fn types_of_a_single_ros_are_written_in_its_form() {
-    let time = |nsecs| Written::Map(fields([("nsecs", one(nsecs))]));
+    let time = |nsecs| YamlValue::Map(fields([("nsecs", one(nsecs))]));
     let text = "time t\nduration d\nbyte b\ntime[2] u\n";
     let written = fields([("t", time("5")), ("d", time("-5")), ("b", one("-1"))]);
     let expected =
@@ -123,8 +123,8 @@ fn errors_name_the_field_the_value_and_the_values_allowed() {
     let refused = |schema: &Schema, written: Fields| {
         compose(schema, &written, LIMIT).unwrap_err().to_string()
     };
-    let linear = |inside: Written| fields([("linear", inside)]);
-    let x = |value: Written| linear(Written::Map(fields([("x", value)])));
+    let linear = |inside: YamlValue| fields([("linear", inside)]);
+    let x = |value: YamlValue| linear(YamlValue::Map(fields([("x", value)])));
     for (written, words) in [
         (x(one("fast")), "linear.x: found 'fast'; allowed: a number"),
         (x(one("--1")), "linear.x: found '--1'; allowed: a number"),
@@ -132,7 +132,7 @@ fn errors_name_the_field_the_value_and_the_values_allowed() {
         (x(one(&"9".repeat(100).replace('9', "z"))), "zzz...'; allowed"),
         (linear(one("0")), "linear: found '0'; allowed: a map of its fields"),
         (
-            linear(Written::Map(fields([("w", one("1"))]))),
+            linear(YamlValue::Map(fields([("w", one("1"))]))),
             "linear: found the field 'w'; allowed: x, y, z",
         ),
         (fields([("liner", one("1"))]), "found the field 'liner'; allowed: linear, angular"),
@@ -167,10 +167,10 @@ fn errors_name_the_field_the_value_and_the_values_allowed() {
     let time = schema("time t\n", Dialect::Ros1);
     let error = refused(&time, fields([("t", one("1"))]));
     assert!(error.contains("t: found '1'; allowed: a map of secs and nsecs"), "{error}");
-    let sec = Written::Map(fields([("sec", one("1"))]));
+    let sec = YamlValue::Map(fields([("sec", one("1"))]));
     let error = refused(&time, fields([("t", sec)]));
     assert!(error.contains("t: found the field 'sec'; allowed: secs, nsecs"), "{error}");
-    let negative = Written::Map(fields([("secs", one("-1"))]));
+    let negative = YamlValue::Map(fields([("secs", one("-1"))]));
     let error = refused(&time, fields([("t", negative)]));
     assert!(error.contains("t.secs: found '-1'; allowed: a whole number from 0"), "{error}");
 }

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use tautline_gateway::pattern::Pattern;
 use tautline_gateway::tf::fields::{FrameFields, StampFields};
 use tautline_gateway::tf::{MAX_FRAME_NAME, Rules};
-use tautline_gateway::types::definition::{Arity, Base};
+use tautline_gateway::types::definition::{Arity, BaseType};
 use tautline_gateway::types::hash::type_hash;
 use tautline_gateway::types::{Dialect, Schema};
 
@@ -18,7 +18,7 @@ const MEASURED: Duration = Duration::from_millis(500);
 const UNCACHED_BYTES: usize = 240_000_000;
 
 fn rules() -> Rules {
-    let shared = vec![Pattern::of_frames("map").unwrap(), Pattern::of_frames("earth*").unwrap()];
+    let shared = vec![Pattern::for_frames("map").unwrap(), Pattern::for_frames("earth*").unwrap()];
     Rules { frames: Vec::new(), prefix: "r1/".into(), shared }
 }
 
@@ -222,7 +222,7 @@ impl Random {
         Value::Parts(fields.collect())
     }
 
-    fn element(&mut self, schema: &Schema, base: Base, is_frame: bool) -> Value {
+    fn element(&mut self, schema: &Schema, base: BaseType, is_frame: bool) -> Value {
         let names = [
             "",
             "/",
@@ -245,13 +245,13 @@ impl Random {
         ];
         match base {
             // ROS 1's times are two numbers, which are not aligned.
-            Base::Primitive(primitive) => {
+            BaseType::Primitive(primitive) => {
                 Value::Number((0..primitive.bytes()).map(|_| self.below(256) as u8).collect())
             }
-            Base::String(_) if is_frame => Value::Frame(self.one(&names).into()),
-            Base::String(_) => Value::Text(self.one(&names).into()),
-            Base::WString(_) => unreachable!("no definition here has wide text"),
-            Base::Struct(number) => self.value(schema, number),
+            BaseType::String(_) if is_frame => Value::Frame(self.one(&names).into()),
+            BaseType::String(_) => Value::Text(self.one(&names).into()),
+            BaseType::WString(_) => unreachable!("no definition here has wide text"),
+            BaseType::Struct(number) => self.value(schema, number),
         }
     }
 }
@@ -280,8 +280,8 @@ proptest! {
                 prop_assert!(!has_frames(&value), "{text}");
                 continue;
             };
-            let leaving = fields.renamed(&message, &rules()).unwrap();
-            let arriving = fields.with_names_restored(&message, &rules()).unwrap();
+            let leaving = fields.with_renamed_frames(&message, &rules()).unwrap();
+            let arriving = fields.with_restored_frames(&message, &rules()).unwrap();
             for (found, name_for) in [(leaving, new_name as fn(&str) -> String), (arriving, own_name)] {
                 let wanted = renamed(&value, name_for);
                 // In big-endian order, a changed message becomes one in little-endian order.
@@ -293,12 +293,12 @@ proptest! {
             }
             // Messages that end too early, and any other bytes, never panic.
             let cut = random.below(message.len() + 1);
-            let _ = fields.renamed(&message[..cut], &rules());
+            let _ = fields.with_renamed_frames(&message[..cut], &rules());
             let mut wrong = message;
             if !wrong.is_empty() {
                 let at = random.below(wrong.len());
                 wrong[at] = random.below(256) as u8;
-                let _ = fields.renamed(&wrong, &rules());
+                let _ = fields.with_renamed_frames(&wrong, &rules());
             }
         }
     }
@@ -326,8 +326,8 @@ proptest! {
         let text = Random(seed).definition(dialect);
         let schema = Schema::parse("a/A", &text, dialect).unwrap();
         if let Some(fields) = FrameFields::new(&schema) {
-            let _ = fields.renamed(&bytes, &rules());
-            let _ = fields.renamed(&[&[0, 1, 0, 0], &bytes[..]].concat(), &rules());
+            let _ = fields.with_renamed_frames(&bytes, &rules());
+            let _ = fields.with_renamed_frames(&[&[0, 1, 0, 0], &bytes[..]].concat(), &rules());
         }
     }
 }
@@ -346,7 +346,7 @@ fn fields_after_a_longer_name_are_aligned_again() {
     let rest: &[u8] = &[1, 2, 3, 4, 5, 6, 7, 8, 9, 0, 10, 11];
     let message = cdr(&[&[4, 0, 0, 0], b"arm\0", rest]);
     let expected = cdr(&[&[7, 0, 0, 0], b"r1/arm\0", &[0; 5], rest]);
-    assert_eq!(fields.renamed(&message, &rules()).unwrap(), Some(expected));
+    assert_eq!(fields.with_renamed_frames(&message, &rules()).unwrap(), Some(expected));
 }
 
 #[test]
@@ -370,17 +370,18 @@ fn strings_other_than_frame_names_do_not_change() {
     let text = |text: &[u8]| cdr(&[&(text.len() as u32 + 1).to_le_bytes(), text, &[0]]);
     let long = vec![b'a'; MAX_FRAME_NAME + 1];
     for name in [&b""[..], b"/", &[0xff, 0xfe], &long] {
-        assert_eq!(fields.renamed(&text(name), &rules()), Ok(None), "{name:?}");
+        assert_eq!(fields.with_renamed_frames(&text(name), &rules()), Ok(None), "{name:?}");
     }
-    assert!(fields.renamed(&text(&long[1..]), &rules()).unwrap().is_some());
+    assert!(fields.with_renamed_frames(&text(&long[1..]), &rules()).unwrap().is_some());
     // An empty text without its NUL.
-    assert_eq!(fields.renamed(&cdr(&[&[0; 4]]), &rules()), Ok(None));
+    assert_eq!(fields.with_renamed_frames(&cdr(&[&[0; 4]]), &rules()), Ok(None));
 }
 
 #[test]
 fn errors_name_the_place() {
-    let said =
-        |text: &str, message: &[u8]| ros2(text).renamed(message, &rules()).unwrap_err().to_string();
+    let said = |text: &str, message: &[u8]| {
+        ros2(text).with_renamed_frames(message, &rules()).unwrap_err().to_string()
+    };
     let bounded = cdr(&[&[4, 0, 0, 0], b"arm\0"]);
     let found = said("string<=5 child_frame_id", &bounded);
     assert_eq!(found, "child_frame_id: 'r1/arm' is too long; allowed: at most 5 bytes");
@@ -401,7 +402,11 @@ fn wide_strings_of_each_dds_are_skipped_correctly() {
         let message = cdr(&[&wide, &[4, 0, 0, 0], b"arm\0", &padding, &[5; 8]]);
         let padding = vec![0; (8 - (wide.len() + 4 + 7) % 8) % 8];
         let expected = cdr(&[&wide, &[7, 0, 0, 0], b"r1/arm\0", &padding, &[5; 8]]);
-        assert_eq!(fields.renamed(&message, &rules()).unwrap(), Some(expected), "{length} {bytes}");
+        assert_eq!(
+            fields.with_renamed_frames(&message, &rules()).unwrap(),
+            Some(expected),
+            "{length} {bytes}"
+        );
     }
 }
 
@@ -411,7 +416,7 @@ fn the_time_depends_on_the_bytes_and_not_on_the_lengths() {
     let empty = format!("E[] many\nstring child_frame_id\n{BAR}\nMSG: a/E\nuint8[0] x\n");
     for order in [0, 1] {
         let message = [&[0, order, 0, 0][..], &[255; 4], &[0; 4]].concat();
-        assert_eq!(ros2(&empty).renamed(&message, &rules()), Ok(None));
+        assert_eq!(ros2(&empty).with_renamed_frames(&message, &rules()), Ok(None));
     }
     let root = String::from("T0[4000000000] x\nstring child_frame_id\n");
     let nested = (0..20).fold(root, |text, number| {
@@ -420,7 +425,7 @@ fn the_time_depends_on_the_bytes_and_not_on_the_lengths() {
     let nested = format!("{nested}{BAR}\nMSG: a/T20\nuint8 x\n");
     for order in [0, 1] {
         let message = [&[0, order, 0, 0][..], &[0; 13]].concat();
-        assert!(ros2(&nested).renamed(&message, &rules()).is_err());
+        assert!(ros2(&nested).with_renamed_frames(&message, &rules()).is_err());
     }
     // Definitions that would be exponentially long written out.
     let twice = (0..30).fold(String::from("T0 a\nT0 b\n"), |text, number| {
@@ -428,14 +433,14 @@ fn the_time_depends_on_the_bytes_and_not_on_the_lengths() {
         format!("{text}{BAR}\nMSG: a/T{number}\nT{next} a\nT{next} b\n")
     });
     let twice = format!("{twice}{BAR}\nMSG: a/T30\nstring child_frame_id\n");
-    assert!(ros2(&twice).renamed(&cdr(&[&[0; 4000]]), &rules()).is_err());
+    assert!(ros2(&twice).with_renamed_frames(&cdr(&[&[0; 4000]]), &rules()).is_err());
 }
 
 #[test]
 fn only_a_definition_of_the_publishers_version_is_used() {
     let text = "string child_frame_id\n";
     let hash = type_hash(&Schema::parse("a/A", text, Dialect::Ros1).unwrap());
-    let found = |hash: &str, text: &str| FrameFields::of_topic(&topic("a/A", hash, text));
+    let found = |hash: &str, text: &str| FrameFields::for_topic(&topic("a/A", hash, text));
     assert!(matches!(found(&hash, text), Ok(Some(_))));
     assert!(matches!(found("", text), Ok(Some(_))), "ROS 2 before Iron");
     let plain = "uint8 x\n";
@@ -463,7 +468,7 @@ fn measure_cost(text: &str, value: &Value) -> (Duration, usize) {
     let (start, mut count) = (Instant::now(), 0);
     while start.elapsed() < MEASURED {
         let number = count as usize % copies;
-        results[number] = fields.renamed(black_box(&messages[number]), &rules).unwrap();
+        results[number] = fields.with_renamed_frames(black_box(&messages[number]), &rules).unwrap();
         assert_ne!(black_box(&results[number]), &None);
         count += 1;
     }

@@ -2,7 +2,7 @@
 //! Definitions and messages as nobody should send them: each is refused with the reason.
 
 use proptest::prelude::*;
-use tautline_gateway::types::compose::{Written, compose};
+use tautline_gateway::types::compose::{YamlValue, compose};
 use tautline_gateway::types::definition::{MAX_DEPTH, Schema};
 use tautline_gateway::types::{Dialect, Transcoder, derive};
 
@@ -210,10 +210,10 @@ proptest! {
             let bool_first = "bool a\nint8[2] b\nuint64 c\nfloat32 d\nstring e\nB f\nB[] g";
             let text_of_type = format!("{bool_first}\n{BAR}\nMSG: a/B\nbyte x");
             let schema = Schema::parse("a/A", &text_of_type, dialect).unwrap();
-            let one = Written::One(text.clone());
-            let list = Written::List(vec![one.clone(); many]);
-            let map = Written::Map(vec![("x".into(), one.clone())]);
-            for value in [one, list, map.clone(), Written::List(vec![map; many])] {
+            let one = YamlValue::One(text.clone());
+            let list = YamlValue::List(vec![one.clone(); many]);
+            let map = YamlValue::Map(vec![("x".into(), one.clone())]);
+            for value in [one, list, map.clone(), YamlValue::List(vec![map; many])] {
                 for field in ["a", "b", "c", "d", "e", "f", "g"] {
                     let _ = compose(&schema, &[(field.into(), value.clone())], 1000);
                 }

@@ -72,7 +72,7 @@ fn cdr(poses: &[Pose], little_endian: bool) -> Vec<u8> {
 }
 
 fn rules(frames: &[&str], prefix: &str, shared: &[&str]) -> Rules {
-    let patterns = |texts: &[&str]| texts.iter().map(|t| Pattern::of_frames(t).unwrap()).collect();
+    let patterns = |texts: &[&str]| texts.iter().map(|t| Pattern::for_frames(t).unwrap()).collect();
     Rules { frames: patterns(frames), prefix: prefix.into(), shared: patterns(shared) }
 }
 

@@ -8,7 +8,7 @@ use tautline_gateway::Service;
 use tautline_gateway::types::Dialect;
 use tautline_gateway::types::definition::{MAX_DECLARED, MAX_LINES, MAX_TEXT_BYTES, Schema};
 use tautline_gateway::types::hash::type_hash;
-use tautline_gateway::types::installed::Installed;
+use tautline_gateway::types::installed::InstalledTypes;
 use tautline_gateway::types::translate::{dialect_of, localize};
 use tautline_gateway::types::trust::{
     Untrusted, certain_schema, trusted_definition, trusted_service,
@@ -25,7 +25,7 @@ fn twist(part: &str) -> String {
 }
 
 /// A robot that has geometry_msgs/Twist and std_srvs/SetBool.
-fn robot_with_types() -> (tempfile::TempDir, Installed) {
+fn robot_with_types() -> (tempfile::TempDir, InstalledTypes) {
     let place = tempfile::tempdir().unwrap();
     let files = [
         ("geometry_msgs/msg/Twist.msg", "# installed\nVector3 linear\nVector3 angular\n"),
@@ -37,7 +37,7 @@ fn robot_with_types() -> (tempfile::TempDir, Installed) {
         std::fs::create_dir_all(path.parent().unwrap_or(Path::new("/"))).unwrap();
         std::fs::write(path, text).unwrap();
     }
-    let installed = Installed::new(vec![place.path().into()]);
+    let installed = InstalledTypes::new(vec![place.path().into()]);
     (place, installed)
 }
 
@@ -51,7 +51,7 @@ fn the_installed_definition_precedes_the_offered_one() {
     let honest = twist("geometry_msgs/Vector3");
     let offered = topic("geometry_msgs/Twist", TWIST_MD5, &honest);
     assert!(trusted_definition(&offered, &installed).unwrap().starts_with("# installed"));
-    let none = Installed::default();
+    let none = InstalledTypes::default();
     assert_eq!(&*trusted_definition(&offered, &none).unwrap(), honest);
     // Another version than ours.
     let newer = honest.replace("float64 z", "float64 z\nfloat64 w");
@@ -78,7 +78,7 @@ fn the_installed_definition_precedes_the_offered_one() {
 
 #[test]
 fn only_the_hashed_parts_of_a_remote_definition_are_used() {
-    let none = Installed::default();
+    let none = InstalledTypes::default();
     let honest = twist("geometry_msgs/Vector3");
     let smuggled = format!("# of the peer\n{honest}{}\nMSG: a/Unused\nfloat64 x\n", "=".repeat(80));
     let offered = topic("geometry_msgs/Twist", TWIST_MD5, &smuggled);
@@ -91,7 +91,7 @@ fn only_the_hashed_parts_of_a_remote_definition_are_used() {
 #[test]
 fn an_md5_does_not_make_a_layout_certain_where_types_are_nested() {
     let (_place, installed) = robot_with_types();
-    let none = Installed::default();
+    let none = InstalledTypes::default();
     let arrays = topic("geometry_msgs/Twist", TWIST_MD5, &twist("geometry_msgs/Vector3[]"));
     assert!(trusted_definition(&arrays, &none).is_ok(), "it has the md5 of the true one");
     let error = certain_schema(&arrays, &none).unwrap_err();
@@ -116,12 +116,12 @@ fn a_type_of_which_only_the_python_module_is_installed_is_installed() {
     let text = twist("Vector3");
     let module = format!("class Twist:\n  _full_text = \"\"\"{text}\"\"\"\n  __slots__ = []\n");
     std::fs::write(folder.join("_Twist.py"), module).unwrap();
-    let installed = Installed::new(vec![place.path().into()]);
+    let installed = InstalledTypes::new(vec![place.path().into()]);
     let arrays = topic("geometry_msgs/Twist", TWIST_MD5, &twist("geometry_msgs/Vector3[]"));
     assert_eq!(&*trusted_definition(&arrays, &installed).unwrap(), text);
     certain_schema(&arrays, &installed).unwrap();
     // Debian's packages, which this project's tests of ROS 1 use.
-    let debian = Installed::of_ros1("", "");
+    let debian = InstalledTypes::from_ros1_paths("", "");
     certain_schema(&arrays, &debian).unwrap();
 }
 
@@ -136,7 +136,7 @@ fn service_definitions_follow_the_same_rules() {
         definition: text.into(),
     };
     let honest = service("std_srvs/SetBool", SET_BOOL_MD5, text);
-    let none = Installed::default();
+    let none = InstalledTypes::default();
     assert_eq!(&*trusted_service(&honest, &none).unwrap(), text);
     assert!(!trusted_service(&honest, &installed).unwrap().contains("peer"));
     let lie = service("std_srvs/SetBool", SET_BOOL_MD5, "bool data\n---\nbool success\n");

@@ -12,9 +12,9 @@ use tautline_gateway::tf::Rules;
 use tautline_gateway::tf::fields::FrameFields;
 use tautline_gateway::types::check::Checker;
 use tautline_gateway::types::compose::compose;
-use tautline_gateway::types::definition::{Arity, Base, Primitive, Schema};
+use tautline_gateway::types::definition::{Arity, BaseType, Primitive, Schema};
 use tautline_gateway::types::hash::type_hash;
-use tautline_gateway::types::installed::Installed;
+use tautline_gateway::types::installed::InstalledTypes;
 use tautline_gateway::types::trust::service_hash;
 use tautline_gateway::types::{Dialect, Transcoder, action, derive, trust};
 
@@ -147,7 +147,7 @@ fn types_of_commands_are_no_observations() {
 #[test]
 fn hashes_of_installed_files_match_the_installed_hashes() {
     let prefix = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/ros2/kilted");
-    let installed = Installed::new(vec!["/nonexistent".into(), prefix]);
+    let installed = InstalledTypes::new(vec!["/nonexistent".into(), prefix]);
     let mut count = 0;
     for Type { name, line, .. } in types() {
         let Some(theirs) = line["installed"].as_str() else { continue };
@@ -165,7 +165,7 @@ fn hashes_of_installed_files_match_the_installed_hashes() {
 #[test]
 fn an_installed_action_has_the_hashes_of_its_generated_types() {
     let prefix = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/ros2/kilted");
-    let installed = Installed::new(vec![prefix.clone()]);
+    let installed = InstalledTypes::new(vec![prefix.clone()]);
     for action in ["Fibonacci", "NestedMessage"] {
         let file = prefix.join(format!("share/test_msgs/action/{action}.json"));
         let text = std::fs::read_to_string(file).expect("run make ros2");
@@ -192,7 +192,7 @@ fn an_installed_action_has_the_hashes_of_its_generated_types() {
 #[test]
 fn a_service_definition_has_both_parts_with_their_dependencies() {
     let prefix = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/ros2/kilted");
-    let installed = Installed::new(vec![prefix]);
+    let installed = InstalledTypes::new(vec![prefix]);
     let text = installed.service("nav_msgs/srv/GetPlan", Dialect::Ros2).unwrap();
     let parts: Vec<&str> = text.split("\n---\n").collect();
     assert_eq!(parts.len(), 2);
@@ -214,7 +214,8 @@ fn a_service_definition_has_both_parts_with_their_dependencies() {
         std::fs::write(folder.join(format!("{name}.srv")), format!("---\nbool {name}\n")).unwrap();
     }
     let path = |part: &str| scratch.path().join(part).display().to_string();
-    let ros1 = Installed::of_ros1(&path("prefix"), &format!("/nonexistent:{}", path("src")));
+    let ros1 =
+        InstalledTypes::from_ros1_paths(&path("prefix"), &format!("/nonexistent:{}", path("src")));
     for name in ["One", "Two"] {
         let text = ros1.service(&format!("a/{name}"), Dialect::Ros1).unwrap();
         assert_eq!(text, format!("---\nbool {name}\n"));
@@ -235,7 +236,7 @@ fn installed_files_are_parsed_like_the_ros_1_tools_do() {
     write("msg/Old.msg", b"int8 a\rint8 b # line ends of old Macs\r");
     write("msg/Empty.msg", b"");
     write("msg/Mark.msg", b"string DEGREES=\xb0\nint8 x\n");
-    let installed = Installed::new(vec![scratch.path().into()]);
+    let installed = InstalledTypes::new(vec![scratch.path().into()]);
     let hash = |name: &str, text: &str| {
         Schema::parse(name, text, Dialect::Ros1).map(|schema| type_hash(&schema))
     };
@@ -423,7 +424,7 @@ fn renamed_frames_match_other_implementations() {
             let here = ["1", "2"].into_iter().zip(&fields).zip([&message, &cdr]);
             for ((ros, fields), before) in here {
                 let Some(fields) = fields else { continue };
-                let after = fields.renamed(before, &rules).unwrap();
+                let after = fields.with_renamed_frames(before, &rules).unwrap();
                 for piece in
                     [name.as_bytes(), ros.as_bytes(), before, after.as_ref().unwrap_or(before)]
                 {
@@ -518,34 +519,34 @@ impl Random {
         bytes.extend_from_slice(&nanoseconds.to_le_bytes());
     }
 
-    fn value(&mut self, schema: &Schema, base: Base, bytes: &mut Vec<u8>) {
+    fn value(&mut self, schema: &Schema, base: BaseType, bytes: &mut Vec<u8>) {
         match base {
-            Base::Primitive(Primitive::Bool) => bytes.push((self.next() & 1) as u8),
+            BaseType::Primitive(Primitive::Bool) => bytes.push((self.next() & 1) as u8),
             // Arbitrary bits would include NaN, which equals nothing.
-            Base::Primitive(Primitive::Float32) => {
+            BaseType::Primitive(Primitive::Float32) => {
                 bytes.extend_from_slice(&(self.next() as i32 as f32).to_le_bytes());
             }
-            Base::Primitive(Primitive::Float64) => {
+            BaseType::Primitive(Primitive::Float64) => {
                 bytes.extend_from_slice(&(self.next() as i64 as f64).to_le_bytes());
             }
             // Instants that both hold, as both normalise them.
-            Base::Primitive(Primitive::Time) => {
+            BaseType::Primitive(Primitive::Time) => {
                 let seconds = (self.next() as u32) >> 1;
                 self.time(seconds, bytes);
             }
-            Base::Primitive(Primitive::Duration) => {
+            BaseType::Primitive(Primitive::Duration) => {
                 let seconds = self.next() as u32;
                 self.time(seconds, bytes);
             }
-            Base::Primitive(primitive) => {
+            BaseType::Primitive(primitive) => {
                 bytes.extend_from_slice(&self.next().to_le_bytes()[..primitive.bytes()]);
             }
-            Base::String(_) | Base::WString(_) => {
+            BaseType::String(_) | BaseType::WString(_) => {
                 let length = self.next() % 9;
                 bytes.extend_from_slice(&(length as u32).to_le_bytes());
                 bytes.extend((0..length).map(|_| b'a' + (self.next() % 26) as u8));
             }
-            Base::Struct(inner) => self.message(schema, inner, bytes),
+            BaseType::Struct(inner) => self.message(schema, inner, bytes),
         }
     }
 }

@@ -102,7 +102,8 @@ def memory(attack):
         f"`{left['kind']}`, and at most {figure(others, 0)} MB in all other cases."
     )
     if listed:
-        words += f" Topics that the peer had published were still listed after {len(listed)} kinds."
+        kinds_listed = f"{len(listed)} kind" + ("s" if len(listed) > 1 else "")
+        words += f" Topics that the peer had offered were still listed after {kinds_listed}."
     return words
 
 

@@ -14,10 +14,10 @@ use std::path::PathBuf;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
-use tautline_dds::{Participant, Qos as Dds, Range, RawReader, RawWriter, Specification};
+use tautline_dds::{DiscoveryRange, Participant, Qos as Dds, RawReader, RawWriter, Specification};
 use tautline_gateway::ros1::{Ros1, Ros1Options};
 use tautline_gateway::ros2::{Ros2, Ros2Options};
-use tautline_gateway::types::installed::Installed;
+use tautline_gateway::types::installed::InstalledTypes;
 use tautline_gateway::{Command, Event, Events, Gateway, Qos, Source, Topic};
 
 /// Topic of all streams, as in `ros/flows.py`.
@@ -187,7 +187,7 @@ fn specification(qos: &Dds) -> Specification<'_> {
 }
 
 fn participant() -> Result<Arc<Participant>> {
-    Ok(Participant::new(DOMAIN.into(), Range::Loopback, b"enclave=/;")?)
+    Ok(Participant::new(DOMAIN.into(), DiscoveryRange::Loopback, b"enclave=/;")?)
 }
 
 fn bare_writer(depth: u32) -> Result<Write1> {
@@ -242,7 +242,7 @@ fn gateway_to_ros1(master: &str, events: Arc<dyn Events>) -> Result<Ros1> {
         node_name: "/tautline_end".into(),
         tautline_name: "end".into(),
         max_message: MAX_MESSAGE,
-        installed: Installed::new(Vec::new()),
+        installed: InstalledTypes::new(Vec::new()),
         deliveries: None,
     };
     Ok(Ros1::start(options, Arc::new(|_| true), events)?)
@@ -251,11 +251,11 @@ fn gateway_to_ros1(master: &str, events: Arc<dyn Events>) -> Result<Ros1> {
 fn gateway_to_ros2(events: Arc<dyn Events>) -> Result<Ros2> {
     let options = Ros2Options {
         domain: DOMAIN.into(),
-        range: Range::Loopback,
+        range: DiscoveryRange::Loopback,
         node_name: "/tautline_end".into(),
         tautline_name: "end".into(),
         max_message: MAX_MESSAGE,
-        installed: Installed::new(Vec::new()),
+        installed: InstalledTypes::new(Vec::new()),
         deliveries: None,
         goals: None,
     };

@@ -252,9 +252,9 @@ impl<P: Clone> Pipe<P> {
         marked: bool,
         scene: &Scene,
     ) {
-        let lost = self.losses.lost(from, to, &mut self.random);
+        let lost = self.losses.draw_loss(from, to, &mut self.random);
         let [sender, receiver] = [from, to].map(|radio| self.radios[radio].station);
-        if lost || scene.apart(self.id, sender, receiver) {
+        if lost || scene.are_separated(self.id, sender, receiver) {
             self.radios[from].stats.failed_attempts += 1;
             return;
         }

@@ -72,7 +72,7 @@ impl RangeSet {
 
 /// An incomplete message.
 #[derive(Debug)]
-pub(crate) struct Partial {
+pub(crate) struct ReassemblyBuffer {
     /// While no gap has been seen: the bytes that arrived, from the beginning. After the first gap: the whole
     /// message, with zeros where nothing has arrived.
     buffer: Vec<u8>,
@@ -83,7 +83,7 @@ pub(crate) struct Partial {
 
 /// The effect of a fragment.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Inserted {
+pub(crate) enum InsertOutcome {
     /// The fragment has no new bytes.
     Duplicate,
     /// The message is still incomplete.
@@ -94,7 +94,7 @@ pub(crate) enum Inserted {
     Refused,
 }
 
-impl Partial {
+impl ReassemblyBuffer {
     /// Expects `total` bytes, at least 1. The memory is not touched until fragments arrive.
     pub(crate) fn new(total: u32) -> Self {
         let buffer = Vec::with_capacity(total as usize);
@@ -105,18 +105,18 @@ impl Partial {
         self.total
     }
 
-    pub(crate) fn insert(&mut self, total: u32, offset: u32, piece: &[u8]) -> Inserted {
+    pub(crate) fn insert(&mut self, total: u32, offset: u32, piece: &[u8]) -> InsertOutcome {
         let end = offset as usize + piece.len();
         if total != self.total || end > self.total as usize {
-            return Inserted::Refused;
+            return InsertOutcome::Refused;
         }
         match self.arrived.insert(offset..end as u32) {
-            None => Inserted::Refused,
-            Some(0) => Inserted::Duplicate,
+            None => InsertOutcome::Refused,
+            Some(0) => InsertOutcome::Duplicate,
             Some(new) => {
                 self.write(offset as usize, piece);
                 self.missing -= new;
-                if self.missing == 0 { Inserted::Complete } else { Inserted::Incomplete }
+                if self.missing == 0 { InsertOutcome::Complete } else { InsertOutcome::Incomplete }
             }
         }
     }
@@ -185,10 +185,10 @@ mod tests {
                 pieces.insert(0, piece);
             }
             let total = message.len() as u32;
-            let mut partial = Partial::new(total);
+            let mut partial = ReassemblyBuffer::new(total);
             let mut whole = 0;
             for (offset, piece) in pieces {
-                whole += usize::from(partial.insert(total, offset, piece) == Inserted::Complete);
+                whole += usize::from(partial.insert(total, offset, piece) == InsertOutcome::Complete);
             }
             prop_assert_eq!(whole, 1);
             prop_assert_eq!(partial.into_buffer(), message);

@@ -2,8 +2,8 @@
 //! Reassembly of messages from one peer. Each message is delivered once.
 
 use crate::delivery::fec::receiver::{Blocks, RecoveredFrame};
-use crate::delivery::fragment::{Inserted, Partial};
-use crate::delivery::ordering::{Complete, InOrder, Stream};
+use crate::delivery::fragment::{InsertOutcome, ReassemblyBuffer};
+use crate::delivery::ordering::{CompleteMessage, ReorderQueue, Stream};
 use crate::delivery::outbox::MAX_SOURCES;
 use crate::delivery::traffic::Traffic;
 use crate::limits;
@@ -99,8 +99,8 @@ impl InChannel {
 pub(super) type Key = (Traffic, u32, u64);
 
 #[derive(Debug)]
-pub(super) struct Incomplete {
-    partial: Partial,
+pub(super) struct IncompleteMessage {
+    partial: ReassemblyBuffer,
     /// Time of publication by our clock.
     published: Instant,
     last_fragment: Instant,
@@ -115,11 +115,11 @@ pub(crate) struct Inbox {
     pub(super) channels: BTreeMap<Traffic, InChannel>,
     /// Number of sources remembered, over all channels.
     sources: usize,
-    partials: BTreeMap<Key, Incomplete>,
+    partials: BTreeMap<Key, IncompleteMessage>,
     blocks: Blocks,
     pub(super) partial_bytes: usize,
     /// Complete messages that wait for earlier ones.
-    pub(super) in_order: InOrder,
+    pub(super) reorder_queue: ReorderQueue,
     max_message: usize,
     pub(super) max_bytes: usize,
     next_control: u64,
@@ -136,7 +136,7 @@ impl Inbox {
             partials: BTreeMap::new(),
             blocks: Blocks::default(),
             partial_bytes: 0,
-            in_order: InOrder::default(),
+            reorder_queue: ReorderQueue::default(),
             max_message,
             max_bytes,
             next_control: 1,
@@ -182,7 +182,7 @@ impl Inbox {
         true
     }
 
-    /// Closes a channel. Call [`Self::end_order`] before.
+    /// Closes a channel. Call [`Self::release_waiting`] before.
     pub(crate) fn withdraw(&mut self, channel: u64) -> bool {
         self.drop_partials(DropReason::PeerGone, |key, _| is_of_topic(key.0, channel));
         self.blocks.forget(channel);
@@ -243,7 +243,7 @@ impl Inbox {
     }
 
     /// Adds a DATA frame to its block; returns the frames that can now be recovered.
-    pub(crate) fn protect(
+    pub(crate) fn add_to_fec_block(
         &mut self,
         now: Instant,
         transit: Transit,
@@ -353,7 +353,7 @@ impl Inbox {
         } else if channel.topic.lifespan.is_some_and(|lifespan| age > lifespan) {
             Some(DropReason::Expired)
         } else if data.number.saturating_add(late_after) <= seen.highest()
-            || self.in_order.is_passed((traffic, data.source), data.number)
+            || self.reorder_queue.is_passed((traffic, data.source), data.number)
         {
             Some(DropReason::Late)
         } else {
@@ -398,7 +398,7 @@ impl Inbox {
         self.drop_partials(DropReason::Late, |key, _| (key.0, key.1) == stream && key.2 <= too_old);
         let message = Received { payload, source: data.source, encoded: data.encoded, age };
         let Some(wait) = wait else { return FrameEffect::Message(message) };
-        let complete = Complete { message, delay, since: now };
+        let complete = CompleteMessage { message, delay, since: now };
         self.wait_for_turn(stream, data.number, now + wait, complete);
         FrameEffect::Nothing
     }
@@ -422,9 +422,9 @@ impl Inbox {
         if !self.partials.contains_key(&key) {
             self.make_room(key.0, fragment.total as usize)?;
             *self.bytes_of(key.0) += fragment.total as usize;
-            let partial = Partial::new(fragment.total);
+            let partial = ReassemblyBuffer::new(fragment.total);
             let incomplete =
-                Incomplete { partial, published, last_fragment: now, missed_checks: 0 };
+                IncompleteMessage { partial, published, last_fragment: now, missed_checks: 0 };
             self.partials.insert(key, incomplete);
         }
         let Some(incomplete) = self.partials.get_mut(&key) else { return Err(()) };
@@ -433,22 +433,22 @@ impl Inbox {
         // queued for the shortest time.
         incomplete.published = incomplete.published.max(published);
         match incomplete.partial.insert(fragment.total, fragment.offset, bytes) {
-            Inserted::Incomplete => Ok(None),
-            Inserted::Refused => Err(()),
-            Inserted::Duplicate => {
+            InsertOutcome::Incomplete => Ok(None),
+            InsertOutcome::Refused => Err(()),
+            InsertOutcome::Duplicate => {
                 if let Some(channel) = self.channels.get_mut(&traffic) {
                     channel.stats.duplicate_pieces += 1;
                 }
                 Ok(None)
             }
-            Inserted::Complete => Ok(self.forget(key).map(|incomplete| {
+            InsertOutcome::Complete => Ok(self.forget(key).map(|incomplete| {
                 let age = now.since(incomplete.published);
                 (incomplete.partial.into_buffer().into(), age)
             })),
         }
     }
 
-    fn forget(&mut self, key: Key) -> Option<Incomplete> {
+    fn forget(&mut self, key: Key) -> Option<IncompleteMessage> {
         let incomplete = self.partials.remove(&key)?;
         *self.bytes_of(key.0) -= incomplete.partial.total() as usize;
         Some(incomplete)
@@ -492,7 +492,7 @@ impl Inbox {
     pub(super) fn drop_partials(
         &mut self,
         reason: DropReason,
-        which: impl Fn(&Key, &Incomplete) -> bool,
+        which: impl Fn(&Key, &IncompleteMessage) -> bool,
     ) {
         // Fragments of control messages were acknowledged and do not arrive again.
         let data = self.partials.iter().filter(|(key, _)| key.0 != Traffic::Control);

@@ -10,7 +10,7 @@
 use crate::delivery::inbox::{Inbox, Received};
 use crate::delivery::traffic::Traffic;
 use crate::limits;
-use crate::replay_window::MESSAGES;
+use crate::replay_window::MESSAGE_WINDOW;
 use crate::stats::DropReason;
 use crate::time::{Duration, Instant};
 use crate::wire::control::DeliveryOrder;
@@ -21,7 +21,7 @@ pub(super) type Stream = (Traffic, u32);
 
 /// A complete message that waits.
 #[derive(Debug)]
-pub(super) struct Complete {
+pub(super) struct CompleteMessage {
     /// The message. Its `age` is that at `since`.
     pub(super) message: Received,
     /// The delay from publication until `since`, for statistics.
@@ -32,45 +32,45 @@ pub(super) struct Complete {
 
 /// The messages of one source.
 #[derive(Debug, Default)]
-struct Line {
+struct ReorderBuffer {
     /// All numbers up to this one are passed.
     passed: u64,
     /// Waiting messages by number, each with the end of its wait.
-    waiting: BTreeMap<u64, (Instant, Complete)>,
+    waiting: BTreeMap<u64, (Instant, CompleteMessage)>,
 }
 
 /// Complete messages from one peer that wait for earlier ones, or for [`Inbox::next_ready`].
 #[derive(Debug, Default)]
-pub(super) struct InOrder {
-    lines: BTreeMap<Stream, Line>,
+pub(super) struct ReorderQueue {
+    buffers: BTreeMap<Stream, ReorderBuffer>,
     /// The end of each wait.
-    ends: BTreeSet<(Instant, Stream, u64)>,
+    wait_deadlines: BTreeSet<(Instant, Stream, u64)>,
     /// Payload bytes of the messages that wait.
     bytes: usize,
     /// Messages that no longer wait.
-    ready: VecDeque<(Traffic, Complete)>,
+    ready: VecDeque<(Traffic, CompleteMessage)>,
 }
 
-impl InOrder {
+impl ReorderQueue {
     pub(super) fn is_passed(&self, stream: Stream, number: u64) -> bool {
-        self.lines.get(&stream).is_some_and(|line| number <= line.passed)
+        self.buffers.get(&stream).is_some_and(|buffer| number <= buffer.passed)
     }
 
-    fn insert(&mut self, stream: Stream, number: u64, until: Instant, complete: Complete) {
+    fn insert(&mut self, stream: Stream, number: u64, until: Instant, complete: CompleteMessage) {
         self.bytes += complete.message.payload.len();
-        self.ends.insert((until, stream, number));
-        self.lines.entry(stream).or_default().waiting.insert(number, (until, complete));
+        self.wait_deadlines.insert((until, stream, number));
+        self.buffers.entry(stream).or_default().waiting.insert(number, (until, complete));
     }
 
     /// Passes all numbers up to this one. The waiting messages with these numbers become ready.
     fn pass(&mut self, stream: Stream, number: u64) {
-        let Some(line) = self.lines.get_mut(&stream) else { return };
-        line.passed = line.passed.max(number);
-        let later = line.passed.checked_add(1).map(|next| line.waiting.split_off(&next));
+        let Some(buffer) = self.buffers.get_mut(&stream) else { return };
+        buffer.passed = buffer.passed.max(number);
+        let later = buffer.passed.checked_add(1).map(|next| buffer.waiting.split_off(&next));
         for (number, (until, complete)) in
-            std::mem::replace(&mut line.waiting, later.unwrap_or_default())
+            std::mem::replace(&mut buffer.waiting, later.unwrap_or_default())
         {
-            self.ends.remove(&(until, stream, number));
+            self.wait_deadlines.remove(&(until, stream, number));
             self.bytes -= complete.message.payload.len();
             self.ready.push_back((stream.0, complete));
         }
@@ -78,14 +78,14 @@ impl InOrder {
 
     /// Begins to track a source whose numbers up to this one are passed.
     fn pass_from_start(&mut self, stream: Stream, passed: u64) {
-        self.lines.insert(stream, Line { passed, waiting: BTreeMap::new() });
+        self.buffers.insert(stream, ReorderBuffer { passed, waiting: BTreeMap::new() });
     }
 
     /// Passes the numbers for which nothing has to wait any longer: those up to `late`, and the
     /// numbers after them that are done (complete or dropped).
     fn advance(&mut self, stream: Stream, late: u64, is_done: impl Fn(u64) -> bool) {
-        let Some(line) = self.lines.get(&stream) else { return };
-        let mut passed = line.passed.max(late);
+        let Some(buffer) = self.buffers.get(&stream) else { return };
+        let mut passed = buffer.passed.max(late);
         while let Some(next) = passed.checked_add(1).filter(|next| is_done(*next)) {
             passed = next;
         }
@@ -95,7 +95,7 @@ impl InOrder {
     /// The sources of a topic.
     fn streams_of(&self, channel: u64) -> Vec<Stream> {
         let topic = Traffic::Topic(channel);
-        self.lines.range((topic, 0)..=(topic, u32::MAX)).map(|(stream, _)| *stream).collect()
+        self.buffers.range((topic, 0)..=(topic, u32::MAX)).map(|(stream, _)| *stream).collect()
     }
 }
 
@@ -107,12 +107,12 @@ impl Inbox {
         stream: Stream,
         number: u64,
         until: Instant,
-        complete: Complete,
+        complete: CompleteMessage,
     ) {
         if let Some(channel) = self.channels.get_mut(&stream.0) {
             channel.stats.waiting += 1;
         }
-        self.in_order.insert(stream, number, until, complete);
+        self.reorder_queue.insert(stream, number, until, complete);
         self.advance(stream);
         self.limit_waiting(0);
     }
@@ -122,13 +122,13 @@ impl Inbox {
         let Some(channel) = self.channels.get(&stream.0) else { return };
         let Some(seen) = channel.sources.get(&stream.1) else { return };
         // The window forgets older numbers: they count as done.
-        let late = seen.highest().saturating_sub(channel.topic.late_after().min(MESSAGES));
-        self.in_order.advance(stream, late, |number| seen.contains(number));
+        let late = seen.highest().saturating_sub(channel.topic.late_after().min(MESSAGE_WINDOW));
+        self.reorder_queue.advance(stream, late, |number| seen.contains(number));
     }
 
     /// Ends the wait for the messages before this one.
     fn end_wait(&mut self, stream: Stream, number: u64) {
-        self.in_order.pass(stream, number);
+        self.reorder_queue.pass(stream, number);
         self.drop_partials(DropReason::Late, |key, _| (key.0, key.1) == stream && key.2 <= number);
         self.advance(stream);
     }
@@ -136,60 +136,65 @@ impl Inbox {
     /// Ends the wait of the messages that have waited long enough.
     pub(crate) fn end_waits(&mut self, now: Instant) {
         while let Some(&(_, stream, number)) =
-            self.in_order.ends.first().filter(|(at, ..)| *at <= now)
+            self.reorder_queue.wait_deadlines.first().filter(|(at, ..)| *at <= now)
         {
             self.end_wait(stream, number);
         }
     }
 
     /// The time at which the next wait ends.
-    pub(crate) fn next_end_of_wait(&self) -> Option<Instant> {
-        self.in_order.ends.first().map(|(at, ..)| *at)
+    pub(crate) fn next_wait_deadline(&self) -> Option<Instant> {
+        self.reorder_queue.wait_deadlines.first().map(|(at, ..)| *at)
     }
 
     /// Ends waits early, in the order of their ends, until the waiting messages are within their limits and
     /// leave space for `bytes` of an incomplete message. No message is dropped.
     pub(super) fn limit_waiting(&mut self, bytes: usize) {
         let space = self.max_bytes.saturating_sub(self.partial_bytes + bytes);
-        while self.in_order.ends.len() > limits::WAITING_MESSAGES || self.in_order.bytes > space {
-            let Some(&(_, stream, number)) = self.in_order.ends.first() else { return };
+        while self.reorder_queue.wait_deadlines.len() > limits::WAITING_MESSAGES
+            || self.reorder_queue.bytes > space
+        {
+            let Some(&(_, stream, number)) = self.reorder_queue.wait_deadlines.first() else {
+                return;
+            };
             self.end_wait(stream, number);
         }
     }
 
     /// Readies all messages of a channel, or of all channels (`None`). Their order no longer
     /// applies.
-    pub(crate) fn end_order(&mut self, channel: Option<u64>) {
-        let all = || self.in_order.lines.keys().copied().collect();
-        for stream in channel.map_or_else(all, |channel| self.in_order.streams_of(channel)) {
-            self.in_order.pass(stream, u64::MAX);
-            self.in_order.lines.remove(&stream);
+    pub(crate) fn release_waiting(&mut self, channel: Option<u64>) {
+        let all = || self.reorder_queue.buffers.keys().copied().collect();
+        for stream in channel.map_or_else(all, |channel| self.reorder_queue.streams_of(channel)) {
+            self.reorder_queue.pass(stream, u64::MAX);
+            self.reorder_queue.buffers.remove(&stream);
         }
     }
 
     /// Applies a change of the order of a channel: nothing waits, and complete messages are passed.
     pub(super) fn change_order(&mut self, channel: u64) {
-        self.end_order(Some(channel));
+        self.release_waiting(Some(channel));
         let topic = Traffic::Topic(channel);
         let Some(open) = self.channels.get(&topic) else { return };
         if let DeliveryOrder::Sent { .. } = open.topic.order {
             for (source, seen) in &open.sources {
-                self.in_order.pass_from_start((topic, *source), seen.highest());
+                self.reorder_queue.pass_from_start((topic, *source), seen.highest());
             }
         }
     }
 
     /// Drops the complete messages of a channel, including those that no longer wait.
     pub(super) fn drop_waiting(&mut self, channel: u64) {
-        for stream in self.in_order.streams_of(channel) {
-            let last = self.in_order.lines.get(&stream).and_then(|it| it.waiting.last_key_value());
+        for stream in self.reorder_queue.streams_of(channel) {
+            let last =
+                self.reorder_queue.buffers.get(&stream).and_then(|it| it.waiting.last_key_value());
             if let Some((&last, _)) = last {
-                self.in_order.pass(stream, last);
+                self.reorder_queue.pass(stream, last);
             }
         }
-        let before = self.in_order.ready.len();
-        self.in_order.ready.retain(|(traffic, _)| *traffic != Traffic::Topic(channel));
-        let dropped = before - self.in_order.ready.len();
+        let before = self.reorder_queue.ready.len();
+        self.reorder_queue.ready.retain(|(traffic, _)| *traffic != Traffic::Topic(channel));
+        let dropped = before - self.reorder_queue.ready.len();
         let Some(channel) = self.channel_mut(channel) else { return };
         channel.stats.waiting -= dropped as u64;
         (0..dropped).for_each(|_| channel.stats.dropped.add(DropReason::Refused));
@@ -198,8 +203,8 @@ impl Inbox {
     /// The next message that no longer waits, and its channel. A message that has expired meanwhile, because
     /// this process paused, is dropped.
     pub(crate) fn next_ready(&mut self, now: Instant) -> Option<(u64, Received)> {
-        while let Some((traffic, complete)) = self.in_order.ready.pop_front() {
-            let Complete { mut message, delay, since } = complete;
+        while let Some((traffic, complete)) = self.reorder_queue.ready.pop_front() {
+            let CompleteMessage { mut message, delay, since } = complete;
             let Some(channel) = self.channels.get_mut(&traffic) else { continue };
             channel.stats.waiting -= 1;
             message.age += now.since(since);
@@ -250,7 +255,7 @@ mod tests {
 
         /// Handles the waits that end before `now`, each at its time.
         fn pass_time(&mut self, now: Instant) {
-            while let Some(end) = self.inbox.next_end_of_wait().filter(|end| *end <= now) {
+            while let Some(end) = self.inbox.next_wait_deadline().filter(|end| *end <= now) {
                 self.inbox.end_waits(end);
                 self.note(end);
             }
@@ -364,7 +369,7 @@ mod tests {
         let gaps = |count: u64| (1..=count).map(|it| 2 * it);
         let mut receiver = Receiver::new(topic(DeliveryOrder::Sent { wait: WAIT }));
         gaps(120).for_each(|number| receiver.take(at(0), number, true));
-        assert!(receiver.inbox.in_order.bytes <= 10_000);
+        assert!(receiver.inbox.reorder_queue.bytes <= 10_000);
         assert_eq!(receiver.delivered, gaps(20).collect::<Vec<_>>());
         // An incomplete message takes space from those that wait.
         receiver.take(at(0), 241, false);
@@ -386,8 +391,8 @@ mod tests {
                 let _ = receiver.inbox.take(at(0), Transit::default(), &data, &[0; 8]);
             }
         }
-        assert_eq!(receiver.inbox.in_order.ends.len(), limits::WAITING_MESSAGES);
-        assert_eq!(receiver.inbox.in_order.ready.len(), 2000 - limits::WAITING_MESSAGES);
+        assert_eq!(receiver.inbox.reorder_queue.wait_deadlines.len(), limits::WAITING_MESSAGES);
+        assert_eq!(receiver.inbox.reorder_queue.ready.len(), 2000 - limits::WAITING_MESSAGES);
     }
 
     #[test]
@@ -396,7 +401,7 @@ mod tests {
         for channel in [None, Some(CHANNEL)] {
             let mut receiver = Receiver::new(topic(order));
             [3, 2].into_iter().for_each(|number| receiver.take(at(0), number, true));
-            receiver.inbox.end_order(channel);
+            receiver.inbox.release_waiting(channel);
             receiver.note(at(0));
             assert_eq!(receiver.delivered, [2, 3]);
         }
@@ -457,7 +462,7 @@ mod tests {
             receiver.pass_time(at(1_000_000));
             let delivered = &receiver.delivered;
             prop_assert!(delivered.is_sorted_by(|a, b| a < b), "{:?}", delivered);
-            prop_assert_eq!(receiver.inbox.in_order.bytes, 0);
+            prop_assert_eq!(receiver.inbox.reorder_queue.bytes, 0);
             prop_assert_eq!(receiver.inbox.channel(CHANNEL).unwrap().stats.waiting, 0);
             prop_assert!(receiver.ages.iter().all(|age| *age <= WAIT + Duration::from_millis(10)));
             let first_whole = |number| {

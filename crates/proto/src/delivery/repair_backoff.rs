@@ -9,7 +9,7 @@
 use crate::time::{Duration, Instant};
 
 /// Number of packets with repairs that are sent without a pause. Single losses need no more.
-const WITHOUT_PAUSE: u32 = 8;
+const PACKETS_WITHOUT_PAUSE: u32 = 8;
 const FIRST_PAUSE: Duration = Duration::from_millis(4);
 const MAX_PAUSE: Duration = Duration::from_millis(256);
 
@@ -37,7 +37,7 @@ impl RepairBackoff {
     /// step.
     pub(crate) fn on_sent(&mut self, now: Instant, random: u64) {
         self.unanswered = self.unanswered.saturating_add(1);
-        let Some(doublings) = self.unanswered.checked_sub(WITHOUT_PAUSE) else { return };
+        let Some(doublings) = self.unanswered.checked_sub(PACKETS_WITHOUT_PAUSE) else { return };
         let pause = (FIRST_PAUSE * (1 << doublings.min(16))).min(MAX_PAUSE);
         let jitter = Duration::from_nanos(random % pause.as_nanos() as u64);
         self.next = now + pause / 2 + jitter;
@@ -65,7 +65,7 @@ mod tests {
             pauses.push(backoff.next.since(now));
             backoff.update(backoff.next);
         }
-        let first = WITHOUT_PAUSE as usize - 1;
+        let first = PACKETS_WITHOUT_PAUSE as usize - 1;
         assert!(pauses[..first].iter().all(|pause| pause.is_zero()), "{pauses:?}");
         assert!(pauses[first] >= FIRST_PAUSE / 2, "{pauses:?}");
         assert!(pauses.iter().all(|pause| *pause <= MAX_PAUSE * 2), "{pauses:?}");

@@ -20,7 +20,7 @@ pub(crate) struct RepairBudget {
     /// Bytes of the messages that are begun and not yet delivered or dropped.
     begun: i64,
     last_trickle: Instant,
-    last_first: Instant,
+    last_first_transmission: Instant,
     /// Bytes per second that are allowed regardless of other data.
     trickle: i64,
 }
@@ -32,7 +32,7 @@ impl RepairBudget {
             credit: BURST,
             percent,
             begun: 0,
-            last_first: Instant::default(),
+            last_first_transmission: Instant::default(),
             last_trickle: Instant::default(),
             trickle: TRICKLE,
         }
@@ -43,21 +43,21 @@ impl RepairBudget {
         self.percent = percent;
     }
 
-    pub(crate) fn is_left(&self) -> bool {
+    pub(crate) fn has_credit(&self) -> bool {
         self.credit > 0
     }
 
     /// Sets whether there are only repairs to send from now on, at a link rate of `idle_bps`, or also other
     /// data (`None`). Repairs alone may take the same share of the link as they would alongside other data.
     pub(crate) fn set_idle(&mut self, now: Instant, idle_bps: Option<u64>) {
-        self.trickle(now);
-        let idle_bps = idle_bps.filter(|_| now.since(self.last_first) >= IDLE_AFTER);
+        self.replenish(now);
+        let idle_bps = idle_bps.filter(|_| now.since(self.last_first_transmission) >= IDLE_AFTER);
         let idle = idle_bps.map_or(0, |bps| i64::try_from(bps / 8).unwrap_or(i64::MAX));
         self.trickle = self.share(idle).max(TRICKLE);
     }
 
     /// Adds the budget of the time since the last call.
-    pub(crate) fn trickle(&mut self, now: Instant) {
+    pub(crate) fn replenish(&mut self, now: Instant) {
         let millis = i64::try_from(now.since(self.last_trickle).as_millis()).unwrap_or(i64::MAX);
         let gained = millis.saturating_mul(self.trickle) / 1000;
         if gained > 0 {
@@ -80,8 +80,8 @@ impl RepairBudget {
     }
 
     /// Adds the budget for bytes that were sent for the first time.
-    pub(crate) fn on_first(&mut self, now: Instant, bytes: u32) {
-        self.last_first = now;
+    pub(crate) fn on_first_transmission(&mut self, now: Instant, bytes: u32) {
+        self.last_first_transmission = now;
         self.earn(self.share(i64::from(bytes)));
     }
 
@@ -117,10 +117,10 @@ mod tests {
     fn the_budget_that_a_large_message_earns_lasts_until_its_end() {
         let mut budget = RepairBudget::new(30);
         budget.begin(4_000_000);
-        (0..4000).for_each(|_| budget.on_first(Instant(1), 1000));
+        (0..4000).for_each(|_| budget.on_first_transmission(Instant(1), 1000));
         assert_eq!(budget.credit, 1_200_000);
         budget.on_repair(200_000);
-        budget.trickle(Instant(100_000_000_000));
+        budget.replenish(Instant(100_000_000_000));
         assert_eq!(budget.credit, 1_200_000, "no more than its share");
         // A refund outlasts this.
         budget.refund(100_000);
@@ -128,7 +128,7 @@ mod tests {
         assert_eq!(budget.credit, 100_000);
         for _ in 0..1000 {
             budget.begin(10_000);
-            budget.on_first(Instant(1), 10_000);
+            budget.on_first_transmission(Instant(1), 10_000);
             budget.end_message(10_000);
         }
         assert_eq!((budget.credit, budget.begun), (BURST, 0), "small ones share a burst");
@@ -138,16 +138,16 @@ mod tests {
     fn repairs_alone_take_their_share_of_the_link() {
         let at = |ms: u64| Instant(ms * 1_000_000);
         let mut budget = RepairBudget::new(30);
-        budget.trickle(at(1000));
+        budget.replenish(at(1000));
         budget.on_repair(165_536);
         budget.set_idle(at(1000), Some(8_000_000));
         budget.set_idle(at(1100), None);
-        budget.on_first(at(1100), 0);
+        budget.on_first_transmission(at(1100), 0);
         assert_eq!(budget.credit, -70_000);
         budget.set_idle(at(1200), Some(8_000_000));
         budget.set_idle(at(2100), Some(0));
         assert_eq!(budget.credit, -62_000, "not idle for long enough");
-        budget.trickle(at(3100));
+        budget.replenish(at(3100));
         assert_eq!(budget.credit, -54_000);
     }
 }

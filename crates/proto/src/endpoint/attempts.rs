@@ -24,7 +24,8 @@ impl Network {
         if peer.links.is_heard() {
             return;
         }
-        let is_translated = self.hop_links(id).any(|link| link.ends.is_translated() == Some(true));
+        let is_translated =
+            self.hop_links(id).any(|link| link.address_discovery.is_translated() == Some(true));
         let is_due = is_translated || when == DirectPath::Always;
         let is_possible = peer.links.relayed_link().is_some() && !self.own_addresses(id).is_empty();
         if !is_due || !is_possible {
@@ -36,7 +37,7 @@ impl Network {
         let cause = peer.rendezvous.begin_attempt(now);
         self.cx.timers.set(Timer::Rendezvous(id), Some(now + peer.rendezvous.wait()));
         if let Some(cause) = cause {
-            self.cx.notice(Notice::NoDirectPath { name: peer.name.clone(), cause });
+            self.cx.emit_notice(Notice::NoDirectPath { name: peer.name.clone(), cause });
         }
     }
 
@@ -51,7 +52,9 @@ impl Network {
     /// The addresses at which the peer may reach this node.
     fn own_addresses(&self, peer: PeerId) -> Vec<SocketAddr> {
         let mut addresses: Vec<SocketAddr> = Vec::new();
-        for address in self.hop_links(peer).flat_map(|link| link.ends.addresses()).flatten() {
+        for address in
+            self.hop_links(peer).flat_map(|link| link.address_discovery.addresses()).flatten()
+        {
             if is_usable(address) && !addresses.contains(&address) {
                 addresses.push(address);
             }
@@ -100,11 +103,11 @@ impl Network {
 
     /// Seeks direct paths to the peers behind the relay `hop`. The relay has reported the address at which it
     /// sees this node.
-    pub(crate) fn seek_peers_behind(&mut self, now: Instant, hop: PeerId) {
+    pub(crate) fn seek_direct_paths_via(&mut self, now: Instant, hop: PeerId) {
         for peer in self.peers.iter_mut() {
             let is_behind = peer.links.iter().any(|link| link.via == Some(hop));
             if is_behind && !peer.links.is_heard() {
-                peer.rendezvous.seek_again(&mut self.cx, now);
+                peer.rendezvous.restart_search(&mut self.cx, now);
             }
         }
     }

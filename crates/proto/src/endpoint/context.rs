@@ -59,7 +59,7 @@ pub(crate) enum Request {
     Candidates { peer: PeerId, candidates: Candidates },
     /// The peer has reported the address at which it sees this node: direct paths to peers behind the peer
     /// may be sought.
-    SeekBehind(PeerId),
+    SeekDirectPaths(PeerId),
     /// A goodbye was sent or received.
     EndSession { peer: PeerId, said_goodbye: bool },
 }
@@ -115,7 +115,7 @@ impl Context {
     }
 
     /// Our time of day.
-    pub(crate) fn wall(&self, now: Instant) -> Option<i64> {
+    pub(crate) fn wall_clock_us(&self, now: Instant) -> Option<i64> {
         Some(self.wall_origin?.saturating_add((now.0 / 1000) as i64))
     }
 
@@ -136,7 +136,7 @@ impl Context {
     }
 
     /// Emits a notice, unless the event queue is full.
-    pub(crate) fn notice(&mut self, notice: Notice) {
+    pub(crate) fn emit_notice(&mut self, notice: Notice) {
         if self.events.has_room(self.authenticated_peer) {
             self.events.push(self.authenticated_peer, Event::Notice(notice));
         }
@@ -154,7 +154,7 @@ impl Context {
     }
 
     /// Asks the endpoint for something that concerns other peers or radios.
-    pub(crate) fn ask(&mut self, request: Request) {
+    pub(crate) fn push_request(&mut self, request: Request) {
         self.requests.push_back(request);
     }
 }

@@ -16,16 +16,16 @@ use crate::wire::beacon::{Beacon, MAX_TAGS, TAG, emit_beacon};
 
 /// Limit of beacons examined. The tag of each peer takes about 1 us, so that with 256 peers the
 /// beacons cost at most 4 % of a processor.
-const RECEIVED: Allowance = Allowance { burst: 128, per_second: 128 };
+const BEACON_LIMIT: Allowance = Allowance { burst: 128, per_second: 128 };
 /// Limit of beacons examined for each group of senders. A node sends one per second from each of
 /// its addresses, and a machine may run a few nodes.
-const OF_ONE_SENDER: Allowance = Allowance { burst: 4, per_second: 4 };
+const SENDER_LIMIT: Allowance = Allowance { burst: 4, per_second: 4 };
 /// Number of groups of senders. With groups, one stranger cannot use up the limit of all.
 const GROUPS: usize = 256;
 /// Limit of initiations that beacons cause immediately. Beyond the limit, the peer is sought at its
 /// normal interval. Initiations are larger than beacons, and anybody may replay a beacon from a
 /// false address. With this limit, at most 4 kB/s go to that address.
-const INITIATIONS: Allowance = Allowance { burst: 16, per_second: 16 };
+const INITIATION_LIMIT: Allowance = Allowance { burst: 16, per_second: 16 };
 
 /// The state of sending and receiving beacons.
 #[derive(Debug)]
@@ -42,7 +42,7 @@ pub(crate) struct Beacons {
 
 impl Beacons {
     pub(crate) fn new() -> Self {
-        let (received, initiations) = (Bucket::new(RECEIVED), Bucket::new(INITIATIONS));
+        let (received, initiations) = (Bucket::new(BEACON_LIMIT), Bucket::new(INITIATION_LIMIT));
         Self { shared: Vec::new(), next: 0, received, senders: None, initiations }
     }
 }
@@ -58,7 +58,7 @@ struct Senders {
 
 impl Senders {
     fn new(secret: [u8; KEY]) -> Self {
-        Self { secret, groups: vec![Bucket::new(OF_ONE_SENDER); GROUPS] }
+        Self { secret, groups: vec![Bucket::new(SENDER_LIMIT); GROUPS] }
     }
 
     /// Takes a token of the group of `from`; `false` if no token is left.
@@ -74,12 +74,12 @@ impl Beacons {
     pub(crate) fn make(&mut self, net: &mut Network) -> Option<Vec<u8>> {
         self.share_secrets(net);
         let (salt, own) = (net.cx.draw_token(), net.cx.public);
-        let here = net.peers.iter().zip(&self.shared).filter(|(peer, _)| !peer.removed);
-        let here: Vec<&SharedTagKey> = here.map(|(_, shared)| shared).collect();
-        let count = here.len().min(MAX_TAGS);
-        let first = self.next.checked_rem(here.len())?;
+        let tag_keys = net.peers.iter().zip(&self.shared).filter(|(peer, _)| !peer.removed);
+        let tag_keys: Vec<&SharedTagKey> = tag_keys.map(|(_, shared)| shared).collect();
+        let count = tag_keys.len().min(MAX_TAGS);
+        let first = self.next.checked_rem(tag_keys.len())?;
         self.next = first + count;
-        let in_turn = here.into_iter().cycle().skip(first).take(count);
+        let in_turn = tag_keys.into_iter().cycle().skip(first).take(count);
         Some(emit_beacon(salt, in_turn.map(|shared| shared.tag(salt, &own))))
     }
 

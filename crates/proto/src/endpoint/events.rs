@@ -138,53 +138,53 @@ struct Queue {
     bytes: usize,
 }
 
-fn bytes_of(event: &Event) -> usize {
+fn payload_bytes(event: &Event) -> usize {
     if let Event::Message { message, .. } = event { message.payload.len() } else { 0 }
 }
 
-fn place(peer: Option<PeerId>) -> usize {
+fn queue_index(peer: Option<PeerId>) -> usize {
     peer.map_or(0, |peer| peer.0 as usize + 1)
 }
 
 impl Events {
     pub(crate) fn push(&mut self, peer: Option<PeerId>, event: Event) {
-        let place = place(peer);
-        if self.queues.len() <= place {
-            self.queues.resize_with(place + 1, Queue::default);
+        let queue_index = queue_index(peer);
+        if self.queues.len() <= queue_index {
+            self.queues.resize_with(queue_index + 1, Queue::default);
         }
-        let queue = &mut self.queues[place];
+        let queue = &mut self.queues[queue_index];
         if queue.events.is_empty() {
-            self.ready.push_back(place);
+            self.ready.push_back(queue_index);
         }
-        queue.bytes += bytes_of(&event);
+        queue.bytes += payload_bytes(&event);
         queue.events.push_back(event);
     }
 
     /// The next event, and the peer that it concerns or that caused it.
     pub(crate) fn pop(&mut self) -> Option<(Option<PeerId>, Event)> {
-        let place = self.ready.pop_front()?;
-        let queue = &mut self.queues[place];
+        let queue_index = self.ready.pop_front()?;
+        let queue = &mut self.queues[queue_index];
         let event = queue.events.pop_front()?;
-        queue.bytes -= bytes_of(&event);
+        queue.bytes -= payload_bytes(&event);
         if !queue.events.is_empty() {
-            self.ready.push_back(place);
+            self.ready.push_back(queue_index);
         }
-        let peer = place.checked_sub(1).map(|index| PeerId(index as u32));
+        let peer = queue_index.checked_sub(1).map(|index| PeerId(index as u32));
         Some((peer, event))
     }
 
     /// Whether the queue of this peer, or of none, has space.
     pub(crate) fn has_room(&self, peer: Option<PeerId>) -> bool {
         let fits = |it: &Queue| it.events.len() < EVENTS && it.bytes < EVENT_BYTES;
-        self.queues.get(place(peer)).is_none_or(fits)
+        self.queues.get(queue_index(peer)).is_none_or(fits)
     }
 
     pub(crate) fn forget(&mut self, peer: PeerId) {
-        let place = place(Some(peer));
-        if let Some(queue) = self.queues.get_mut(place) {
+        let queue_index = queue_index(Some(peer));
+        if let Some(queue) = self.queues.get_mut(queue_index) {
             *queue = Queue::default();
         }
-        self.ready.retain(|other| *other != place);
+        self.ready.retain(|other| *other != queue_index);
     }
 }
 

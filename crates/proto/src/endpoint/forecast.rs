@@ -50,7 +50,7 @@ impl Network {
     fn are_current(&self, now: Instant, peer: PeerId, forecasts: &Forecasts) -> bool {
         let mut made = Vec::new();
         self.make_forecasts(now, peer, &mut made);
-        let unused = |it: &Forecast| Forecast { held: false, ahead: 0.0, ..*it };
+        let unused = |it: &Forecast| Forecast { is_held_back: false, assigned_bytes: 0.0, ..*it };
         made.iter().copied().eq(forecasts.links.iter().map(unused))
     }
 
@@ -82,7 +82,7 @@ impl Network {
             return None;
         }
         let state = LinkState { rate: self.forecast_rate(now, link), repair };
-        self.peers[id].redundancies.next_copy(now, state)
+        self.peers[id].redundancies.plan_copies(now, state)
     }
 
     /// The rate of a link in bytes per second: that of its controller if the controller limits the

@@ -81,7 +81,7 @@ impl PeerMut<'_> {
     ///
     /// [`too_large::allowed`]: crate::too_large::allowed
     pub fn set_largest_message(&mut self, most: usize) {
-        self.endpoint.router.net.peers[self.id].channels.outbox.set_max_at_peer(most);
+        self.endpoint.router.net.peers[self.id].channels.outbox.set_peer_max_message(most);
     }
 
     /// Emits the offer of a channel again, as if it had just arrived.
@@ -122,7 +122,7 @@ impl PeerMut<'_> {
 
     /// Sets the order of preference of the links; links that are not listed come last.
     pub fn order_links(&mut self, order: &[LinkId]) {
-        self.endpoint.router.net.peers[self.id].links.arrange(order);
+        self.endpoint.router.net.peers[self.id].links.set_preference_order(order);
     }
 
     /// Removes the peer: says goodbye, forgets its keys, and drops the messages for it
@@ -205,7 +205,7 @@ impl LinkMut<'_> {
     /// sees them come.
     pub fn set_own_address(&mut self, own: SocketAddr) {
         let Some(link) = self.endpoint.router.net.peers.link_mut(self.id) else { return };
-        link.ping_now |= link.ends.set_own(own) && link.up;
+        link.ping_now |= link.address_discovery.set_own(own) && link.up;
     }
 
     /// Sets the number of IP bytes, sent and received from now on, after which the link carries only channels
@@ -248,7 +248,7 @@ impl LinkMut<'_> {
             return;
         }
         self.endpoint.router.with_link(now, id, |peer, cx| {
-            let due = peer.rendezvous.begin(now);
+            let due = peer.rendezvous.challenges_start(now);
             let candidate = Candidate::new((radio, remote, None), CHALLENGES, due);
             peer.links.add_candidate(cx, now, id, candidate);
         });

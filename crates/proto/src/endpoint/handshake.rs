@@ -36,7 +36,7 @@ impl Network {
         let greeting = Greeting { epoch: state.own_epoch(), name: &config.name };
         let datagram = state.initiate(now, &config.key, &greeting, session, drawn);
         if state.pending_session() != Some(session) {
-            state.released.push(session);
+            state.released_numbers.push(session);
         }
         self.peers.release_numbers(peer);
         self.record_sent(now, id, datagram?, None, Ecn::NotCapable)
@@ -124,14 +124,14 @@ impl Handshakes {
         let greeting = Greeting::parse(&payload).map_err(|_| RefusedPacket::Malformed)?;
         let id = known_initiator(net, from, &received, &greeting)?;
         let Network { cx, peers, .. } = net;
-        let verdict = judge(cx, &peers[id], from, &greeting);
+        let verdict = check_greeting(cx, &peers[id], from, &greeting);
         let session = peers.draw_session(cx, id);
         let state = &mut peers[id].session;
         let epochs = Epochs { own: state.own_epoch(), peer: greeting.epoch };
         let response = if verdict == Verdict::Welcome {
             state.respond(now, from, received, initiation, epochs, session)
         } else {
-            state.released.push(session);
+            state.released_numbers.push(session);
             state.refuse(received, initiation, session, verdict)
         };
         peers.release_numbers(id);
@@ -149,7 +149,7 @@ impl Handshakes {
         self.next_stranger_notice = now + NOTICE_INTERVAL;
         let link = peers.links().find(|link| link.remote == Some(from) && !link.is_heard());
         let name = link.map(|link| peers[link.peer].name.clone());
-        cx.notice(Notice::OtherKey { name, from });
+        cx.emit_notice(Notice::OtherKey { name, from });
     }
 
     pub(crate) fn handle_response(
@@ -165,7 +165,7 @@ impl Handshakes {
         if !self.cookie_checker.has_valid_mac1(response) {
             return Err(RefusedPacket::Unauthentic);
         }
-        origin.is_metered = net.is_shunned(id, origin.radio);
+        origin.is_metered = net.must_avoid_radio(id, origin.radio);
         let Network { cx, peers, .. } = net;
         let peer = &mut peers[id];
         if peer.session.pending_session() != Some(response.your_session) {
@@ -194,7 +194,7 @@ impl Handshakes {
                 Ok(())
             }
             HandshakeOutcome::Refused(verdict) => {
-                cx.notice(Notice::TheyRefuse { name: peer.name.clone(), from, verdict });
+                cx.emit_notice(Notice::TheyRefuse { name: peer.name.clone(), from, verdict });
                 Ok(())
             }
             HandshakeOutcome::EarlierEpoch => {
@@ -243,22 +243,22 @@ fn known_initiator(
     let name = greeting.name.to_owned();
     if received.initiator != cx.public {
         let known_name = peers.iter().any(|peer| peer.name == name);
-        cx.notice(Notice::UnknownKey { name, key: received.initiator, from, known_name });
+        cx.emit_notice(Notice::UnknownKey { name, key: received.initiator, from, known_name });
         return Err(RefusedPacket::UnknownKey);
     }
     // If the epoch is one of this node's, the packet is our own initiation, reflected.
     if peers.iter().all(|peer| peer.session.own_epoch() != greeting.epoch) {
-        cx.notice(Notice::Twins { name, from, other: None });
+        cx.emit_notice(Notice::Twins { name, from, other: None });
     }
     Err(RefusedPacket::WrongKey)
 }
 
 /// Decides whether a peer is welcome.
-fn judge(cx: &mut Context, peer: &Peer, from: Place, greeting: &Greeting<'_>) -> Verdict {
+fn check_greeting(cx: &mut Context, peer: &Peer, from: Place, greeting: &Greeting<'_>) -> Verdict {
     // A relay has its own names for the members of its teams, so these names are not compared.
     if greeting.name != peer.name && peer.team.is_none() {
         let (name, theirs) = (peer.name.clone(), greeting.name.to_owned());
-        cx.notice(Notice::OtherName { name, theirs, from });
+        cx.emit_notice(Notice::OtherName { name, theirs, from });
         Verdict::Name
     } else if peer.up && peer.session.is_past_epoch(greeting.epoch) {
         notice_duplicate_key(cx, peer, from);
@@ -270,5 +270,5 @@ fn judge(cx: &mut Context, peer: &Peer, from: Place, greeting: &Greeting<'_>) ->
 
 fn notice_duplicate_key(cx: &mut Context, peer: &Peer, from: Place) {
     let other = peer.links.iter().filter(|link| link.up).find_map(|link| link.remote);
-    cx.notice(Notice::Twins { name: peer.name.clone(), from, other });
+    cx.emit_notice(Notice::Twins { name: peer.name.clone(), from, other });
 }

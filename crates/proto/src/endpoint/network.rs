@@ -131,7 +131,7 @@ impl Network {
     pub(crate) fn set_link_radio(&mut self, id: LinkId, radio: RadioId) {
         let link = &mut self.peers[id];
         if std::mem::replace(&mut link.radio, radio) != radio {
-            link.source.forget();
+            link.local_address.forget();
             link.sent_packets.mtu.restart();
             self.set_controller(id);
         }
@@ -144,8 +144,8 @@ impl Network {
     }
 
     /// Whether a direct path to the peer must not leave by a radio.
-    pub(crate) fn is_shunned(&self, peer: PeerId, radio: RadioId) -> bool {
-        self.peers[peer].rendezvous.is_on() && self.is_metered(radio)
+    pub(crate) fn must_avoid_radio(&self, peer: PeerId, radio: RadioId) -> bool {
+        self.peers[peer].rendezvous.is_enabled() && self.is_metered(radio)
     }
 
     /// Invalidates all forecasts, because the state of a radio or of a link has changed.
@@ -267,7 +267,7 @@ impl Network {
         let leaves = self.peers[peer].goodbye_now;
         let sent = self.report_packet(now, id, kind);
         if leaves && !self.peers[peer].goodbye_now {
-            self.cx.ask(Request::EndSession { peer, said_goodbye: false });
+            self.cx.push_request(Request::EndSession { peer, said_goodbye: false });
         }
         sent
     }
@@ -319,7 +319,7 @@ impl Network {
             Some(priority) => link.on_messages_sent(now, priority),
             None => link.on_report_sent(class),
         }
-        let (peer, local) = (link.peer, link.source.address(link.remote));
+        let (peer, local) = (link.peer, link.local_address.address(link.remote));
         self.radios[radio].on_sent(now, ip_bytes, in_flight);
         self.peers[peer].links.arm(&mut self.cx, id);
         Some(match place {

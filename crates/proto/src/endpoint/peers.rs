@@ -161,7 +161,7 @@ impl Peers {
 
     /// Forgets the session numbers that a peer no longer uses.
     pub(crate) fn release_numbers(&mut self, peer: PeerId) {
-        for number in self.peers[peer].session.released.drain(..) {
+        for number in self.peers[peer].session.released_numbers.drain(..) {
             self.by_session.remove(&number);
         }
     }
@@ -197,7 +197,7 @@ impl Peers {
             }
             None => self.peers.push(peer),
         };
-        self.peers[id].settle(id);
+        self.peers[id].assign_id(id);
         self.by_key.insert(key, id);
         self.by_short_name.insert(short_name, id);
         (id, vacant.is_some())
@@ -215,7 +215,7 @@ impl Peers {
         }
         // Channel numbers continue, so that counters by peer and channel stay distinct.
         (empty.removed, empty.channels.next_channel) = (true, peer.channels.next_channel);
-        empty.settle(id);
+        empty.assign_id(id);
         self.peers[id] = empty;
         self.vacant.insert(id);
     }

@@ -42,7 +42,7 @@ struct RelayRoute {
     /// The next hop. Only its reports count.
     next: PeerId,
     /// Bytes in flight beyond the next hop, as the next hop reports.
-    beyond: u64,
+    downstream_bytes: u64,
 }
 
 /// The routes of packets that this node forwards, and its own packets to relays.
@@ -54,9 +54,9 @@ pub(crate) struct Relay {
 }
 
 /// What happens to a relayed packet.
-pub(crate) enum Arrived<'a> {
+pub(crate) enum ForwardOutcome<'a> {
     /// The packet is for this node, and comes from this place.
-    Here(Place, &'a [u8]),
+    Local(Place, &'a [u8]),
     Forwarded,
 }
 
@@ -105,20 +105,22 @@ impl Relay {
             while let Some(origin) = net.peers[id].channels.outbox.queues.pop_backlog_change() {
                 match origin {
                     RelayOrigin::Own(id) => update_window(net, now, id),
-                    RelayOrigin::For(hop, flow) => self.plan_report(net, now, hop, flow),
+                    RelayOrigin::Forwarded(hop, flow) => self.plan_report(net, now, hop, flow),
                 }
             }
         }
     }
 
     fn plan_report(&self, net: &mut Network, now: Instant, hop: PeerId, flow: Flow) {
-        let Some(RelayRoute { beyond, .. }) = self.routes.get(&(hop, flow)).copied() else {
+        let Some(RelayRoute { downstream_bytes, .. }) = self.routes.get(&(hop, flow)).copied()
+        else {
             return;
         };
-        let bytes = backlog(net, RelayOrigin::For(hop, flow)).saturating_add(beyond);
+        let bytes =
+            backlog(net, RelayOrigin::Forwarded(hop, flow)).saturating_add(downstream_bytes);
         let reports = &mut net.peers[hop].backlog_reports;
         reports.change(now, flow, bytes);
-        net.cx.timers.set(Timer::Held(hop), reports.next_due());
+        net.cx.timers.set(Timer::BacklogReport(hop), reports.next_due());
     }
 
     /// Applies a backlog report of a neighbour.
@@ -140,7 +142,7 @@ impl Relay {
             let route = route.filter(|(_, route)| route.next == hop);
             let reported: Vec<_> = route
                 .map(|((from, _), route)| {
-                    route.beyond = bytes;
+                    route.downstream_bytes = bytes;
                     *from
                 })
                 .collect();
@@ -171,7 +173,7 @@ impl Relay {
         let known = self.routes.get_mut(&(hop, flow));
         if let Some(route) = known {
             if std::mem::replace(&mut route.next, next) != next {
-                route.beyond = 0;
+                route.downstream_bytes = 0;
             }
             return;
         }
@@ -180,15 +182,15 @@ impl Relay {
         if self.routes_from(hop) >= limits::RELAYED_FLOWS && may_sweep {
             net.peers[hop].routes_swept_at = Some(now);
             let idle = self.routes.iter().filter(|(key, _)| key.0 == hop);
-            let idle = idle.filter(|(_, route)| route.beyond == 0).map(|(key, _)| *key);
+            let idle = idle.filter(|(_, route)| route.downstream_bytes == 0).map(|(key, _)| *key);
             for key in idle.collect::<Vec<_>>() {
-                if backlog(net, RelayOrigin::For(key.0, key.1)) == 0 {
+                if backlog(net, RelayOrigin::Forwarded(key.0, key.1)) == 0 {
                     self.routes.remove(&key);
                 }
             }
         }
         if self.routes_from(hop) < limits::RELAYED_FLOWS {
-            self.routes.insert((hop, flow), RelayRoute { next, beyond: 0 });
+            self.routes.insert((hop, flow), RelayRoute { next, downstream_bytes: 0 });
         }
     }
 
@@ -200,13 +202,13 @@ impl Relay {
     pub(crate) fn forget_routes(&mut self, net: &mut Network, now: Instant, gone: PeerId) {
         self.routes.retain(|(hop, _), _| *hop != gone);
         net.peers[gone].backlog_reports.clear();
-        net.cx.timers.set(Timer::Held(gone), None);
+        net.cx.timers.set(Timer::BacklogReport(gone), None);
         net.peers[gone].channels.outbox.drop_relayed(|_| true);
-        let is_gone = |it| matches!(it, RelayOrigin::For(hop, _) if hop == gone);
+        let is_gone = |it| matches!(it, RelayOrigin::Forwarded(hop, _) if hop == gone);
         net.peers.iter_mut().for_each(|peer| peer.channels.outbox.drop_relayed(is_gone));
         let beyond = self.routes.iter_mut().filter(|(_, route)| route.next == gone);
         let changed = beyond.map(|(key, route)| {
-            route.beyond = 0;
+            route.downstream_bytes = 0;
             *key
         });
         for (hop, flow) in changed.collect::<Vec<_>>() {
@@ -225,7 +227,7 @@ impl Relay {
         now: Instant,
         (hop, priority): (PeerId, u8),
         message: &'a Received,
-    ) -> Result<Arrived<'a>, RefusedPacket> {
+    ) -> Result<ForwardOutcome<'a>, RefusedPacket> {
         let mut reader = Reader::new(&message.payload);
         let header = RelayHeader::parse(&mut reader).map_err(|_| RefusedPacket::Malformed)?;
         let packet = reader.remaining();
@@ -234,20 +236,20 @@ impl Relay {
         }
         let from = header.from.unwrap_or(net.peers[hop].short_name);
         let Some(to) = header.to.filter(|to| *to != net.cx.short_name) else {
-            return Ok(Arrived::Here(Place::Relay { hop, end: from }, packet));
+            return Ok(ForwardOutcome::Local(Place::Relay { hop, end: from }, packet));
         };
         let Some(rights) = relay_rights(net, hop, from) else {
-            net.cx.notice(Notice::NotRelayed { name: net.peers[hop].name.clone() });
+            net.cx.emit_notice(Notice::NotRelayed { name: net.peers[hop].name.clone() });
             return Err(RefusedPacket::NotRelayed);
         };
         // For the sender, members of other teams do not exist: it learns nothing about them.
         let Some(peer) = net.peers.find_by_short_name(net.peers[hop].team, to) else {
-            net.cx.notice(Notice::UnknownEnd { name: net.peers[hop].name.clone() });
+            net.cx.emit_notice(Notice::UnknownEnd { name: net.peers[hop].name.clone() });
             return Err(RefusedPacket::NoRoute);
         };
         let next = next_hop(net, peer, hop)?;
         let Some(hops) = header.hops.checked_sub(1) else {
-            net.cx.notice(Notice::RelayLoop { name: net.peers[hop].name.clone() });
+            net.cx.emit_notice(Notice::RelayLoop { name: net.peers[hop].name.clone() });
             return Err(RefusedPacket::RelayLoop);
         };
         let is_last = net.peers[next].short_name == to;
@@ -267,12 +269,12 @@ impl Relay {
             return Err(RefusedPacket::TeamFull);
         }
         self.record_route(net, now, (hop, next), flow);
-        let origin = RelayOrigin::For(hop, flow);
+        let origin = RelayOrigin::Forwarded(hop, flow);
         let is_forwarded_again = !is_last;
         let packet =
             RelayedPacket { priority, payload, published, expires, origin, is_forwarded_again };
         enqueue(net, now, next, packet);
-        Ok(Arrived::Forwarded)
+        Ok(ForwardOutcome::Forwarded)
     }
 }
 
@@ -329,7 +331,7 @@ fn next_hop(net: &mut Network, peer: PeerId, came_from: PeerId) -> Result<PeerId
     let hop = |link: &Link| link.via.unwrap_or(peer);
     let hops: Vec<_> = peers[peer].links.iter().map(hop).filter(|hop| *hop != came_from).collect();
     if hops.is_empty() {
-        cx.notice(Notice::RelayLoop { name: peers[came_from].name.clone() });
+        cx.emit_notice(Notice::RelayLoop { name: peers[came_from].name.clone() });
     }
     let is_up = |hop: &&PeerId| peers[**hop].links.direct().any(|link| link.up);
     let heard = hops.iter().find(|hop| peers.is_heard(**hop));

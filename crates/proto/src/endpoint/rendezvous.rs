@@ -32,12 +32,12 @@ const ANSWER_WAIT: Duration = Duration::from_secs(5);
 /// apart, even over a satellite.
 pub(crate) const CHALLENGES: u8 = 6;
 /// A notice is emitted with this attempt, which begins after 15 s.
-const NOTICED_ATTEMPTS: u32 = 5;
+const NOTICE_AFTER_ATTEMPTS: u32 = 5;
 /// A direct path that was up for longer has lasted. The search after its end begins with short
 /// intervals again.
-const LASTING: Duration = Duration::from_secs(30);
+const STABLE_PATH_TIME: Duration = Duration::from_secs(30);
 /// Time without a packet after which the address of a direct path is given up: it may be a stranger's.
-const GIVE_UP: Duration = Duration::from_secs(30);
+const GIVE_UP_TIME: Duration = Duration::from_secs(30);
 
 /// When a node seeks a direct path to a peer that it reaches through a relay.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -71,7 +71,7 @@ pub(crate) struct Rendezvous {
     /// Whether there was a direct path earlier.
     had_path: bool,
     /// When the challenges to the peer's addresses begin.
-    begin: Instant,
+    challenges_start: Instant,
     /// Limit of CANDIDATES frames from the peer.
     received: Bucket,
 }
@@ -94,7 +94,7 @@ impl Rendezvous {
             is_answered: false,
             is_same_address: false,
             had_path: false,
-            begin: Instant::default(),
+            challenges_start: Instant::default(),
             received: Bucket::new(limits::CANDIDATES),
         }
     }
@@ -105,7 +105,7 @@ impl Rendezvous {
     }
 
     /// Whether a direct path is sought at all.
-    pub(crate) fn is_on(&self) -> bool {
+    pub(crate) fn is_enabled(&self) -> bool {
         self.link.is_some()
     }
 
@@ -125,8 +125,8 @@ impl Rendezvous {
     }
 
     /// When challenges to an address of the peer begin.
-    pub(crate) fn begin(&self, now: Instant) -> Instant {
-        self.begin.max(now)
+    pub(crate) fn challenges_start(&self, now: Instant) -> Instant {
+        self.challenges_start.max(now)
     }
 
     pub(crate) fn has_frame(&self) -> bool {
@@ -153,7 +153,7 @@ impl Rendezvous {
         self.frame = Some(FrameKind::Question);
         self.awaited_until = Some(now + ANSWER_WAIT);
         self.attempts = self.attempts.saturating_add(1);
-        let is_noticed = self.attempts == NOTICED_ATTEMPTS && self.is_answered;
+        let is_noticed = self.attempts == NOTICE_AFTER_ATTEMPTS && self.is_answered;
         let cause = match (self.had_path, self.is_same_address) {
             (true, _) => NoPath::Ended,
             (false, true) => NoPath::SameAddress,
@@ -184,11 +184,11 @@ impl Rendezvous {
         let first = own.first().zip(frame.addresses.first());
         self.is_same_address = first.is_some_and(|(own, it)| own.ip() == it.ip());
         if frame.is_answer {
-            self.begin = now;
+            self.challenges_start = now;
         } else {
             self.frame = Some(FrameKind::Answer);
             // The peer begins when it has the answer.
-            self.begin = now + one_way;
+            self.challenges_start = now + one_way;
         }
         true
     }
@@ -197,7 +197,7 @@ impl Rendezvous {
 /// The link that a direct path belongs to, among the links of the peer.
 impl Rendezvous {
     /// Sets the peer of the search.
-    pub(crate) fn settle(&mut self, peer: PeerId) {
+    pub(crate) fn assign_id(&mut self, peer: PeerId) {
         self.peer = peer;
     }
 
@@ -214,15 +214,15 @@ impl Rendezvous {
             return;
         }
         links[id].trial = when.map(|_| Trial::new());
-        self.seek_again(cx, now);
-        self.follow_relays(links);
+        self.restart_search(cx, now);
+        self.update_trial(links);
     }
 
     /// Whether a direct path was found, but is down and has not been heard for long, while a relay leads to
     /// the peer.
     pub(crate) fn is_given_up(&self, now: Instant, links: &Links, id: LinkId) -> bool {
         let link = &links[id];
-        let is_old = link.last_received.is_none_or(|at| now.since(at) > GIVE_UP);
+        let is_old = link.last_received.is_none_or(|at| now.since(at) > GIVE_UP_TIME);
         let is_lost = link.remote.is_some() && !link.up && is_old;
         self.is_for(id) && is_lost && links.relayed_link().is_some()
     }
@@ -235,7 +235,7 @@ impl Rendezvous {
             // Losses of the interruption do not count for the path that works now.
             link.loss = 0.0;
         }
-        self.follow_relays(links);
+        self.update_trial(links);
     }
 
     /// Handles a link that came up.
@@ -249,7 +249,7 @@ impl Rendezvous {
         if self.is_for(id) {
             (self.up_since, self.had_path) = (Some(now), true);
         } else if links[id].via.is_some() {
-            self.seek(cx, now);
+            self.schedule_attempt(cx, now);
         }
         self.on_link_heard(now, links, id);
     }
@@ -265,20 +265,20 @@ impl Rendezvous {
         if let Some(trial) = &mut links[id].trial {
             trial.restart();
         }
-        self.follow_relays(links);
+        self.update_trial(links);
         if !self.is_for(id) || links[id].up {
             return;
         }
         // A path that does not last is sought less and less often.
-        if self.up_since.take().is_some_and(|since| now.since(since) > LASTING) {
+        if self.up_since.take().is_some_and(|since| now.since(since) > STABLE_PATH_TIME) {
             self.attempts = 0;
         }
-        self.seek(cx, now);
+        self.schedule_attempt(cx, now);
     }
 
     /// Updates the trials of links, because relays may have begun or ceased to carry messages to
     /// the peer.
-    fn follow_relays(&self, links: &mut Links) {
+    fn update_trial(&self, links: &mut Links) {
         let has_relay = links.relayed_link().is_some();
         if let Some((id, _)) = self.link
             && let Some(trial) = &mut links[id].trial
@@ -288,13 +288,13 @@ impl Rendezvous {
     }
 
     /// Begins the search for a direct path.
-    pub(crate) fn seek_again(&mut self, cx: &mut Context, now: Instant) {
+    pub(crate) fn restart_search(&mut self, cx: &mut Context, now: Instant) {
         self.attempts = 0;
-        self.seek(cx, now);
+        self.schedule_attempt(cx, now);
     }
 
     /// Continues to seek a direct path.
-    fn seek(&self, cx: &mut Context, now: Instant) {
+    fn schedule_attempt(&self, cx: &mut Context, now: Instant) {
         if self.link.is_some() {
             cx.timers.bring_forward(Timer::Rendezvous(self.peer), now + self.wait());
         }

@@ -36,8 +36,8 @@ impl Network {
         let mut due: Vec<_> =
             self.peers.ids().filter_map(|peer| self.due_report(now, peer)).collect();
         due.sort_unstable();
-        for (_, peer, came_by) in due {
-            match self.peers[peer].links.report_link(self.cx.clock_now, came_by) {
+        for (_, peer, arrival_link) in due {
+            match self.peers[peer].links.report_link(self.cx.clock_now, arrival_link) {
                 Some(link) if self.may_report(link) => {
                     return self.report(now, link, ReportKind::Reports);
                 }
@@ -58,7 +58,7 @@ impl Network {
         // to others.
         let leaves = peer.goodbye_now && !peer.channels.outbox.queues.has_relayed();
         let goodbye = leaves.then_some((Instant::default(), None));
-        goodbye.or(first).map(|(at, came_by)| (at, id, came_by))
+        goodbye.or(first).map(|(at, arrival_link)| (at, id, arrival_link))
     }
 
     /// A packet with backlog reports to a neighbour, if one is due.
@@ -94,7 +94,7 @@ impl Network {
             let peer = peers.peer_of_link(id)?;
             if let Some(ip_bytes) = peer.links[id].sent_packets.mtu.due_probe(now)
                 && !peer.links.is_spared(now, id)
-                && peer.mtu_probes.take(now)
+                && peer.mtu_probe_limit.take(now)
             {
                 let datagram = peer.probe_packet(cx, now, id, ip_bytes, class)?;
                 return self.record_sent(now, id, datagram, None, Ecn::NotCapable);

@@ -8,8 +8,8 @@ use crate::endpoint::events::{Event, Notice};
 use crate::endpoint::handshake::{Handshakes, handle_cookie_reply};
 use crate::endpoint::network::{AccountedPacket, Network, Transmit};
 use crate::endpoint::peer::Peer;
-use crate::endpoint::peer::frames::{FromPeer, PacketCost};
-use crate::endpoint::relay::{Arrived, Relay, may_relay};
+use crate::endpoint::peer::frames::{PacketContext, PacketCost};
+use crate::endpoint::relay::{ForwardOutcome, Relay, may_relay};
 use crate::endpoint::schedule::Schedule;
 use crate::endpoint::teams::Teams;
 use crate::endpoint::timer::Timer;
@@ -66,7 +66,7 @@ impl Router {
             Ok(Packet::CookieReply(cookie)) => handle_cookie_reply(net, now, from, &cookie),
             Ok(Packet::Beacon(beacon)) => self.beacons.handle(net, now, radio, from, &beacon),
             Ok(Packet::OtherVersion(theirs)) => {
-                net.cx.notice(Notice::Version { from, theirs, ours: VERSION });
+                net.cx.emit_notice(Notice::Version { from, theirs, ours: VERSION });
                 Err(RefusedPacket::Version)
             }
             Err(_) => Err(RefusedPacket::Malformed),
@@ -86,7 +86,7 @@ impl Router {
     ) -> Result<(), RefusedPacket> {
         let known = self.net.peers.find_by_session(header.session);
         let id = known.ok_or(RefusedPacket::UnknownSession)?;
-        origin.is_metered = self.net.is_shunned(id, origin.radio);
+        origin.is_metered = self.net.must_avoid_radio(id, origin.radio);
         let Network { cx, peers, .. } = &mut self.net;
         let received = peers[id].receive(cx, now, origin, header, datagram);
         peers.release_numbers(id);
@@ -100,7 +100,7 @@ impl Router {
     fn handle_frames(
         &mut self,
         id: PeerId,
-        packet: &FromPeer,
+        packet: &PacketContext,
         frames: &[Frame<'_>],
     ) -> Result<(), RefusedPacket> {
         let mut spent = PacketCost::default();
@@ -115,9 +115,9 @@ impl Router {
             }
         }
         // One notice for the whole packet, since a notice costs more than the rest.
-        if spent.refuses_relay {
+        if spent.has_forbidden_relay {
             let name = self.net.peers[id].name.clone();
-            self.net.cx.notice(Notice::NotRelayed { name });
+            self.net.cx.emit_notice(Notice::NotRelayed { name });
             return Err(RefusedPacket::NotRelayed);
         }
         Ok(())
@@ -158,8 +158,8 @@ impl Router {
                 Request::Relay { hop, radio, priority, packet } => {
                     let way = (hop, priority);
                     match self.relay.forward(net, &self.teams, now, way, &packet) {
-                        Ok(Arrived::Forwarded) => {}
-                        Ok(Arrived::Here(from, bytes)) => {
+                        Ok(ForwardOutcome::Forwarded) => {}
+                        Ok(ForwardOutcome::Local(from, bytes)) => {
                             self.receive(now, Origin::relayed(now, radio, from, packet.age), bytes);
                         }
                         Err(reason) => {
@@ -177,7 +177,7 @@ impl Router {
                 Request::Candidates { peer, candidates } => {
                     net.handle_candidates(now, peer, &candidates);
                 }
-                Request::SeekBehind(hop) => net.seek_peers_behind(now, hop),
+                Request::SeekDirectPaths(hop) => net.seek_direct_paths_via(now, hop),
                 Request::EndSession { peer, said_goodbye } => {
                     self.end_session(now, peer, said_goodbye);
                 }
@@ -225,17 +225,17 @@ impl Router {
                 peers.release_numbers(peer);
             }
             Timer::Expiry(peer) => peers[peer].channels.on_expiry_timer(cx, now),
-            Timer::Partials(peer) => peers[peer].channels.on_partials_timer(cx, now),
+            Timer::Reassembly(peer) => peers[peer].channels.on_partials_timer(cx, now),
             Timer::Order(peer) => peers[peer].channels.on_order_timer(cx, now),
             Timer::Reconnect(link)
-            | Timer::Path(link)
+            | Timer::PathValidation(link)
             | Timer::Ping(link)
-            | Timer::Silent(link)
+            | Timer::LinkTimeout(link)
             | Timer::Loss(link)
             | Timer::Probe(link)
             | Timer::Stall(link) => self.on_link_timer(now, timer, link),
             // Polling for packets finds what is due.
-            Timer::Ack(..) | Timer::Pace(_) | Timer::Held(_) | Timer::Team(_) => {}
+            Timer::Ack(..) | Timer::Pace(_) | Timer::BacklogReport(_) | Timer::Team(_) => {}
         }
     }
 
@@ -246,10 +246,10 @@ impl Router {
         let Some(peer) = peers.peer_of_link(id) else { return };
         match timer {
             Timer::Reconnect(_) => peer.on_reconnect_timer(cx, now, id, has_relay),
-            Timer::Path(_) => peer.links.on_path_timer(cx, now, id),
+            Timer::PathValidation(_) => peer.links.on_path_timer(cx, now, id),
             Timer::Ping(_) => peer.links[id].ping_now = true,
             Timer::Probe(_) => peer.links[id].on_probe_timer(),
-            Timer::Silent(_) => peer.on_silent_timer(cx, now, id),
+            Timer::LinkTimeout(_) => peer.on_silent_timer(cx, now, id),
             Timer::Loss(_) => peer.on_loss_timer(cx, now, id),
             Timer::Stall(_) => peer.mark_stalled(cx, now, id),
             _ => {}

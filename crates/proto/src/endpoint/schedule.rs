@@ -113,7 +113,7 @@ impl Schedule<'_> {
         let mut best: Option<(u16, Candidate)> = None;
         for peer in self.net.peers.ids() {
             let Some(next) = self.next_of_peer(now, radio, peer, held_back) else { continue };
-            let first = &self.net.peers[peer].control_first;
+            let first = &self.net.peers[peer].control_priority_limit;
             let late = next.order.is_control() && !first.has_token_at(now);
             let rank = if late { LATE_CONTROL_RANK } else { next.order.rank.0 };
             let is_better = best.is_none_or(|(best_rank, other)| {
@@ -161,7 +161,7 @@ impl Schedule<'_> {
             let order = state.channels.outbox.next_in_order(scope)?;
             let class = self.net.radios[radio].class(Some(order.priority()));
             let heard = |hop| self.net.peers.is_heard(hop);
-            let link = state.links.first_for((radio, class), None, heard)?;
+            let link = state.links.first_usable_link((radio, class), None, heard)?;
             if scope == Scope::Unrelayed || self.net.peers[link].via.is_none() {
                 let candidate = Candidate { peer, link, order, scope, copies: 1 };
                 return (!held_back.contains(&link)).then_some(candidate);
@@ -230,7 +230,7 @@ impl Schedule<'_> {
         let mut packet = peer.start_packet(cx, now, id, capacity, false)?;
         let urgency = peer.channels.outbox.queues.urgency(order);
         if order.is_control() {
-            peer.control_first.take(now);
+            peer.control_priority_limit.take(now);
         }
         let (pieces, more) = self.fill_packet(now, radio, next, &mut packet);
         let class = self.net.class(id, Some(urgency.priority));
@@ -244,7 +244,7 @@ impl Schedule<'_> {
         if ack_soon {
             SessionHeader::mark_ack_soon(packet.plaintext());
         }
-        link.last_eliciting = now;
+        link.last_ack_eliciting = now;
         let eliciting = !pieces.is_empty();
         debug_assert!(eliciting || packet.sealed_len() > SESSION_HEADER + TIME_BYTES + TAG);
         radios[radio].on_data_sent(now, (peer.team, peer_id), ip_bytes);
@@ -273,7 +273,7 @@ impl Schedule<'_> {
         let (peer, id) = (first.peer, first.link);
         let datagram_bytes = self.packet_bytes(id, first.order.priority());
         let mut pieces = Vec::new();
-        let mut whole_within = None;
+        let mut max_whole_bytes = None;
         let mut repairs_control = false;
         let mut next = Some(*first);
         while let Some(Candidate { order, scope, copies, .. }) = next {
@@ -282,7 +282,7 @@ impl Schedule<'_> {
             let link = &mut links[id];
             let room = datagram_bytes.saturating_sub(packet.sealed_len());
             let carrier = Carrier { link: link.number, scope, copies, redundancy };
-            let cut = channels.outbox.next_frame(now, carrier, order, room, whole_within);
+            let cut = channels.outbox.next_frame(now, carrier, order, room, max_whole_bytes);
             let Some(cut) = cut else { break };
             repairs_control |= cut.is_control_repair();
             let copies = redundancy.map_or(1, |it| u32::from(it.copies));
@@ -298,7 +298,7 @@ impl Schedule<'_> {
                 FrameKind::Parity => cut.data.emit_parity(&cut.bytes, packet.plaintext()),
             }
             pieces.push(cut.piece);
-            whole_within = Some(MAX_SHARED_BYTES);
+            max_whole_bytes = Some(MAX_SHARED_BYTES);
             next = self.next_on_link(now, radio, first);
         }
         if repairs_control {
@@ -345,8 +345,8 @@ impl Schedule<'_> {
         }
         let mut forecasts = self.net.take_forecasts(now, peer);
         for forecast in &mut forecasts.links {
-            forecast.held = held_back.contains(&forecast.link);
-            forecast.ahead = 0.0;
+            forecast.is_held_back = held_back.contains(&forecast.link);
+            forecast.assigned_bytes = 0.0;
         }
         let next = self.next_by_forecasts(now, radio, peer, held_back, &mut forecasts);
         self.net.peers[peer].forecasts = forecasts;
@@ -363,7 +363,7 @@ impl Schedule<'_> {
         forecasts: &mut Forecasts,
     ) -> Option<Candidate> {
         let is_spent = forecasts.links.iter().all(|forecast| forecast.spent);
-        if forecasts.links.is_empty() || is_spent && self.net.peers[peer].links.has_unspent() {
+        if forecasts.links.is_empty() || is_spent && self.net.peers[peer].links.has_unspent_link() {
             return self.next_on_restricted_link(radio, peer, held_back);
         }
         if !forecasts.links.iter().any(|forecast| forecast.radio == radio) {
@@ -411,7 +411,7 @@ impl Schedule<'_> {
             let class = self.net.radios[radio].class(Some(message.order.priority()));
             let heard = |hop| self.net.peers.is_heard(hop);
             let link_use = Some(message.link_use);
-            let link = state.links.first_for((radio, class), link_use, heard)?;
+            let link = state.links.first_usable_link((radio, class), link_use, heard)?;
             let is_relayed = self.net.peers[link].via.is_some();
             let scope = if is_relayed { Scope::Unrelayed } else { Scope::All };
             let fits = message.bytes_on(self.net.peers[link].number) > 0

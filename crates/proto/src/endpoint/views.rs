@@ -147,14 +147,14 @@ impl LinkView<'_> {
 
     /// Whether packets of a direct path must not leave by this radio: links of the radio cost money, and the
     /// direct path would not have their limits.
-    pub fn shuns(&self, radio: RadioId) -> bool {
+    pub fn avoids_radio(&self, radio: RadioId) -> bool {
         self.is_direct_path() && self.net.is_metered(radio)
     }
 
     /// The local address at which packets from the link's remote address arrive; `None` if no packet has
     /// shown it.
     pub fn local_address(&self) -> Option<IpAddr> {
-        self.link.source.address(self.link.remote)
+        self.link.local_address.address(self.link.remote)
     }
 }
 
@@ -264,8 +264,8 @@ impl Endpoint {
             spent: link.is_spent(),
             mtu: self.router.net.datagram_bytes(id) + link.config.header_bytes,
             mtu_state: link.sent_packets.mtu.state(),
-            is_translated: link.ends.is_translated(),
-            is_peer_translated: link.ends.is_peer_translated(),
+            is_translated: link.address_discovery.is_translated(),
+            is_peer_translated: link.address_discovery.is_peer_translated(),
             loss: link.loss,
             rtt: link.sent_packets.rtt().smoothed(),
             rate_bps: link.controller.as_ref().and_then(|it| it.rate_bps()),

@@ -5,13 +5,13 @@ use crate::address::Place;
 use crate::class::{Class, InFlight};
 use crate::config::LinkConfig;
 use crate::ids::{LinkId, PeerId, RadioId};
-use crate::path::ends::Ends;
+use crate::path::address_discovery::AddressDiscovery;
 use crate::path::headroom::Headroom;
 use crate::path::interleaving::Interleaving;
 use crate::path::mtu::PathMtu;
 use crate::path::redundancy::Redundancies;
 use crate::path::relay_window::RelayWindow;
-use crate::path::source::Source;
+use crate::path::source::LocalAddress;
 use crate::path::trial::Trial;
 use crate::rate::{Controller, Report};
 use crate::recovery::sent::{Outcome, SentPackets};
@@ -117,7 +117,7 @@ pub(crate) struct Link {
     /// When a packet with messages was last sent or received.
     pub(crate) last_message: Option<Instant>,
     /// When an ack-eliciting packet was last sent.
-    pub(crate) last_eliciting: Instant,
+    pub(crate) last_ack_eliciting: Instant,
     /// Attempts to reach the peer since the link was last heard.
     pub(crate) reconnect_attempts: u32,
     pub(crate) initiate_now: bool,
@@ -127,10 +127,10 @@ pub(crate) struct Link {
     next_overdue_ping: Instant,
     /// The last packet without messages, while it is in the kernel.
     report: Option<PendingReport>,
-    pub(crate) source: Source,
+    pub(crate) local_address: LocalAddress,
     /// Other addresses of the peer, before their validation.
     pub(crate) candidates: Vec<Candidate>,
-    pub(crate) ends: Ends,
+    pub(crate) address_discovery: AddressDiscovery,
     /// The trial of a direct path that was found and not configured, in addition to a relay.
     pub(crate) trial: Option<Trial>,
     /// The former or the configured address. It is tried in turn with `remote`.
@@ -140,7 +140,7 @@ pub(crate) struct Link {
     /// Paces packets by the peer's reports; `None` if the configuration does not ask for that.
     pub(crate) controller: Option<Box<dyn Controller>>,
     /// Losses and marks that no report to the controller has counted yet.
-    uncounted: Uncounted,
+    unreported_losses: UnreportedLosses,
     pub(crate) headroom: Headroom,
     pub(crate) interleaving: Interleaving,
     /// The lowest priority of recent messages.
@@ -163,18 +163,18 @@ pub(crate) struct Link {
 /// Losses and marks that became known without a report to the controller: by a timer, or by an
 /// acknowledgement without the newest packet, such as that of a late packet.
 #[derive(Debug, Clone, Copy, Default)]
-struct Uncounted {
+struct UnreportedLosses {
     lost: u64,
     loss_rows: u64,
-    losses_undone: u64,
+    reverted_losses: u64,
     marked: u64,
 }
 
-impl Uncounted {
+impl UnreportedLosses {
     fn add(&mut self, outcome: &Outcome) {
         self.lost += outcome.lost_packets;
         self.loss_rows += outcome.loss_rows;
-        self.losses_undone += outcome.losses_undone;
+        self.reverted_losses += outcome.reverted_losses;
         self.marked += outcome.marked_packets;
     }
 }
@@ -219,21 +219,21 @@ impl Link {
             silent: false,
             last_received: None,
             last_message: None,
-            last_eliciting: Instant::default(),
+            last_ack_eliciting: Instant::default(),
             reconnect_attempts: 0,
             initiate_now: false,
             ping_now: false,
             overdue_pings: 0,
             next_overdue_ping: Instant::default(),
             report: None,
-            source: Source::default(),
+            local_address: LocalAddress::default(),
             candidates: Vec::new(),
-            ends: Ends::default(),
+            address_discovery: AddressDiscovery::default(),
             trial: None,
             alternate_remote: None,
             beacon_remote: None,
             controller: None,
-            uncounted: Uncounted::default(),
+            unreported_losses: UnreportedLosses::default(),
             headroom: Headroom::default(),
             interleaving: Interleaving::default(),
             lowest_priority: RecentPriority { priority: u8::MAX, at: Instant::default() },
@@ -270,7 +270,7 @@ impl Link {
         }
         self.sent_packets.test_ecn();
         self.sent_packets.mtu.restart();
-        self.ends.forget_path();
+        self.address_discovery.forget_path();
     }
 
     /// Adds an address of the peer, in the place of the oldest if there are too many. If the address is
@@ -295,7 +295,7 @@ impl Link {
         if let Place::Udp(address) = from
             && self.remote == Some(from)
         {
-            self.ends.on_question(address, own);
+            self.address_discovery.on_question(address, own);
         }
     }
 
@@ -317,13 +317,13 @@ impl Link {
 
     /// Whether a packet is overdue, and nothing has been acknowledged since.
     pub(crate) fn is_suspect(&self) -> bool {
-        self.sent_packets.overdue_in_a_row() > 0
+        self.sent_packets.consecutive_overdue() > 0
     }
 
     /// Fraction of the next packets that is expected to be lost. Each overdue acknowledgement in a row
     /// halves the trust in the link: one may be an ordinary loss, three are an outage.
     pub(crate) fn expected_loss(&self) -> f64 {
-        1.0 - (1.0 - self.loss) / f64::from(1u32 << self.sent_packets.overdue_in_a_row().min(8))
+        1.0 - (1.0 - self.loss) / f64::from(1u32 << self.sent_packets.consecutive_overdue().min(8))
     }
 
     /// IP bytes sent and received.
@@ -411,7 +411,7 @@ impl Link {
         if let Some(controller) = &mut self.controller {
             controller.on_new_session();
         }
-        self.uncounted = Uncounted::default();
+        self.unreported_losses = UnreportedLosses::default();
         let mut mtu = self.sent_packets.mtu;
         mtu.on_new_session();
         self.sent_packets =
@@ -459,7 +459,7 @@ impl Link {
     /// acknowledgement.
     pub(crate) fn count_losses(&mut self, outcome: &Outcome, by_timer: bool) {
         let Outcome { acked_packets: acked, lost_packets: lost, loss_rows, .. } = *outcome;
-        let undone = outcome.losses_undone;
+        let undone = outcome.reverted_losses;
         for (packets, is_lost) in [(acked, 0.0), (lost, 1.0)] {
             // More packets at once than this say no more about the present.
             for _ in 0..packets.min(LOSS_PACKETS) {
@@ -473,19 +473,19 @@ impl Link {
         let fills_queue = self.controller.as_ref().is_some_and(|it| it.fills_queue());
         if !fills_queue {
             self.redundancies.on_outcome(acked, lost, loss_rows);
-            self.redundancies.on_undone(undone);
+            self.redundancies.on_spurious_losses(undone);
         }
         // Overdue packets are no losses of the path: the link or the path back may be interrupted. On a
         // path with a long round trip, what a timer finds would end the controller's start at the rate
         // of the first few messages.
         if !(outcome.overdue || fills_queue && by_timer) {
-            self.uncounted.add(outcome);
+            self.unreported_losses.add(outcome);
         }
     }
 
     /// Declares all outstanding packets lost: the link was interrupted.
     pub(crate) fn lose_all(&mut self) -> Outcome {
-        self.uncounted = Uncounted::default();
+        self.unreported_losses = UnreportedLosses::default();
         if let Some(controller) = &mut self.controller {
             controller.on_interruption();
         }
@@ -527,7 +527,7 @@ impl Link {
         // The average time in our own kernel, which the peer's figures include.
         let in_kernel =
             outcome.kernel_time / u32::try_from(outcome.acked_packets).unwrap_or(u32::MAX).max(1);
-        let counted = std::mem::take(&mut self.uncounted);
+        let counted = std::mem::take(&mut self.unreported_losses);
         let report = Report {
             arrival_micros: time.wrapping_sub(ack.delay.as_micros() as u32),
             sent_bytes: newest.sent_bytes,
@@ -535,7 +535,7 @@ impl Link {
             acked_packets: outcome.acked_packets,
             lost_packets: counted.lost,
             loss_rows: counted.loss_rows,
-            spurious_losses: counted.losses_undone,
+            spurious_losses: counted.reverted_losses,
             marked_packets: counted.marked,
             queueing_delay: ack.waited.saturating_sub(in_kernel),
             min_queueing_delay: ack.least_waited.saturating_sub(in_kernel),
@@ -586,11 +586,11 @@ impl Link {
     }
 
     /// The time from which the link is stalled if the driver sends none of its packets before.
-    /// `has_other`: another link can carry its messages.
-    pub(crate) fn stall_at(&self, has_other: bool) -> Option<Instant> {
+    /// `has_alternative`: another link can carry its messages.
+    pub(crate) fn stall_at(&self, has_alternative: bool) -> Option<Instant> {
         let timeout = match self.via {
             Some(_) => RELAY_STALL,
-            None if has_other => STALL_WITH_OTHER,
+            None if has_alternative => STALL_WITH_OTHER,
             None => STALL,
         };
         (self.in_flight.total() > 0 && !self.stalled).then(|| self.drained_at + timeout)

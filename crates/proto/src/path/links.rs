@@ -115,7 +115,7 @@ impl Links {
     }
 
     /// Sets the order of preference; links that are not listed come last.
-    pub(crate) fn arrange(&mut self, order: &[LinkId]) {
+    pub(crate) fn set_preference_order(&mut self, order: &[LinkId]) {
         let place = |id: &LinkId| order.iter().position(|it| it == id).unwrap_or(order.len());
         self.order.sort_by_key(place);
     }
@@ -159,12 +159,12 @@ impl Links {
     }
 
     /// Whether another link than this one can carry data.
-    pub(crate) fn has_other(&self, id: LinkId) -> bool {
+    pub(crate) fn has_alternative(&self, id: LinkId) -> bool {
         self.iter().any(|other| other.id != id && other.carries_data() && !other.is_spent())
     }
 
     /// Whether a link is up and not spent, in part stalled or through a relay.
-    pub(crate) fn has_unspent(&self) -> bool {
+    pub(crate) fn has_unspent_link(&self) -> bool {
         self.iter().filter(|link| !link.is_spent()).any(Link::is_open)
     }
 
@@ -192,7 +192,7 @@ impl Links {
     /// The first link, in the order of preference, that is up and not stalled; otherwise the first link on
     /// which no packet of the class or a higher class is stuck. `None` if this link is of another radio. A
     /// link through a relay counts only while that relay is `heard`. `None` for `link_use`: no link is spent.
-    pub(crate) fn first_for(
+    pub(crate) fn first_usable_link(
         &self,
         (radio, class): (RadioId, Class),
         link_use: Option<&LinkUse>,
@@ -224,25 +224,25 @@ impl Links {
 
     /// The link for a report: the link by which the packets came, if it is up and not much slower than
     /// another; otherwise any link.
-    pub(crate) fn report_link(&self, now: Instant, came_by: Option<LinkId>) -> Option<LinkId> {
+    pub(crate) fn report_link(&self, now: Instant, arrival_link: Option<LinkId>) -> Option<LinkId> {
         let any =
             || self.iter().find(|it| it.carries_data()).or_else(|| self.iter().find(|it| it.up));
-        match came_by.filter(|id| self[*id].up) {
-            Some(came_by) => Some(self.report_link_of(now, came_by)),
+        match arrival_link.filter(|id| self[*id].up) {
+            Some(arrival_link) => Some(self.report_link_of(now, arrival_link)),
             None => any().map(|link| link.id),
         }
     }
 
-    /// The link for a report on packets that came by the link `came_by`. That link is up.
-    pub(crate) fn report_link_of(&self, now: Instant, came_by: LinkId) -> LinkId {
+    /// The link for a report on packets that came by the link `arrival_link`. That link is up.
+    pub(crate) fn report_link_of(&self, now: Instant, arrival_link: LinkId) -> LinkId {
         // The peer may send more heartbeats by a spared link than this node does, and expects the
         // answers by the same link.
-        let faster = || self.faster(came_by).unwrap_or(came_by);
-        if self.is_spared(now, came_by) { came_by } else { faster() }
+        let faster = || self.faster_link(arrival_link).unwrap_or(arrival_link);
+        if self.is_spared(now, arrival_link) { arrival_link } else { faster() }
     }
 
     /// Another link on which reports arrive much earlier than on this one.
-    fn faster(&self, id: LinkId) -> Option<LinkId> {
+    fn faster_link(&self, id: LinkId) -> Option<LinkId> {
         let link = &self[id];
         if link.via.is_some() || !self.has_choice() {
             return None;

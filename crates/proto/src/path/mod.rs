@@ -2,7 +2,7 @@
 //! How packets reach a peer: its links, the radios that links share as bottlenecks, and link
 //! selection.
 
-pub(crate) mod ends;
+pub(crate) mod address_discovery;
 pub(crate) mod headroom;
 pub(crate) mod interleaving;
 pub(crate) mod link;

@@ -20,7 +20,7 @@ const BASE_DATAGRAM: usize = 1200;
 const SMALL_MTU: usize = 576;
 /// Sizes that are tried before others: Ethernet with jumbo frames and without, PPPoE (RFC 2516),
 /// WireGuard, mobile networks and tunnels, the least of IPv6 (RFC 8200).
-const LIKELY: [usize; 6] = [9000, 1500, 1492, 1420, 1400, 1280];
+const COMMON_MTUS: [usize; 6] = [9000, 1500, 1492, 1420, 1400, 1280];
 /// Lost probes of one size after which a larger size counts as too large (MAX_PROBES in RFC 8899).
 const MAX_PROBES: u8 = 3;
 /// The search ends when it can gain at most one part in this many of the size.
@@ -95,7 +95,7 @@ pub(crate) struct PathMtu {
     /// A packet of this size was acknowledged.
     is_confirmed: bool,
     /// The smallest size that is known not to pass, or the limit plus one.
-    fails: usize,
+    min_failed_size: usize,
     /// A size that is tried before the likely ones.
     first: Option<usize>,
     probe: Option<Probe>,
@@ -122,7 +122,7 @@ impl PathMtu {
             limit,
             size,
             is_confirmed: false,
-            fails: limit + 1,
+            min_failed_size: limit + 1,
             first: Some(limit),
             probe: None,
             lost_probes: 0,
@@ -187,7 +187,7 @@ impl PathMtu {
     }
 
     fn search(&mut self) {
-        (self.fails, self.first) = (self.limit + 1, Some(self.limit));
+        (self.min_failed_size, self.first) = (self.limit + 1, Some(self.limit));
         (self.lost_probes, self.search_at, self.suspicion) = (0, None, None);
     }
 
@@ -221,10 +221,10 @@ impl PathMtu {
     /// The next size to try: `first`, then the likely sizes, then sizes between them. Last comes
     /// the present size, if no packet has shown that it passes.
     fn next_size(&self) -> Option<usize> {
-        let is_open = |size: &usize| *size > self.size && *size < self.fails;
-        let likely = || LIKELY.into_iter().find(is_open);
+        let is_open = |size: &usize| *size > self.size && *size < self.min_failed_size;
+        let likely = || COMMON_MTUS.into_iter().find(is_open);
         let between = || {
-            let gap = self.fails - self.size;
+            let gap = self.min_failed_size - self.size;
             (gap > self.size / PRECISION && gap > 1).then(|| self.size + gap / 2)
         };
         let present = || (!self.is_confirmed).then_some(self.size);
@@ -254,7 +254,7 @@ impl PathMtu {
     fn pass(&mut self, size: usize) {
         self.is_confirmed |= size >= self.size;
         self.size = self.size.max(size.min(self.limit));
-        self.fails = self.fails.max(self.size + 1);
+        self.min_failed_size = self.min_failed_size.max(self.size + 1);
         self.lost_probes = 0;
         self.fall = self.fall.filter(|fall| fall.from > self.size);
     }
@@ -269,7 +269,7 @@ impl PathMtu {
             // Nothing is left to try.
             None => self.is_confirmed = true,
         }
-        self.fails = self.fails.min(size).max(self.size + 1);
+        self.min_failed_size = self.min_failed_size.min(size).max(self.size + 1);
         (self.lost_probes, self.first) = (0, None);
     }
 

@@ -10,7 +10,7 @@ use crate::time::{Duration, Instant};
 const LEAST_LOSS: f64 = 0.015;
 /// Copies are added until the probability that all of them are lost is at most this. The 99th percentile of
 /// the delay is then at most that of the last copy.
-const LOST_TOGETHER: f64 = 0.01;
+const MAX_JOINT_LOSS: f64 = 0.01;
 /// Maximum number of copies of a message, in addition to the first transmission.
 const MAX_COPIES: u8 = 2;
 /// Where longer bursts of losses are the rule, there is no redundancy: a copy within a burst is lost as
@@ -76,17 +76,17 @@ impl Redundancies {
     }
 
     /// Records that packets that were counted as lost arrived after all.
-    pub(crate) fn on_undone(&mut self, packets: u64) {
+    pub(crate) fn on_spurious_losses(&mut self, packets: u64) {
         self.loss = (self.loss - packets as f64 / LOSS_MEMORY).max(0.0);
     }
 
-    /// Whether [`Self::next_copy`] returns `None` and earns nothing whatever the state of the link is. The
+    /// Whether [`Self::plan_copies`] returns `None` and earns nothing whatever the state of the link is. The
     /// caller can then save the time of determining that state for each packet.
     pub(crate) fn needs_no_state(&self) -> bool {
         self.credit >= BURST && !self.can_help()
     }
 
-    /// Call this instead of [`Self::next_copy`] if [`Self::needs_no_state`] returns `true`.
+    /// Call this instead of [`Self::plan_copies`] if [`Self::needs_no_state`] returns `true`.
     pub(crate) fn pass(&mut self, now: Instant) {
         self.updated = now;
     }
@@ -98,7 +98,7 @@ impl Redundancies {
 
     /// Copies of a message that is sent now; `None` where a repair arrives as early, losses are rare,
     /// or the share is spent.
-    pub(crate) fn next_copy(&mut self, now: Instant, link: LinkState) -> Option<Redundancy> {
+    pub(crate) fn plan_copies(&mut self, now: Instant, link: LinkState) -> Option<Redundancy> {
         let elapsed = now.since(self.updated).as_secs_f64();
         (self.credit, self.updated) = ((self.credit + elapsed * link.rate * SHARE).min(BURST), now);
         if self.credit <= 0.0 || !self.can_help() {
@@ -106,7 +106,7 @@ impl Redundancies {
         }
         let spacing = (0.5 + self.burst) * FULL_PACKET as f64 / link.rate;
         let interval = Duration::from_secs_f64(spacing.min(1.0));
-        let enough = (LOST_TOGETHER.ln() / self.loss.ln()).ceil() as u8;
+        let enough = (MAX_JOINT_LOSS.ln() / self.loss.ln()).ceil() as u8;
         // The first copy helps most. Further copies must not use up the credit for first copies.
         let most = if self.credit > BURST / 2.0 { MAX_COPIES } else { 1 };
         let copies = enough.saturating_sub(1).clamp(1, most);
@@ -131,12 +131,12 @@ mod tests {
     }
 
     fn interval(state: &mut Redundancies) -> Option<Duration> {
-        state.next_copy(Instant(1), LINK).map(|it| it.interval)
+        state.plan_copies(Instant(1), LINK).map(|it| it.interval)
     }
 
     #[test]
     fn more_losses_need_more_copies() {
-        let next = |loss| with_loss(loss).next_copy(Instant(1), LINK).map(|it| it.copies);
+        let next = |loss| with_loss(loss).plan_copies(Instant(1), LINK).map(|it| it.copies);
         assert_eq!([0.0, 0.005, 0.02, 0.2, 0.9].map(next), [None, None, Some(1), Some(2), Some(2)]);
     }
 
@@ -145,9 +145,9 @@ mod tests {
         let mut state = Redundancies::default();
         state.on_outcome(97, 3, 3);
         assert!(state.loss > 0.01);
-        state.on_undone(3);
+        state.on_spurious_losses(3);
         assert!(state.loss < 0.001, "{}", state.loss);
-        state.on_undone(100);
+        state.on_spurious_losses(100);
         assert_eq!(state.loss, 0.0);
     }
 
@@ -161,7 +161,7 @@ mod tests {
         state.on_outcome(100, 30, 1);
         assert_eq!(interval(&mut state), None, "a burst takes the copies too");
         let fast = LinkState { repair: Duration::from_millis(3), ..LINK };
-        assert_eq!(with_loss(0.05).next_copy(Instant(1), fast), None, "a repair is as early");
+        assert_eq!(with_loss(0.05).plan_copies(Instant(1), fast), None, "a repair is as early");
     }
 
     /// Returns the fraction of messages that get copies, when messages of 1000 bytes are sent at
@@ -172,7 +172,7 @@ mod tests {
         let mut copied = 0;
         for _ in 0..1000 {
             now = now + interval;
-            copied += u32::from(state.next_copy(now, LINK).is_some());
+            copied += u32::from(state.plan_copies(now, LINK).is_some());
             state.charge(1000);
         }
         f64::from(copied) / 1000.0

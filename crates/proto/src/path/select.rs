@@ -22,7 +22,7 @@ pub(crate) struct Forecast {
     /// The allowance is used up.
     pub(crate) spent: bool,
     /// The controller sends no packet now.
-    pub(crate) held: bool,
+    pub(crate) is_held_back: bool,
     /// When the link's radio can send the next packet.
     pub(crate) ready: f64,
     /// Bytes per second that arrive.
@@ -32,7 +32,7 @@ pub(crate) struct Forecast {
     /// Time that repairs of losses are expected to take.
     pub(crate) repair: f64,
     /// Bytes of earlier messages that are assigned to the link's radio.
-    pub(crate) ahead: f64,
+    pub(crate) assigned_bytes: f64,
 }
 
 impl Forecast {
@@ -43,17 +43,17 @@ impl Forecast {
             radio,
             metered: false,
             spent: false,
-            held: false,
+            is_held_back: false,
             ready: 0.0,
             goodput: 1.0,
             delay: 0.0,
             repair: 0.0,
-            ahead: 0.0,
+            assigned_bytes: 0.0,
         }
     }
 
     fn can_send_on(&self, radio: RadioId) -> bool {
-        self.radio == radio && !self.held
+        self.radio == radio && !self.is_held_back
     }
 
     /// When the last byte of a message of `bytes` is expected to arrive.
@@ -63,7 +63,7 @@ impl Forecast {
 
     /// When a message without bytes is expected to arrive.
     fn offset(&self) -> f64 {
-        self.ready + self.ahead / self.goodput + self.delay + self.repair
+        self.ready + self.assigned_bytes / self.goodput + self.delay + self.repair
     }
 }
 
@@ -210,7 +210,10 @@ impl Forecasts {
     }
 
     fn add(&mut self, radio: RadioId, bytes: f64) {
-        self.links.iter_mut().filter(|it| it.radio == radio).for_each(|it| it.ahead += bytes);
+        self.links
+            .iter_mut()
+            .filter(|it| it.radio == radio)
+            .for_each(|it| it.assigned_bytes += bytes);
     }
 
     /// Divides a message so that all parts arrive at the same time. A link takes the next packet if

@@ -12,13 +12,13 @@ const HOLD: Duration = Duration::from_secs(1);
 
 /// The local address of a link.
 #[derive(Debug, Default)]
-pub(crate) struct Source {
+pub(crate) struct LocalAddress {
     /// The peer's address, and our address at which packets from there arrive.
     found: Option<(Place, IpAddr)>,
     heard: Instant,
 }
 
-impl Source {
+impl LocalAddress {
     /// The address from which packets to `remote` leave; `None` if no packet has shown it.
     pub(crate) fn address(&self, remote: Option<Place>) -> Option<IpAddr> {
         self.found.filter(|(theirs, _)| Some(*theirs) == remote).map(|(_, ours)| ours)
@@ -60,7 +60,7 @@ mod tests {
 
     #[test]
     fn the_address_at_which_packets_arrive_is_used() {
-        let mut source = Source::default();
+        let mut source = LocalAddress::default();
         source.on_packet(at(0), theirs(1), None);
         assert_eq!(source.address(Some(theirs(1))), None);
         source.on_packet(at(1), theirs(1), ours(2));
@@ -74,7 +74,7 @@ mod tests {
 
     #[test]
     fn packets_at_two_addresses_in_turn_do_not_change_it() {
-        let mut source = Source::default();
+        let mut source = LocalAddress::default();
         for n in 0..100 {
             source.on_packet(at(n * 500), theirs(1), ours(2));
             source.on_packet(at(n * 500 + 250), theirs(1), ours(3));

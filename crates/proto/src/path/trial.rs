@@ -12,10 +12,10 @@ const ADMITTED_LOSS: f64 = 0.1;
 /// Smoothed loss above which the trial of a path in use begins again.
 const MAX_LOSS: f64 = 0.2;
 /// Number of rounds with frequent PINGs.
-const HURRIED_ROUNDS: u32 = 3;
+const FREQUENT_PING_ROUNDS: u32 = 3;
 /// Acknowledged packets after which a path has proved itself. A path that is interrupted earlier needs twice
 /// as many rounds the next time, at most [`MAX_NEEDED`].
-const PROVED: u64 = 600;
+const PROVEN_PACKETS: u64 = 600;
 const MAX_NEEDED: u32 = 64;
 
 /// The trial of one link.
@@ -50,7 +50,7 @@ impl Trial {
 
     /// Whether the trial needs frequent PINGs.
     pub(crate) fn needs_frequent_pings(&self) -> bool {
-        !self.is_over() && self.rounds < HURRIED_ROUNDS
+        !self.is_over() && self.rounds < FREQUENT_PING_ROUNDS
     }
 
     /// Counts packets whose outcome is known. `loss` is the loss smoothed over earlier packets.
@@ -71,7 +71,7 @@ impl Trial {
     /// Begins the trial again: the path was interrupted, or loses too much.
     pub(crate) fn restart(&mut self) {
         if self.is_over() {
-            let has_proved = self.acked >= PROVED;
+            let has_proved = self.acked >= PROVEN_PACKETS;
             self.needed = if has_proved { 1 } else { (self.needed * 2).min(MAX_NEEDED) };
             self.rounds = 0;
         }
@@ -118,7 +118,7 @@ mod tests {
             trial.restart();
         }
         (0..64).for_each(|_| trial.on_outcome(10, 0, 0.0));
-        trial.on_outcome(PROVED, 0, 0.0);
+        trial.on_outcome(PROVEN_PACKETS, 0, 0.0);
         trial.restart();
         trial.on_outcome(10, 0, 0.0);
         assert!(!trial.defers_messages());

@@ -183,10 +183,10 @@ impl ReceivedPackets {
         self.due
     }
 
-    /// The acknowledgement to send now, if one is planned. `alone`: its packet carries no data.
-    pub(crate) fn take_ack(&mut self, now: Instant, link: u8, alone: bool) -> Option<Ack> {
+    /// The acknowledgement to send now, if one is planned. `ack_only`: its packet carries no data.
+    pub(crate) fn take_ack(&mut self, now: Instant, link: u8, ack_only: bool) -> Option<Ack> {
         self.due.take()?;
-        self.budget.on_ack(now, alone);
+        self.budget.on_ack(now, ack_only);
         let packets = std::mem::take(&mut self.timed_packets).max(1);
         let waited = std::mem::take(&mut self.total_queueing_delay) / packets;
         self.reported_delay = waited;
@@ -260,9 +260,9 @@ impl Budget {
         self.last.map_or(saved, |last| saved.max(last + ACK_SPACING))
     }
 
-    fn on_ack(&mut self, now: Instant, alone: bool) {
+    fn on_ack(&mut self, now: Instant, ack_only: bool) {
         self.last = Some(now);
-        if alone {
+        if ack_only {
             self.paid = self.paid.max(now) + self.spacing();
         }
         let Some(Run { since, bytes }) = self.run.take() else { return };

@@ -90,7 +90,7 @@ pub(crate) struct Outcome {
     /// Packets that arrived although they had been declared lost.
     pub(crate) spurious_losses: u64,
     /// Spurious losses that a later packet had shown.
-    pub(crate) losses_undone: u64,
+    pub(crate) reverted_losses: u64,
     /// Packets that the path marked, by the counts of the acknowledgement (ECN).
     pub(crate) marked_packets: u64,
     /// The packet with the largest number, if it is newly acknowledged.
@@ -222,7 +222,7 @@ impl SentPackets {
     }
 
     /// How often acknowledgements were overdue since the last acknowledgement arrived.
-    pub(crate) fn overdue_in_a_row(&self) -> u32 {
+    pub(crate) fn consecutive_overdue(&self) -> u32 {
         self.backoff
     }
 
@@ -400,7 +400,7 @@ impl SentPackets {
             }
             Fate::Lost { counted } => {
                 outcome.spurious_losses += 1;
-                outcome.losses_undone += u64::from(counted);
+                outcome.reverted_losses += u64::from(counted);
                 if !overtaken {
                     self.reorder.on_late_ack(rtt);
                 }
@@ -443,7 +443,7 @@ impl SentPackets {
             for index in 0..self.packets.len() {
                 if self.overdue_at(&self.packets[index]).is_some_and(|at| at <= now) {
                     self.suspect_black_hole(index);
-                    self.lose(index, false, &mut outcome);
+                    self.mark_lost(index, false, &mut outcome);
                 }
             }
             if outcome.lost_packets > 0 {
@@ -461,7 +461,7 @@ impl SentPackets {
         self.mtu.on_interruption();
         for index in 0..self.packets.len() {
             if self.packets[index].fate == Fate::Outstanding {
-                self.lose(index, false, &mut outcome);
+                self.mark_lost(index, false, &mut outcome);
             }
         }
         outcome
@@ -489,7 +489,7 @@ impl SentPackets {
 
     /// When to call [`Self::on_timer`].
     pub(crate) fn timer(&mut self) -> Option<Instant> {
-        Class::ALL.into_iter().filter_map(|class| self.timer_of(class)).min()
+        Class::ALL.into_iter().filter_map(|class| self.class_timer(class)).min()
     }
 
     /// The index of the oldest packet of a class whose outcome is unknown. The search continues where the
@@ -506,7 +506,7 @@ impl SentPackets {
         Some(index)
     }
 
-    fn timer_of(&mut self, class: Class) -> Option<Instant> {
+    fn class_timer(&mut self, class: Class) -> Option<Instant> {
         let oldest = self.oldest_outstanding(class)?;
         let packet = &self.packets[oldest];
         let is_overtaken = !self.relayed
@@ -552,7 +552,7 @@ impl SentPackets {
             let overtaken = largest.built >= packet.built + self.reorder.get();
             if overtaken || now >= self.reorder_end(packet) {
                 self.suspect_black_hole(index);
-                self.lose(index, true, outcome);
+                self.mark_lost(index, true, outcome);
             }
         }
     }
@@ -565,7 +565,7 @@ impl SentPackets {
     }
 
     /// Declares a packet lost. `counted`: see [`Fate::Lost`].
-    fn lose(&mut self, index: usize, counted: bool, outcome: &mut Outcome) {
+    fn mark_lost(&mut self, index: usize, counted: bool, outcome: &mut Outcome) {
         let is_lost = |packet: &SentPacket| matches!(packet.fate, Fate::Lost { .. });
         let continues = index > 0 && is_lost(&self.packets[index - 1]);
         outcome.loss_rows += u64::from(!continues);

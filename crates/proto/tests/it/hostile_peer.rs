@@ -209,8 +209,8 @@ fn relayed_pair() -> (Net, PeerId, ChannelId, Liar) {
         net.nodes[node - 1].endpoint.peer_mut(left).set_rights(RELAYED);
         net.nodes[node].endpoint.peer_mut(right).set_rights(RELAYED);
     }
-    let base = net.meet_through(0, 2, &[PeerId(0)]);
-    net.meet_through(2, 0, &[PeerId(0)]);
+    let base = net.add_peer_through(0, 2, &[PeerId(0)]);
+    net.add_peer_through(2, 0, &[PeerId(0)]);
     net.run(1500 * MS);
     let laser = net.open(0, base, channel(topic("/scan", 200)));
     let liar = Liar::meet(&mut net, 1, "liar");

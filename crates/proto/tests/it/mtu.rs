@@ -147,8 +147,8 @@ fn a_path_through_a_relay_follows_the_link_to_the_relay() {
             .peer_mut(peer)
             .set_rights(Rights { relayed: true, max_priority: 255 });
     }
-    let to_base = net.meet_through(robot, base, &[to_relay]);
-    net.meet_through(base, robot, &[base_to_relay]);
+    let to_base = net.add_peer_through(robot, base, &[to_relay]);
+    net.add_peer_through(base, robot, &[base_to_relay]);
     net.run(Duration::from_secs(2));
     let map = net.open(robot, to_base, channel(topic("/map", 10)));
     let through = net.nodes[robot].endpoint.links().nth(1).unwrap();

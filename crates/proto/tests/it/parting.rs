@@ -38,7 +38,7 @@ fn new_sessions(net: &Net, node: usize) -> usize {
 fn a_removed_peer_gets_a_goodbye_and_cannot_reconnect() {
     let mut net = star(1, &["robot", "thief"]);
     let thief = PeerId(1);
-    net.part(0, thief);
+    net.remove_peer(0, thief);
     net.run(50 * MS);
     assert!(
         net.nodes[2].events.contains(&Event::PeerDown { peer: PeerId(0), said_goodbye: true }),
@@ -96,7 +96,7 @@ fn queued_and_outstanding_messages_are_dropped_and_counted() {
         net.send(0, PeerId(1), channel, payload(n, 30_000));
     }
     net.run(60 * MS);
-    let parted = net.part(0, PeerId(1));
+    let parted = net.remove_peer(0, PeerId(1));
     let (last, stats) = &parted.channels[0];
     assert_eq!((parted.channels.len(), *last), (1, channel));
     assert!(stats.adds_up() && stats.queued + stats.sent == 0, "{stats:?}");
@@ -116,9 +116,9 @@ fn other_peers_lose_nothing_while_an_index_is_reused() {
             net.run(10 * MS);
         }
         if round % 2 == 0 {
-            net.part(0, PeerId(1));
+            net.remove_peer(0, PeerId(1));
         } else {
-            assert_eq!(net.meet(0, 2), PeerId(1), "places are used again");
+            assert_eq!(net.add_peer(0, 2), PeerId(1), "places are used again");
         }
     }
     net.run(Duration::from_secs(3));
@@ -134,9 +134,9 @@ fn a_peer_that_is_added_again_restarts_at_both_ends() {
     let before = net.open(0, PeerId(0), channel(topic("/scan", 200)));
     net.send(0, PeerId(0), before, payload(1, 1000));
     net.run(100 * MS);
-    net.part(0, PeerId(0));
+    net.remove_peer(0, PeerId(0));
     net.run(500 * MS);
-    let peer = net.meet(0, 1);
+    let peer = net.add_peer(0, 1);
     net.run(Duration::from_secs(8));
     assert!(net.nodes[0].endpoint.peer(peer).up && net.nodes[1].endpoint.peer(PeerId(0)).up);
     assert_eq!(new_sessions(&net, 1), 2, "it knows that nothing is left of the first session");
@@ -158,7 +158,7 @@ fn a_peer_at_a_reused_index_gets_nothing_of_the_previous_peer() {
     for n in 0..8 {
         net.send(0, PeerId(1), secret, payload(n, 30_000));
     }
-    net.part(0, PeerId(1));
+    net.remove_peer(0, PeerId(1));
     let (place, _) = net.join(0, guest);
     assert_eq!(place, PeerId(1));
     // Packets of the first robot are still on the air.
@@ -220,15 +220,15 @@ fn the_removal_of_a_relay_closes_the_link_through_it_and_another_relay_takes_ove
             net.nodes[relay].endpoint.peer_mut(at_relay).set_rights(rights);
         }
     }
-    let base = net.meet_through(0, 3, &[PeerId(0), PeerId(1)]);
-    net.meet_through(3, 0, &[PeerId(0), PeerId(1)]);
+    let base = net.add_peer_through(0, 3, &[PeerId(0), PeerId(1)]);
+    net.add_peer_through(3, 0, &[PeerId(0), PeerId(1)]);
     net.run(Duration::from_secs(3));
     let channel = net.open(0, base, channel(topic("/scan", 200)));
     for n in 0..60 {
         net.send(0, base, channel, payload(n, 1000));
         net.run(20 * MS);
         if n == 20 {
-            net.part(0, PeerId(0));
+            net.remove_peer(0, PeerId(0));
         }
     }
     net.run(Duration::from_secs(5));
@@ -248,8 +248,8 @@ fn relays_forget_removed_peers() {
         let rights = Rights { relayed: true, max_priority: 255 };
         net.nodes[1].endpoint.peer_mut(at_relay).set_rights(rights);
     }
-    let base = net.meet_through(0, 2, &[PeerId(0)]);
-    net.meet_through(2, 0, &[PeerId(0)]);
+    let base = net.add_peer_through(0, 2, &[PeerId(0)]);
+    net.add_peer_through(2, 0, &[PeerId(0)]);
     net.run(Duration::from_secs(3));
     let channel = net.open(0, base, channel(topic("/image", 20)));
     for n in 0..4 {
@@ -257,10 +257,10 @@ fn relays_forget_removed_peers() {
     }
     net.run(50 * MS);
     // The relay removes the far end, with packets for it in flight, and adds it again.
-    net.part(1, PeerId(1));
+    net.remove_peer(1, PeerId(1));
     net.run(Duration::from_secs(3));
     assert!(!net.nodes[0].endpoint.peer(base).up, "no route is left");
-    let again = net.meet(1, 2);
+    let again = net.add_peer(1, 2);
     net.nodes[1].endpoint.peer_mut(again).set_rights(Rights { relayed: true, max_priority: 255 });
     net.run(Duration::from_secs(10));
     assert!(net.nodes[0].endpoint.peer(base).up, "the route works again");
@@ -278,16 +278,16 @@ fn a_beacon_names_no_peer_that_was_removed() {
     let mut net = star(9, &["robot", "thief"]);
     let lengths = |net: &mut Net| net.nodes[0].endpoint.beacon().map(|it| it.len());
     let both = lengths(&mut net);
-    net.part(0, PeerId(0));
+    net.remove_peer(0, PeerId(0));
     let one = lengths(&mut net);
     assert!(one.is_some() && one < both);
-    net.part(0, PeerId(1));
+    net.remove_peer(0, PeerId(1));
     assert_eq!(lengths(&mut net), None);
-    net.meet(0, 2);
+    net.add_peer(0, 2);
     assert_eq!(lengths(&mut net), one);
     // The packets of node 2 are for the peer that now has the place.
-    net.part(2, PeerId(0));
-    net.meet(2, 0);
+    net.remove_peer(2, PeerId(0));
+    net.add_peer(2, 0);
     let beacon = net.nodes[0].endpoint.beacon().unwrap();
     let mut other = Net::new(10);
     other.add("thief", defaults(), Pipe::with_rate(MBPS_6));

@@ -25,8 +25,8 @@ fn row(seed: u64, names: &[&str], pipe: &Pipe) -> Net {
 /// Robot, relay and base. Also returns the base's id at the robot, and the robot's id at the base.
 fn three(seed: u64, pipe: &Pipe) -> (Net, PeerId, PeerId) {
     let mut net = row(seed, &["robot", "relay", "base"], pipe);
-    let base = net.meet_through(0, 2, &[PeerId(0)]);
-    let robot = net.meet_through(2, 0, &[PeerId(0)]);
+    let base = net.add_peer_through(0, 2, &[PeerId(0)]);
+    let robot = net.add_peer_through(2, 0, &[PeerId(0)]);
     net.run(1500 * MS);
     assert!(net.nodes[0].endpoint.peer(base).up && net.nodes[2].endpoint.peer(robot).up);
     (net, base, robot)
@@ -139,10 +139,10 @@ fn a_chain_of_three_hops_works_and_another_route_takes_over_when_a_relay_dies() 
         net.nodes[node].endpoint.peer_mut(peer).set_rights(RELAYED);
     }
     // The relays know the ends, because the ends are their neighbours.
-    net.meet_through(1, 3, &[PeerId(1)]);
-    net.meet_through(2, 0, &[PeerId(0)]);
-    let base = net.meet_through(0, 3, &[PeerId(0), robot_c]);
-    let robot = net.meet_through(3, 0, &[PeerId(0), base_c]);
+    net.add_peer_through(1, 3, &[PeerId(1)]);
+    net.add_peer_through(2, 0, &[PeerId(0)]);
+    let base = net.add_peer_through(0, 3, &[PeerId(0), robot_c]);
+    let robot = net.add_peer_through(3, 0, &[PeerId(0), base_c]);
     for node in [0, 3] {
         let peers: Vec<_> = net.nodes[node].endpoint.peers().collect();
         for peer in peers {
@@ -208,8 +208,8 @@ fn a_stalled_relayed_link_recovers() {
 fn a_relay_forwards_nothing_without_the_right_and_reports_it() {
     let mut net = row(6, &["robot", "relay", "base"], &Pipe::with_rate(MBPS_6));
     net.nodes[1].endpoint.peer_mut(PeerId(0)).set_rights(Rights::default());
-    let base = net.meet_through(0, 2, &[PeerId(0)]);
-    net.meet_through(2, 0, &[PeerId(0)]);
+    let base = net.add_peer_through(0, 2, &[PeerId(0)]);
+    net.add_peer_through(2, 0, &[PeerId(0)]);
     net.run(2000 * MS);
     assert!(!net.nodes[0].endpoint.peer(base).up);
     let refused = net.nodes[1].endpoint.refused_packets().get(RefusedPacket::NotRelayed);
@@ -270,9 +270,9 @@ fn packets_in_a_routing_loop_are_dropped() {
     // Each of a and b has the other as the next hop to a base that neither reaches.
     let mut net = row(9, &["a", "b", "robot"], &Pipe::with_rate(MBPS_6));
     let base = net.add("base", defaults(), Pipe::with_rate(MBPS_6));
-    net.meet_through(0, base, &[PeerId(0)]);
-    net.meet_through(1, base, &[PeerId(0), PeerId(1)]);
-    net.meet_through(2, base, &[PeerId(0)]);
+    net.add_peer_through(0, base, &[PeerId(0)]);
+    net.add_peer_through(1, base, &[PeerId(0), PeerId(1)]);
+    net.add_peer_through(2, base, &[PeerId(0)]);
     net.run(5000 * MS);
     let refused = |node: usize| {
         let refused = net.nodes[node].endpoint.refused_packets();
@@ -290,7 +290,7 @@ fn restarted_ends_connect_again_through_the_relay() {
     net.restart(2, &[1]);
     net.nodes[2].endpoint.peer_mut(PeerId(0)).set_rights(RELAYED);
     let back = net.now;
-    net.meet_through(2, 0, &[PeerId(0)]);
+    net.add_peer_through(2, 0, &[PeerId(0)]);
     for n in 0..100 {
         let _ = net.try_send(0, base, scan, payload(n, 500));
         net.run(20 * MS);

@@ -36,7 +36,7 @@ fn net_behind_translators(
         let outside = [203, 0, 113, node as u8];
         net.nodes[node].translator =
             kind.map(|(filtering, is_symmetric)| Translator::new(outside, filtering, is_symmetric));
-        let at_relay = net.meet_without_address(RELAY, node);
+        let at_relay = net.add_peer_without_address(RELAY, node);
         let relayed = Rights { relayed: true, max_priority: 255 };
         net.nodes[RELAY].endpoint.peer_mut(at_relay).set_rights(relayed);
         join(&mut net, node, 2 - node, when);
@@ -46,10 +46,10 @@ fn net_behind_translators(
 
 /// Gives a node the relay and, through the relay, the other node as peers.
 fn join(net: &mut Net, node: usize, other: usize, when: DirectPath) {
-    net.meet(node, RELAY);
+    net.add_peer(node, RELAY);
     let own = net.nodes[node].address;
     net.nodes[node].endpoint.link_mut(LinkId(0)).set_own_address(own);
-    let peer = net.meet_without_address(node, other);
+    let peer = net.add_peer_without_address(node, other);
     let now = net.now;
     let endpoint = &mut net.nodes[node].endpoint;
     endpoint.peer_mut(peer).add_relayed_link(now, PeerId(0)).unwrap();

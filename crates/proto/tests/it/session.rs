@@ -152,7 +152,7 @@ fn replayed_and_changed_handshakes_end_no_session() {
 fn a_stranger_is_reported_and_learns_nothing() {
     let mut net = Net::pair(7, &Pipe::with_rate(6_000_000));
     let stranger = net.add("stranger", defaults(), Pipe::with_rate(6_000_000));
-    net.meet(stranger, 0);
+    net.add_peer(stranger, 0);
     net.run(2000 * MS);
     let (name, key) = ("stranger".to_owned(), SecretKey::insecure("stranger").public());
     let unknown =
@@ -190,7 +190,7 @@ fn a_key_under_another_name_is_refused_and_reported_at_both_ends() {
     let mut net = Net::new(12);
     let robot = net.add("robot", defaults(), Pipe::with_rate(6_000_000));
     let base = net.add("base", defaults(), Pipe::with_rate(6_000_000));
-    net.meet(robot, base);
+    net.add_peer(robot, base);
     let key = SecretKey::insecure("robot").public();
     let peer = net.nodes[base].endpoint.add_peer("robot7", key).unwrap();
     let link =
@@ -211,7 +211,7 @@ fn the_later_of_two_nodes_with_one_key_stays_and_all_report_it() {
     let mut net = Net::pair(13, &Pipe::with_rate(6_000_000));
     let twin = net.add("robot", defaults(), Pipe::with_rate(6_000_000));
     // Only the base detects the twin: both robots have the base's address.
-    net.meet(twin, 1);
+    net.add_peer(twin, 1);
     net.run(5000 * MS);
     let twins = |notice: &Notice| matches!(notice, Notice::Twins { .. });
     assert!(notices(&net, 1).iter().any(twins), "{:?}", notices(&net, 1));

@@ -9,7 +9,7 @@ use tautline_proto::{
     SecretKey, TeamId, TeamLimits,
 };
 use tautline_testkit::attacker;
-use tautline_testkit::attacker::liar::{Cast, Liar};
+use tautline_testkit::attacker::liar::{Liar, LiarConfig};
 use tautline_testkit::net::*;
 
 const RELAY: usize = 0;
@@ -42,11 +42,11 @@ impl Teams {
                 let node =
                     teams.net.add(&format!("{role}{number}"), defaults(), Pipe::with_rate(FAST));
                 teams.enrol(team, &format!("team{number}/{role}"), &format!("{role}{number}"));
-                teams.net.meet(node, RELAY);
+                teams.net.add_peer(node, RELAY);
                 node
             });
             for (node, other) in [(nodes[0], nodes[1]), (nodes[1], nodes[0])] {
-                assert_eq!(teams.net.meet_through(node, other, &[PeerId(0)]), PeerId(1));
+                assert_eq!(teams.net.add_peer_through(node, other, &[PeerId(0)]), PeerId(1));
             }
         }
         teams.net.run(2000 * MS);
@@ -119,7 +119,7 @@ impl Flood {
 
     fn at(net: &Net) -> Self {
         let node = net.nodes[RELAY].endpoint.key();
-        let cast = Cast { name: LIAR.into(), node, team: Vec::new() };
+        let cast = LiarConfig { name: LIAR.into(), node, team: Vec::new() };
         let address = SocketAddr::from(([192, 0, 2, 1], 18470));
         Self { liar: Liar::new(cast), address, number: 0, seen: 0 }
     }
@@ -167,7 +167,7 @@ fn members_reach_their_own_team_and_nobody_else() {
     assert_eq!(teams.net.nodes[2].received.len(), 1);
     // A robot of team 0 and a base of team 1 that even know each other's keys.
     let across = [(1, 4), (4, 1)]
-        .map(|(node, other)| (node, teams.net.meet_through(node, other, &[PeerId(0)])));
+        .map(|(node, other)| (node, teams.net.add_peer_through(node, other, &[PeerId(0)])));
     teams.net.nodes.iter_mut().for_each(|node| node.sent.clear());
     let before: Vec<_> = [3, 4].map(|node| teams.net.nodes[node].received.len()).into();
     teams.net.run(5000 * MS);
@@ -332,11 +332,11 @@ fn a_removed_team_frees_its_index() {
     let before = teams.net.nodes[RELAY].endpoint.team_stats(teams.ids[0]);
     assert!(before.packets > 0 && before.sent_bytes > 1000, "{before:?}");
     let gone = teams.members[1];
-    teams.net.part(RELAY, gone);
+    teams.net.remove_peer(RELAY, gone);
     let after = teams.net.nodes[RELAY].endpoint.team_stats(teams.ids[0]);
     assert!(after.packets >= before.packets, "the counters of a member that left stay");
     let gone = teams.members[0];
-    teams.net.part(RELAY, gone);
+    teams.net.remove_peer(RELAY, gone);
     let endpoint = &mut teams.net.nodes[RELAY].endpoint;
     endpoint.team_mut(teams.ids[0]).remove();
     let next = endpoint.add_team(TeamLimits::default());

@@ -110,7 +110,7 @@ events! {
     /// A peer went down.
     Went "went", peer: "always" {
         /// `goodbye`: the peer said goodbye; `silence`: no packets arrive from it; `removed`: it was removed from the file
-        reason: Parting,
+        reason: DownReason,
     }
     /// The address of a peer changed.
     Moved "moved", peer: "always" {
@@ -120,7 +120,7 @@ events! {
     /// A handshake failed. The other node is the initiator or the responder.
     HandshakeRefused "handshake_refused", peer: "if the key belongs to one" {
         /// `unknown_key`: its key belongs to no peer; `other_key`: the handshake is for a key other than this node's; `wrong_name`: its key belongs to a peer with another name; `twin`: two nodes use the same key; `other_version`: it has another protocol version; `refused_by_peer`: the peer refuses this node
-        reason: Misfit,
+        reason: HandshakeFailure,
         /// its address. Until a handshake succeeds, the sender of a packet can forge this
         address: Text,
         /// its name, if it was sent
@@ -223,7 +223,7 @@ pub enum Session {
 /// The reason why a peer went down.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Parting {
+pub enum DownReason {
     /// The peer sent a goodbye.
     Goodbye,
     /// No packet arrives from the peer.
@@ -235,7 +235,7 @@ pub enum Parting {
 /// The reason of a failed handshake.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Misfit {
+pub enum HandshakeFailure {
     /// The key belongs to no peer.
     UnknownKey,
     /// The handshake is for a key other than this node's.
@@ -344,10 +344,10 @@ mod tests {
             },
             Event::Stopped { error: some() },
             Event::Came { key: text(), address: text(), session: Session::New },
-            Event::Went { reason: Parting::Silence },
+            Event::Went { reason: DownReason::Silence },
             Event::Moved { address: text() },
             Event::HandshakeRefused {
-                reason: Misfit::Twin,
+                reason: HandshakeFailure::Twin,
                 address: text(),
                 name: some(),
                 key: some(),
@@ -396,14 +396,14 @@ mod tests {
     fn the_reference_lists_every_value_of_audit_fields() {
         let words = [
             serde_json::to_value([Session::New, Session::Same]),
-            serde_json::to_value([Parting::Goodbye, Parting::Silence, Parting::Removed]),
+            serde_json::to_value([DownReason::Goodbye, DownReason::Silence, DownReason::Removed]),
             serde_json::to_value([
-                Misfit::UnknownKey,
-                Misfit::OtherKey,
-                Misfit::WrongName,
-                Misfit::Twin,
-                Misfit::OtherVersion,
-                Misfit::RefusedByPeer,
+                HandshakeFailure::UnknownKey,
+                HandshakeFailure::OtherKey,
+                HandshakeFailure::WrongName,
+                HandshakeFailure::Twin,
+                HandshakeFailure::OtherVersion,
+                HandshakeFailure::RefusedByPeer,
             ]),
             serde_json::to_value([Kind::Topic, Kind::Service, Kind::Call]),
         ];

@@ -13,7 +13,8 @@ mod time;
 
 pub use crate::quota::{Allowance, MAX_USERS, STRANGER_BUDGETS};
 pub use event::{
-    Actor, EVENTS, Event, EventEntry, Kind, MAX_CHANGES, MAX_TEXT, Misfit, Parting, Session, Text,
+    Actor, DownReason, EVENTS, Event, EventEntry, HandshakeFailure, Kind, MAX_CHANGES, MAX_TEXT,
+    Session, Text,
 };
 #[cfg(test)]
 pub(crate) use record::tests::Lines;

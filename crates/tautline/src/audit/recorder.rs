@@ -125,7 +125,7 @@ fn list_of_changes(changes: &[String]) -> Vec<Text> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::audit::{Lines, Misfit, Parting};
+    use crate::audit::{DownReason, HandshakeFailure, Lines};
     use std::net::SocketAddr;
     use std::sync::Arc;
 
@@ -167,7 +167,7 @@ mod tests {
         let others = (2..255).map(|last| of(format!("10.0.0.{last}:1")));
         let other = others.into_iter().find(|other| *other != host).unwrap();
         let refused = |address: &str| Event::HandshakeRefused {
-            reason: Misfit::UnknownKey,
+            reason: HandshakeFailure::UnknownKey,
             address: address.into(),
             name: None,
             key: None,
@@ -209,13 +209,13 @@ mod tests {
         let many: Vec<String> = (0..1000).map(|i| i.to_string()).collect();
         let text = written_log(|recorder| {
             for _ in 0..5000 {
-                recorder.record(&worst, Event::Went { reason: Parting::Goodbye });
+                recorder.record(&worst, Event::Went { reason: DownReason::Goodbye });
             }
             recorder.record(&Cause::Safety("/cmd_vel".into()), safe);
             recorder.record_change(Actor::Signal, Ok(&["x".into()]));
             recorder.record_change(Actor::Signal, Ok(&many));
             recorder.sweep(Instant(0) + RECORDED.period);
-            recorder.record(&worst, Event::Went { reason: Parting::Silence });
+            recorder.record(&worst, Event::Went { reason: DownReason::Silence });
         });
         let of = |word: &str| text.lines().filter(|line| line.contains(word)).count() as u32;
         assert_eq!(of("\"goodbye\""), RECORDED.peer);

@@ -2,9 +2,9 @@
 //! The data used of the budgets of links (`peers.links[].budget`), and the file that keeps it across
 //! restarts.
 
-mod keeper;
+mod file_writer;
 
-pub(crate) use keeper::Keeper;
+pub(crate) use file_writer::FileWriter;
 
 use crate::config::{Budget, MAX_PEERS};
 use serde::{Deserialize, Serialize};
@@ -78,12 +78,12 @@ impl Account {
 pub(crate) struct Accounts(BTreeMap<LinkName, Account>);
 
 #[derive(Serialize, Deserialize)]
-struct Kept {
-    links: Vec<KeptAccount>,
+struct AccountsFile {
+    links: Vec<AccountEntry>,
 }
 
 #[derive(Serialize, Deserialize)]
-struct KeptAccount {
+struct AccountEntry {
     peer: String,
     link: String,
     begun: u64,
@@ -111,8 +111,8 @@ impl Accounts {
         if text.len() as u64 > MAX_FILE {
             return Err(format!("found more than {MAX_FILE} bytes"));
         }
-        let kept: Kept = serde_json::from_str(text).map_err(|error| error.to_string())?;
-        let account = |it: KeptAccount| {
+        let kept: AccountsFile = serde_json::from_str(text).map_err(|error| error.to_string())?;
+        let account = |it: AccountEntry| {
             let name = LinkName { peer: it.peer, link: it.link };
             (name, Account { begun: it.begun, used: it.used })
         };
@@ -121,14 +121,15 @@ impl Accounts {
 
     /// The text of the file.
     pub(crate) fn to_file_text(&self) -> String {
-        let links = self.0.iter().map(|(name, account)| KeptAccount {
+        let links = self.0.iter().map(|(name, account)| AccountEntry {
             peer: name.peer.clone(),
             link: name.link.clone(),
             begun: account.begun,
             used: account.used,
         });
         // Numbers and strings always have a form in JSON.
-        serde_json::to_string_pretty(&Kept { links: links.collect() }).unwrap_or_default() + "\n"
+        serde_json::to_string_pretty(&AccountsFile { links: links.collect() }).unwrap_or_default()
+            + "\n"
     }
 
     /// Adds IP bytes to the account of a link, and returns that account.

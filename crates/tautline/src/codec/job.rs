@@ -18,7 +18,7 @@ use tautline_proto::{Instant, PeerId};
 #[derive(Debug)]
 pub(crate) enum Job {
     /// Rename frames in a message of this robot, and compress it.
-    Encode(Plain),
+    Encode(UnencodedMessage),
     /// A change of a publisher. It passes through the codec only to stay in order with messages.
     Change(Change),
     /// Decompress or translate a message for this robot's ROS.
@@ -33,7 +33,7 @@ pub(crate) enum Job {
     TranslateCall(ForeignCall),
 }
 
-pub(crate) enum Done {
+pub(crate) enum JobResult {
     Encoded {
         message: Outgoing,
         /// How the frames were to be renamed, if the job included this.
@@ -73,7 +73,7 @@ pub(crate) enum Done {
 
 /// A message of this robot before it is encoded.
 #[derive(Debug)]
-pub(crate) struct Plain {
+pub(crate) struct UnencodedMessage {
     pub(crate) message: Outgoing,
     pub(crate) renaming: Option<Renaming>,
     pub(crate) compression: Compression,
@@ -124,7 +124,7 @@ impl Incoming {
     }
 }
 
-impl Done {
+impl JobResult {
     /// Returns the payload of a message.
     pub(crate) fn message(&self) -> Option<&Bytes> {
         match self {

@@ -113,7 +113,7 @@ pub struct Cell {
     /// The heading.
     pub title: &'static str,
     /// Width in characters of the narrowest terminal on which the column is shown.
-    pub from: usize,
+    pub min_terminal_width: usize,
     /// The width on narrow terminals.
     pub narrow: Width,
     /// The width on terminals from [`WIDE`].
@@ -123,24 +123,32 @@ pub struct Cell {
     /// Whether long texts are cut at their start.
     pub keeps_end: bool,
     /// Whether the column is shown only while at least one row has a value.
-    pub if_any: bool,
+    pub hide_if_empty: bool,
 }
 
 impl Cell {
     /// Returns a column whose texts are aligned to the left.
     pub const fn left_aligned(title: &'static str, width: Width) -> Self {
-        let (is_right_aligned, keeps_end, if_any) = (false, false, false);
-        Self { title, from: 0, narrow: width, wide: width, is_right_aligned, keeps_end, if_any }
+        let (is_right_aligned, keeps_end, hide_if_empty) = (false, false, false);
+        Self {
+            title,
+            min_terminal_width: 0,
+            narrow: width,
+            wide: width,
+            is_right_aligned,
+            keeps_end,
+            hide_if_empty,
+        }
     }
 
     /// Returns a column whose texts are aligned to the right.
-    pub const fn right(title: &'static str, width: usize) -> Self {
+    pub const fn right_aligned(title: &'static str, width: usize) -> Self {
         Self { is_right_aligned: true, ..Self::left_aligned(title, Width::Fixed(width)) }
     }
 
     /// Limits the column to wide terminals.
     pub(super) const fn only_wide(self) -> Self {
-        Self { from: WIDE, ..self }
+        Self { min_terminal_width: WIDE, ..self }
     }
 }
 

@@ -59,7 +59,7 @@ pub const LINKS: Columns<LinkReport, LinkRates> = Columns(&[
         .gauge(150, "tautline_link_silent"),
     Link::new("Smoothed round-trip time", |link| Value::if_known(link.now.rtt_ms, Milliseconds))
         .in_status(70, "RTT ms")
-        .cell(50, Cell::right("RTT ms", 6))
+        .cell(50, Cell::right_aligned("RTT ms", 6))
         .gauge(170, "tautline_link_rtt_seconds")
         .diagnosed(40, "round trip (ms)")
         .for_programs(100, "rtt_s"),
@@ -69,7 +69,7 @@ pub const LINKS: Columns<LinkReport, LinkRates> = Columns(&[
     })
     .gauge(160, "tautline_link_loss_ratio"),
     Link::new("Fraction of packets lost in the interval", |link| link.change(|it| it.loss, Share))
-    .cell(60, Cell::right("LOSS", 6))
+    .cell(60, Cell::right_aligned("LOSS", 6))
     .diagnosed(50, "loss (%)"),
     // Without an earlier snapshot, this would be the loss since the start.
     Link::new("Fraction of packets lost in an interval that has begun", |link| {
@@ -90,7 +90,7 @@ pub const LINKS: Columns<LinkReport, LinkRates> = Columns(&[
     .gauge(230, "tautline_link_mtu_searching"),
     Link::new("Available rate, bits per second of IP packets", |link| Value::bit_rate(link.now.available_bps))
     .in_status(100, "CAN SEND")
-    .cell(70, Cell::right("CAN SEND", 8))
+    .cell(70, Cell::right_aligned("CAN SEND", 8))
     .gauge(180, "tautline_link_available_bps")
     .diagnosed(60, "can send (bit/s)"),
     Link::new("Available rate, 0 while the link is down", |link| {
@@ -107,20 +107,20 @@ pub const LINKS: Columns<LinkReport, LinkRates> = Columns(&[
         .in_status(120, "SENT")
         .counter(60, "tautline_link_sent_bytes"),
     Link::new("IP bits sent per second", |link| link.change(|it| it.sent_bps, BitRate))
-    .cell(80, Cell::right("SENDS", 8))
+    .cell(80, Cell::right_aligned("SENDS", 8))
     .diagnosed(80, "sends (bit/s)")
     .for_programs(80, "sent_bps"),
     Link::new("IP bytes received", |link| Bytes(link.now.received_bytes))
         .in_status(130, "RECEIVED")
         .counter(100, "tautline_link_received_bytes"),
     Link::new("IP bits received per second", |link| link.change(|it| it.received_bps, BitRate))
-    .cell(90, Cell::right("RECEIVES", 8))
+    .cell(90, Cell::right_aligned("RECEIVES", 8))
     .diagnosed(90, "gets (bit/s)"),
     Link::new("Bytes of repairs among the bytes sent", |link| Bytes(link.now.repair_bytes))
         .in_status(140, "REPAIRS")
         .counter(70, "tautline_link_repair_bytes"),
     Link::new("Repairs as a fraction of the bytes sent in the interval", |link| link.change(|it| it.repairs, Share))
-    .cell(110, Cell::right("REPAIRS", 7).only_wide()),
+    .cell(110, Cell::right_aligned("REPAIRS", 7).only_wide()),
     Link::new("Packets received twice", |link| Count(link.now.duplicate_packets))
         .in_status(150, "TWICE")
         .counter(110, "tautline_link_duplicate_packets"),
@@ -167,7 +167,7 @@ pub const LINKS: Columns<LinkReport, LinkRates> = Columns(&[
 
 /// The cell of a budget. Narrow terminals show only the percentage used.
 const BUDGET_CELL: Cell = {
-    let narrow = Cell { if_any: true, ..Cell::right("BUDGET", 6) };
+    let narrow = Cell { hide_if_empty: true, ..Cell::right_aligned("BUDGET", 6) };
     Cell { wide: Fixed(13), ..narrow }
 };
 

@@ -26,7 +26,7 @@ pub const TOPICS: Columns<TopicReport, TopicRates> = Columns(&[
     Topic::new("Type name", |topic| Text(topic.now.type_name.clone())).in_status(40, "TYPE"),
     Topic::new("Priority, 0-255, higher first", |topic| Count(topic.now.priority.into()))
         .in_status(50, "PRIO")
-        .cell(40, Cell::right("PRIO", 4))
+        .cell(40, Cell::right_aligned("PRIO", 4))
         .gauge(90, "tautline_topic_priority"),
     Topic::new("Whether there is a subscriber at the receiving end", |topic| {
         Flag(topic.now.wanted)
@@ -38,12 +38,12 @@ pub const TOPICS: Columns<TopicReport, TopicRates> = Columns(&[
     .in_status(70, "MESSAGES")
     .counter(10, "tautline_topic_messages"),
     Topic::new("Messages per second", |topic| topic.change(|it| it.rate_hz, Number))
-        .cell(50, Cell::right("Hz", 5)),
+        .cell(50, Cell::right_aligned("Hz", 5)),
     Topic::new("Uncompressed payload bytes of these messages", |topic| Bytes(topic.now.bytes))
         .in_status(80, "BYTES")
         .counter(20, "tautline_topic_bytes"),
     Topic::new("Payload bits per second", |topic| topic.change(|it| it.bps, Number))
-        .cell(60, Cell::right("bit/s", 5)),
+        .cell(60, Cell::right_aligned("bit/s", 5)),
     Topic::new("Messages known to be complete at the peer; out only", |topic| {
         if_out(topic, topic.now.delivered)
     })
@@ -53,11 +53,11 @@ pub const TOPICS: Columns<TopicReport, TopicRates> = Columns(&[
     Topic::new("Messages delivered (out) or passed to the gateway (in)", |topic| {
         Value::if_known(topic.rates.map(|rates| rates.delivered), Count)
     })
-    .cell(90, Cell::right("DELIV", 5)),
+    .cell(90, Cell::right_aligned("DELIV", 5)),
     Topic::new("Queued messages; out only", |topic| if_out(topic, topic.now.queued))
         .in_status(100, "QUEUED"),
     Topic::new("Queued messages", |topic| Count(topic.now.queued))
-        .cell(100, Cell::right("QUEUE", 5))
+        .cell(100, Cell::right_aligned("QUEUE", 5))
         .gauge(60, "tautline_topic_queued"),
     Topic::new("Messages sent, outcome unknown; out only", |topic| if_out(topic, topic.now.sent))
         .in_status(110, "SENT"),
@@ -65,11 +65,11 @@ pub const TOPICS: Columns<TopicReport, TopicRates> = Columns(&[
         .gauge(70, "tautline_topic_unconfirmed"),
     Topic::new("One-way delay since the start", delays).in_status(120, "DELAY ms p50/p99/max"),
     Topic::new("Median delay in the interval", |topic| topic.change(|it| it.p50_ms, Milliseconds))
-        .cell(70, Cell::right("p50", 5)),
+        .cell(70, Cell::right_aligned("p50", 5)),
     Topic::new("99th percentile of the delay in the interval", |topic| {
         topic.change(|it| it.p99_ms, Milliseconds)
     })
-    .cell(80, Cell::right("p99 ms", 6)),
+    .cell(80, Cell::right_aligned("p99 ms", 6)),
     Topic::new("Messages dropped since the start, by reason", |topic| {
         Value::Dropped(None, topic.now.all_dropped())
     })
@@ -102,8 +102,11 @@ pub const TOPICS: Columns<TopicReport, TopicRates> = Columns(&[
 
 /// The cell of the links of a topic. Shown only on wide terminals, and only if several links lead
 /// to the peer.
-const LINKS_CELL: Cell =
-    Cell { from: WIDE_ENOUGH_FOR_LINKS, if_any: true, ..Cell::left_aligned("LINKS", Flexible(3)) };
+const LINKS_CELL: Cell = Cell {
+    min_terminal_width: WIDE_ENOUGH_FOR_LINKS,
+    hide_if_empty: true,
+    ..Cell::left_aligned("LINKS", Flexible(3))
+};
 
 fn if_out(topic: Row, count: u64) -> Value {
     if topic.now.direction == Direction::Out { Count(count) } else { Absent }

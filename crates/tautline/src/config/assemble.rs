@@ -23,7 +23,7 @@ use std::path::{Path, PathBuf};
 use tautline_gateway::action_names::{ACTION_SERVICES, ACTION_TOPICS};
 use tautline_gateway::pattern::Pattern;
 use tautline_gateway::tf;
-use tautline_gateway::types::installed::Installed;
+use tautline_gateway::types::installed::InstalledTypes;
 use tautline_proto::{Marking, SecretKey};
 
 /// Converts the whole file to a [`Config`]. Values from outside the file may be wrong; they are
@@ -220,8 +220,11 @@ fn ros1(keys: &Ros1Keys, from: &Surroundings, problems: &mut Vec<Problem>) -> Op
     };
     let list = |path: &Option<String>| path.clone().unwrap_or_default();
     let installed = match keys.definitions.is_given {
-        true => Installed::new(folders(&keys.definitions)),
-        false => Installed::of_ros1(&list(&from.cmake_prefix_path), &list(&from.ros_package_path)),
+        true => InstalledTypes::new(folders(&keys.definitions)),
+        false => InstalledTypes::from_ros1_paths(
+            &list(&from.cmake_prefix_path),
+            &list(&from.ros_package_path),
+        ),
     };
     let node_name = outside.node_name(&keys.node_name, from)?;
     Some(Ros1Config { master, host, allow: keys.allow.values(), node_name, installed })

@@ -7,7 +7,7 @@ mod prefixes;
 
 use super::assemble;
 use super::model::{DEFAULT_PORT, MAX_PEERS, MAX_TOPIC_RULES};
-use super::problem::{Position, Problem, TOP, Warning};
+use super::problem::{FILE_START, Position, Problem, Warning};
 use super::read::{Entry, List, Named};
 use super::surroundings::Surroundings;
 use super::table::{LinkKeys, Peer, RobotFile, Topic};
@@ -49,15 +49,15 @@ pub fn check(file: &RobotFile, surroundings: &Surroundings) -> Findings {
         findings.queues_in_two_forms(topic);
     }
     findings.unknown_links(file);
-    findings.budgets(file);
+    findings.check_budgets(file);
     findings.addresses_used_twice(file);
     findings.link_local_addresses(file);
     findings.check_beacons(file);
     findings.check_destinations(file);
-    findings.frames(file);
+    findings.check_frames(file);
     findings.queues_too_small(file);
     findings.classes_out_of_order(file);
-    findings.prefixes_that_meet(file);
+    findings.check_prefix_overlaps(file);
     findings.rules_that_never_match(file);
     findings.peers_without_rights(file);
     findings.services_without_callers(file);
@@ -521,11 +521,12 @@ impl Findings {
     fn no_topics_or_peers(&mut self, file: &RobotFile) {
         let has_services =
             !file.services.entries().is_empty() || !file.actions.entries().is_empty();
+        let mut warn = |key, text| self.warn(FILE_START, key, text);
         if file.topics.entries().is_empty() && !has_services {
-            self.warn(TOP, file.topics.key, "no topics, so this node sends nothing");
+            warn(file.topics.key, "no topics, so this node sends nothing");
         }
         if file.peers.entries().is_empty() {
-            self.warn(TOP, file.peers.key, "no peers, so this node connects to no other node");
+            warn(file.peers.key, "no peers, so this node connects to no other node");
         }
     }
 

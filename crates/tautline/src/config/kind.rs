@@ -126,7 +126,7 @@ impl Kind {
         let parsed = match self {
             Kind::RosName => check_name(text).map(|()| Value::Text(text.into())).map_err(because),
             Kind::Pattern => Pattern::new(text).map(Value::Pattern).map_err(because),
-            Kind::Frames => Pattern::of_frames(text).map(Value::Pattern).map_err(because),
+            Kind::Frames => Pattern::for_frames(text).map(Value::Pattern).map_err(because),
             Kind::Network => text.parse().map(Value::Network),
             Kind::Channel => {
                 channel::parse(text).map(Value::Channel).map_err(|error| error.to_string())

@@ -13,7 +13,7 @@ use tautline_gateway::networks::Network;
 use tautline_gateway::pattern::Pattern;
 use tautline_gateway::tf;
 use tautline_gateway::types::Dialect;
-use tautline_gateway::types::installed::Installed;
+use tautline_gateway::types::installed::InstalledTypes;
 use tautline_proto::{DirectPath, Marking, PublicKey, Rate};
 
 /// Maximum number of peers of one node.
@@ -141,7 +141,7 @@ pub struct Ros1Config {
     pub node_name: String,
     /// Installed types: from the file's folders, else from those of CMAKE_PREFIX_PATH,
     /// ROS_PACKAGE_PATH and `/usr`.
-    pub installed: Installed,
+    pub installed: InstalledTypes,
 }
 
 /// Configuration of the ROS 2 side.
@@ -159,9 +159,9 @@ pub struct Ros2Config {
 
 impl Config {
     /// Returns the kind of ROS on this robot and its installed types.
-    pub fn ros(&self) -> Option<(Dialect, Installed)> {
+    pub fn ros(&self) -> Option<(Dialect, InstalledTypes)> {
         let ros1 = self.ros1.as_ref().map(|it| (Dialect::Ros1, it.installed.clone()));
-        let ros2 = |it: &Ros2Config| (Dialect::Ros2, Installed::new(it.definitions.clone()));
+        let ros2 = |it: &Ros2Config| (Dialect::Ros2, InstalledTypes::new(it.definitions.clone()));
         ros1.or_else(|| self.ros2.as_ref().map(ros2))
     }
 

@@ -13,7 +13,7 @@ const MAX_KEY: usize = 1000;
 pub const MAX_PROBLEMS: usize = 100;
 
 /// Maximum number of edits by which a misspelling may differ from a known name.
-const MAX_SLIP: usize = 3;
+const MAX_EDIT_DISTANCE: usize = 3;
 
 /// A position in the file; line and column count from 1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -25,7 +25,7 @@ pub struct Position {
 }
 
 /// The start of the file, the position of problems without a line.
-pub const TOP: Position = Position { line: 1, column: 1 };
+pub const FILE_START: Position = Position { line: 1, column: 1 };
 
 /// One error, which prevents the use of the file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -116,10 +116,11 @@ pub fn nearest_name<'n>(names: impl IntoIterator<Item = &'n str>, found: &str) -
     let plain = |name: &str| name.to_lowercase().replace('-', "_");
     let found = plain(found);
     // Names of a very different length are skipped: a comparison costs the product of both lengths.
-    let close = names.into_iter().filter(|name| name.len().abs_diff(found.len()) <= MAX_SLIP);
+    let close =
+        names.into_iter().filter(|name| name.len().abs_diff(found.len()) <= MAX_EDIT_DISTANCE);
     let distance = |name: &str| strsim::damerau_levenshtein(&plain(name), &found);
     let (distance, name) = close.map(|name| (distance(name), name)).min()?;
-    (distance <= MAX_SLIP.min(name.len() / 2)).then_some(name)
+    (distance <= MAX_EDIT_DISTANCE.min(name.len() / 2)).then_some(name)
 }
 
 #[cfg(test)]

@@ -11,7 +11,7 @@ use super::yaml::{Key, Node, Yaml, quoted_text};
 use crate::treatment::peer_names::Accept;
 use std::ops::Deref;
 use tautline_gateway::pattern::Pattern;
-use tautline_gateway::types::compose::{Fields, Written};
+use tautline_gateway::types::compose::{Fields, YamlValue};
 use tautline_gateway::types::definition::short_name;
 
 /// One key of a section, in the file or with its default.
@@ -39,13 +39,13 @@ pub type Described = Vec<(&'static str, String)>;
 /// A section that always exists; or a switch: a section that `false` disables and `true` sets to
 /// its defaults.
 #[derive(Debug, Clone)]
-pub struct Below<S, const IS_SWITCH: bool>(S);
+pub struct SectionOrSwitch<S, const IS_SWITCH: bool>(S);
 /// A section that always exists.
-pub type Section<S> = Below<S, false>;
+pub type Section<S> = SectionOrSwitch<S, false>;
 /// A section that `false` disables and `true` sets to its defaults.
-pub type Switch<S> = Below<S, true>;
+pub type Switch<S> = SectionOrSwitch<S, true>;
 
-impl<S, const IS_SWITCH: bool> Deref for Below<S, IS_SWITCH> {
+impl<S, const IS_SWITCH: bool> Deref for SectionOrSwitch<S, IS_SWITCH> {
     type Target = S;
 
     fn deref(&self) -> &S {
@@ -194,7 +194,7 @@ pub trait Content: Sized {
 }
 
 impl<T: SingleValue> Content for T {
-    const FORM: Form = Shape::Single(T::HOLDS);
+    const FORM: Form = Shape::Single(T::BOUNDS);
 
     fn read(walk: &mut Walk<'_>, setting: &Setting, node: &Node, path: &str) -> Option<Self> {
         let Shape::Single(kind) = &setting.shape else { return None };
@@ -219,7 +219,7 @@ impl<T: SingleValue> Content for T {
 }
 
 impl<T: SingleValue> Content for List<T> {
-    const FORM: Form = Shape::List(T::HOLDS);
+    const FORM: Form = Shape::List(T::BOUNDS);
 
     fn read(walk: &mut Walk<'_>, setting: &Setting, node: &Node, path: &str) -> Option<Self> {
         let Shape::List(kind) = &setting.shape else { return None };
@@ -238,7 +238,7 @@ pub fn formatted_list(all: impl IntoIterator<Item = String>) -> String {
 }
 
 impl Content for Show {
-    const FORM: Form = Shape::List(Part::HOLDS);
+    const FORM: Form = Shape::List(Part::BOUNDS);
 
     fn read(walk: &mut Walk<'_>, setting: &Setting, node: &Node, path: &str) -> Option<Self> {
         let parts = List::<Part>::read(walk, setting, node, path)?;
@@ -253,7 +253,7 @@ impl Content for Show {
 }
 
 impl Content for Vec<Accept> {
-    const FORM: Form = Shape::Typed(Pattern::HOLDS);
+    const FORM: Form = Shape::Typed(Pattern::BOUNDS);
 
     fn read(walk: &mut Walk<'_>, setting: &Setting, node: &Node, path: &str) -> Option<Self> {
         let Shape::Typed(kind) = &setting.shape else { return None };
@@ -290,7 +290,7 @@ fn accepted_types(types: &List<String>) -> Vec<String> {
 }
 
 impl Content for Renames {
-    const FORM: Form = Shape::Renames(String::HOLDS);
+    const FORM: Form = Shape::Renames(String::BOUNDS);
 
     fn read(walk: &mut Walk<'_>, setting: &Setting, node: &Node, path: &str) -> Option<Self> {
         let (Shape::Renames(kind), Yaml::Map(pairs)) = (&setting.shape, &node.yaml) else {
@@ -322,7 +322,7 @@ impl Content for Fields {
         match &node.yaml {
             Yaml::Nothing => Some(Vec::new()),
             _ => match walk.read_gateway_value(node, path)? {
-                Written::Map(fields) => Some(fields),
+                YamlValue::Map(fields) => Some(fields),
                 _ => walk.add_unfit(node, path, "a map of fields"),
             },
         }
@@ -337,7 +337,7 @@ impl Content for Fields {
     }
 }
 
-impl<S: Keys, const IS_SWITCH: bool> Content for Below<S, IS_SWITCH> {
+impl<S: Keys, const IS_SWITCH: bool> Content for SectionOrSwitch<S, IS_SWITCH> {
     const FORM: Form = if IS_SWITCH { Shape::Switch(S::TABLE) } else { Shape::Section(S::TABLE) };
 
     fn read(walk: &mut Walk<'_>, _: &Setting, node: &Node, path: &str) -> Option<Self> {
@@ -377,7 +377,7 @@ impl<S: Keys> Content for Vec<S> {
 }
 
 impl<N: SingleValue, S: Keys> Content for Vec<Named<N, S>> {
-    const FORM: Form = Shape::Named(N::HOLDS, S::TABLE);
+    const FORM: Form = Shape::Named(N::BOUNDS, S::TABLE);
 
     fn read(walk: &mut Walk<'_>, setting: &Setting, node: &Node, path: &str) -> Option<Self> {
         let Shape::Named(names, _) = &setting.shape else { return None };
@@ -488,20 +488,20 @@ impl Walk<'_> {
     }
 
     /// Reads a value whose type is known only to the gateway.
-    fn read_gateway_value(&mut self, node: &Node, path: &str) -> Option<Written> {
+    fn read_gateway_value(&mut self, node: &Node, path: &str) -> Option<YamlValue> {
         Some(match &node.yaml {
-            Yaml::Scalar(text) => Written::One(text.clone()),
+            Yaml::Scalar(text) => YamlValue::One(text.clone()),
             Yaml::List(nodes) => {
                 let each = nodes.iter().enumerate();
                 let each =
                     each.map(|(i, node)| self.read_gateway_value(node, &format!("{path}[{i}]")));
-                Written::List(each.collect::<Option<_>>()?)
+                YamlValue::List(each.collect::<Option<_>>()?)
             }
             Yaml::Map(entries) => {
                 let field = |(key, node): &(Key, Node)| {
                     Some((key.name.clone(), self.read_gateway_value(node, &join(path, &key.name))?))
                 };
-                Written::Map(entries.iter().map(field).collect::<Option<_>>()?)
+                YamlValue::Map(entries.iter().map(field).collect::<Option<_>>()?)
             }
             Yaml::Nothing => {
                 let allowed = "a value, a list or a map of fields; \"\" is empty text";

@@ -2,7 +2,7 @@
 //! The description of one key of a file, and [`keys!`], which declares the keys of a section.
 
 use super::kind::Kind;
-use super::value::Holds;
+use super::value::ValueBounds;
 
 /// One key.
 #[derive(Debug)]
@@ -81,7 +81,7 @@ pub enum Shape<K = Kind> {
 }
 
 /// A shape without its kind, as the Rust type of a key determines it.
-pub(super) type Form = Shape<Holds>;
+pub(super) type Form = Shape<ValueBounds>;
 
 impl Form {
     /// Completes the form with a kind.
@@ -102,7 +102,7 @@ impl Form {
 }
 
 /// Returns `kind`. It does not compile if the type of the key cannot hold values of this kind.
-const fn check_kind(kind: Kind, Holds(variant, largest): Holds) -> Kind {
+const fn check_kind(kind: Kind, ValueBounds(variant, largest): ValueBounds) -> Kind {
     assert!(variant as u8 == kind.variant() as u8, "the type does not hold values of this kind");
     if let Kind::Whole(_, most) = kind {
         assert!(most <= largest, "the type does not hold numbers of this range");

@@ -12,13 +12,13 @@ use tautline_proto::{PublicKey, Rate};
 
 /// Which values a type holds: their form, and the largest whole number.
 #[derive(Debug, Clone, Copy)]
-pub struct Holds(pub Variant, pub u64);
+pub struct ValueBounds(pub Variant, pub u64);
 
 /// Implements [`SingleValue`] for types, each with its variant, its conversion and its format.
 macro_rules! held {
     ($($type:ty: $variant:ident($held:pat => $from:expr), $shown:expr;)*) => {$(
         impl SingleValue for $type {
-            const HOLDS: Holds = Holds(Variant::$variant, u64::MAX);
+            const BOUNDS: ValueBounds = ValueBounds(Variant::$variant, u64::MAX);
 
             fn from_value(value: Value) -> Option<Self> {
                 if let $held = value { $from } else { None }
@@ -88,7 +88,7 @@ values! {
 /// A type that holds single values.
 pub trait SingleValue: Clone + Sized {
     /// The values that this type holds. A key whose kind does not match does not compile.
-    const HOLDS: Holds;
+    const BOUNDS: ValueBounds;
 
     /// Converts a value; `None` if this type cannot hold it.
     fn from_value(value: Value) -> Option<Self>;
@@ -124,7 +124,7 @@ pub enum Interfaces {
 macro_rules! whole_numbers {
     ($($type:ty)*) => {$(
         impl SingleValue for $type {
-            const HOLDS: Holds = Holds(Variant::Whole, <$type>::MAX as u64);
+            const BOUNDS: ValueBounds = ValueBounds(Variant::Whole, <$type>::MAX as u64);
 
             fn from_value(value: Value) -> Option<Self> {
                 u64::from_value(value)?.try_into().ok()

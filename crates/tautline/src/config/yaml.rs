@@ -5,7 +5,7 @@
 //! limited during reading, and a key given twice is reported with both positions instead of
 //! silently taking its last value.
 
-use super::problem::{Position, Problem, TOP};
+use super::problem::{FILE_START, Position, Problem};
 use saphyr_parser::{Event, Marker, Parser, ScalarStyle, Span, StrInput};
 use std::collections::HashMap;
 
@@ -87,12 +87,12 @@ pub fn read(text: &str, problems: &mut Vec<Problem>) -> Result<Node, Problem> {
             first => root = Some(reader.node(first, at, 1)?),
         }
     }
-    Ok(root.unwrap_or(Node { at: TOP, yaml: Yaml::Nothing }))
+    Ok(root.unwrap_or(Node { at: FILE_START, yaml: Yaml::Nothing }))
 }
 
 /// Returns the problem of a file over [`MAX_FILE_BYTES`].
 pub fn too_large() -> Problem {
-    problem(TOP, "a larger file".into(), &format!("at most {MAX_FILE_BYTES} bytes"))
+    problem(FILE_START, "a larger file".into(), &format!("at most {MAX_FILE_BYTES} bytes"))
 }
 
 struct Reader<'text, 'out> {

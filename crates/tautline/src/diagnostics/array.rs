@@ -4,7 +4,7 @@
 use bytes::Bytes;
 use std::time::Duration;
 use tautline_gateway::types::Dialect;
-use tautline_gateway::types::installed::Installed;
+use tautline_gateway::types::installed::InstalledTypes;
 use tautline_gateway::types::transcode::TranscodeError;
 use tautline_gateway::types::translate::{TranslatedTopic, Translator, translate};
 use tautline_gateway::{Qos, Topic};
@@ -60,7 +60,7 @@ impl Arrays {
         if dialect == Dialect::Ros1 {
             return Some(Self { topic: ros1, translator: None });
         }
-        let translated = translate(&ros1, dialect, &Installed::default());
+        let translated = translate(&ros1, dialect, &InstalledTypes::default());
         let TranslatedTopic { topic, translator, .. } =
             translated.map_err(|error| tracing::error!("{name}: {error}")).ok()?;
         Some(Self { topic, translator: Some(translator) })
@@ -72,7 +72,7 @@ impl Arrays {
         statuses: &[DiagnosticStatus],
         stamp: Duration,
     ) -> Result<Bytes, TranscodeError> {
-        let message = serialized(statuses, stamp);
+        let message = serialize_array(statuses, stamp);
         match &self.translator {
             Some(translator) => translator.translate(&message).map(Bytes::from),
             None => Ok(message.into()),
@@ -99,20 +99,20 @@ pub(super) struct DiagnosticStatus {
     pub(super) values: Vec<(String, String)>,
 }
 
-fn serialized(statuses: &[DiagnosticStatus], stamp: Duration) -> Vec<u8> {
+fn serialize_array(statuses: &[DiagnosticStatus], stamp: Duration) -> Vec<u8> {
     let mut out = Vec::new();
     // Header: seq, stamp, frame_id.
-    number(&mut out, 0);
-    number(&mut out, u32::try_from(stamp.as_secs()).unwrap_or(u32::MAX));
-    number(&mut out, stamp.subsec_nanos());
+    put_u32(&mut out, 0);
+    put_u32(&mut out, u32::try_from(stamp.as_secs()).unwrap_or(u32::MAX));
+    put_u32(&mut out, stamp.subsec_nanos());
     put_string(&mut out, "");
-    length(&mut out, statuses.len());
+    put_len(&mut out, statuses.len());
     for status in statuses {
         out.push(status.level as u8);
         for part in [&status.name, &status.message, &status.hardware_id] {
             put_string(&mut out, part);
         }
-        length(&mut out, status.values.len());
+        put_len(&mut out, status.values.len());
         for (key, value) in &status.values {
             put_string(&mut out, key);
             put_string(&mut out, value);
@@ -121,16 +121,16 @@ fn serialized(statuses: &[DiagnosticStatus], stamp: Duration) -> Vec<u8> {
     out
 }
 
-fn number(out: &mut Vec<u8>, number: u32) {
+fn put_u32(out: &mut Vec<u8>, number: u32) {
     out.extend_from_slice(&number.to_le_bytes());
 }
 
 /// Appends a length, which is limited to far below 4 GiB.
-fn length(out: &mut Vec<u8>, count: usize) {
-    number(out, u32::try_from(count).unwrap_or(u32::MAX));
+fn put_len(out: &mut Vec<u8>, count: usize) {
+    put_u32(out, u32::try_from(count).unwrap_or(u32::MAX));
 }
 
 fn put_string(out: &mut Vec<u8>, text: &str) {
-    length(out, text.len());
+    put_len(out, text.len());
     out.extend_from_slice(text.as_bytes());
 }

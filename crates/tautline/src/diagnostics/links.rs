@@ -66,7 +66,7 @@ impl LinkTopic {
             *number += 1;
             self.status(&ReportWithRates { now, rates: Some(rates) }, *number)
         };
-        links.iter().zip(&rates::of_links(earlier, links)).map(status).collect()
+        links.iter().zip(&rates::link_rates(earlier, links)).map(status).collect()
     }
 
     fn status(
@@ -105,12 +105,12 @@ impl LinkTopic {
 fn values(link: &ReportWithRates<'_, LinkReport, LinkRates>) -> Vec<(String, String)> {
     let columns = LINKS.for_programs().into_iter();
     let known = columns
-        .filter_map(|(column, key)| Some((key.to_owned(), for_programs((column.read)(link))?)));
+        .filter_map(|(column, key)| Some((key.to_owned(), format_value((column.read)(link))?)));
     known.collect()
 }
 
 /// Formats a value of a column in the unit that its key names; `None` while it is unknown.
-fn for_programs(value: Value) -> Option<String> {
+fn format_value(value: Value) -> Option<String> {
     Some(match value {
         Value::Absent | Value::Unknown => return None,
         Value::Text(words) | Value::Address(words) => {
@@ -128,7 +128,7 @@ fn for_programs(value: Value) -> Option<String> {
         Value::BitRate(bps) => format!("{bps:.0}"),
         Value::Milliseconds(ms) => format!("{:.6}", ms / 1e3),
         Value::Share(share) => format!("{share:.4}"),
-        Value::NowAndTotal(now, _) => return for_programs(*now),
+        Value::NowAndTotal(now, _) => return format_value(*now),
     })
 }
 

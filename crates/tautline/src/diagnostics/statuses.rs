@@ -152,13 +152,13 @@ fn values<Report, Rates>(
     before: &str,
 ) -> Vec<(String, String)> {
     let shown = columns.diagnosed().into_iter().filter_map(|(column, key)| {
-        Some(value(format!("{before}{key}"), diagnosed((column.read)(report))?))
+        Some(value(format!("{before}{key}"), format_value((column.read)(report))?))
     });
     shown.collect()
 }
 
 /// Formats a value of a column; `None` if there is no such value.
-fn diagnosed(value: Value) -> Option<String> {
+fn format_value(value: Value) -> Option<String> {
     Some(match value {
         Value::Absent => return None,
         Value::Unknown => UNKNOWN.into(),
@@ -171,14 +171,14 @@ fn diagnosed(value: Value) -> Option<String> {
         }
         Value::Number(number) => rounded_text(Some(number)),
         Value::Several(values) => {
-            values.into_iter().filter_map(diagnosed).collect::<Vec<_>>().join(", ")
+            values.into_iter().filter_map(format_value).collect::<Vec<_>>().join(", ")
         }
         Value::Dropped(_, reasons) => reasons.values().sum::<u64>().to_string(),
         Value::Passed(passed, _) => passed.to_string(),
         Value::BitRate(bps) => rounded_text(Some(bps)),
         Value::Milliseconds(ms) => tenths(Some(ms)),
         Value::Share(share) => tenths(Some(share * 100.0)),
-        Value::NowAndTotal(now, _) => return diagnosed(*now),
+        Value::NowAndTotal(now, _) => return format_value(*now),
     })
 }
 
@@ -220,12 +220,12 @@ struct Dropped {
     of: String,
     reason: String,
     count: u64,
-    grown: u64,
+    increase: u64,
 }
 
 impl Dropped {
     fn is_warned_of(&self) -> bool {
-        self.grown > 0 && !INTENDED.contains(&&*self.reason)
+        self.increase > 0 && !INTENDED.contains(&&*self.reason)
     }
 }
 
@@ -240,13 +240,13 @@ fn given_up(now: &Status) -> Vec<(String, String)> {
 
 /// Describes the drops by fraction and reasons if these are known, else by count.
 fn in_words(now: &Status, dropped: &Dropped) -> String {
-    let Dropped { of, reason, grown, .. } = dropped;
+    let Dropped { of, reason, increase, .. } = dropped;
     let topic = now.topics.iter().find(|topic| topic_and_peer(topic) == *of);
     match topic.and_then(|topic| topic.given_up.as_ref()) {
         Some(lately) if lately.reasons.contains_key(reason) => {
             format!("{of}: {}", lately.in_words())
         }
-        _ => format!("{of}: {grown} {}", reason.replace('_', " ")),
+        _ => format!("{of}: {increase} {}", reason.replace('_', " ")),
     }
 }
 
@@ -256,10 +256,10 @@ fn drops(earlier: Option<&Status>, now: &Status) -> DiagnosticStatus {
         let key = (of, reason);
         let known = before.as_ref().map_or(count, |it| it.get(&key).copied().unwrap_or(0));
         let (of, reason) = key;
-        Dropped { of, reason, count, grown: count.saturating_sub(known) }
+        Dropped { of, reason, count, increase: count.saturating_sub(known) }
     };
     let mut all: Vec<Dropped> = counts(now).into_iter().map(drop).collect();
-    all.sort_by_key(|it| std::cmp::Reverse((it.is_warned_of(), it.grown, it.count)));
+    all.sort_by_key(|it| std::cmp::Reverse((it.is_warned_of(), it.increase, it.count)));
     let rest = all[all.len().min(MAX_DROPPED)..].iter().map(|it| it.count).sum::<u64>();
     let mut values = given_up(now);
     let counted = all.iter().take(MAX_DROPPED);

@@ -5,7 +5,7 @@ use super::array::{DEFINITION, DiagnosticStatus, Level, MD5, TYPE_NAME};
 use super::*;
 use crate::config::{self, Surroundings};
 use crate::status::{Direction, RejectedReport};
-use tautline_gateway::types::installed::Installed;
+use tautline_gateway::types::installed::InstalledTypes;
 use tautline_gateway::types::translate::translate;
 use tautline_gateway::types::{Dialect, Schema, Transcoder, hash};
 
@@ -47,7 +47,8 @@ fn the_type_of_the_links_topic_exists_in_ros_1_and_ros_2() {
     assert_eq!(ros2.arrays.topic.type_name, "diagnostic_msgs/msg/DiagnosticArray");
     assert_eq!(ros2.arrays.topic.type_hash, RIHS01);
     // This is the translation that a peer with ROS 1 does.
-    let back = translate(&ros2.arrays.topic, Dialect::Ros1, &Installed::default()).unwrap().topic;
+    let back =
+        translate(&ros2.arrays.topic, Dialect::Ros1, &InstalledTypes::default()).unwrap().topic;
     assert_eq!((&*back.type_name, &*back.type_hash), (TYPE_NAME, MD5));
 }
 

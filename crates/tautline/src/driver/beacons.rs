@@ -76,7 +76,7 @@ impl Beacons {
             IpAddr::V4(any) if any.is_unspecified() => interface.ip().is_ipv4(),
             one => one == interface.ip(),
         };
-        chosen && ours && sys::takes_groups(listen.as_fd(), name).unwrap_or(false)
+        chosen && ours && sys::supports_multicast(listen.as_fd(), name).unwrap_or(false)
     }
 
     /// Returns the addresses at which beacons can be sent and received now.
@@ -164,7 +164,7 @@ impl Place {
     }
 
     /// Makes `listen` send to the group from this place; returns the group's address.
-    fn aim(&self, listen: &UdpSocket, port: u16) -> io::Result<SocketAddr> {
+    fn set_multicast_source(&self, listen: &UdpSocket, port: u16) -> io::Result<SocketAddr> {
         Ok(match self.v4 {
             Some(address) => {
                 SockRef::from(listen).set_multicast_if_v4(&address)?;
@@ -175,7 +175,7 @@ impl Place {
     }
 
     fn send(&self, listen: &Listen, beacon: &[u8]) -> io::Result<usize> {
-        let group = self.aim(listen.socket(), listen.address.port())?;
+        let group = self.set_multicast_source(listen.socket(), listen.address.port())?;
         listen.socket().send_to(beacon, listen.mapped_address(group))
     }
 }

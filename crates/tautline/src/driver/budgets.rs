@@ -6,7 +6,7 @@ use super::common::Common;
 use super::entry::FileEntry;
 use super::link::Link;
 use crate::audit::rfc3339;
-use crate::budgets::{Account, Accounts, Keeper, LinkName};
+use crate::budgets::{Account, Accounts, FileWriter, LinkName};
 use crate::config::{Budget, Config};
 use crate::inlet::Waiting;
 use crate::quota::Cause;
@@ -20,22 +20,22 @@ use tautline_proto::{Duration, Instant};
 /// Interval at which the data used is saved. A power failure loses the data counted since the last save.
 const SAVE_EVERY: Duration = Duration::from_secs(10);
 /// Used fraction of a budget from which a notice warns that the budget is nearly used up.
-const NEARLY: f64 = 0.8;
+const WARNING_FRACTION: f64 = 0.8;
 
 /// The budgets of the node's links.
 pub(super) struct Budgets {
     /// Receives a notification when the thread that writes the file ends.
     waiting: Arc<Waiting>,
     /// `None` while no link has a budget.
-    open: Option<Open>,
+    open: Option<OpenAccounts>,
 }
 
 #[derive(Debug)]
-struct Open {
+struct OpenAccounts {
     path: PathBuf,
     accounts: Accounts,
     /// `None` if the thread could not be started.
-    keeper: Option<Keeper>,
+    writer: Option<FileWriter>,
     /// The text that was saved last.
     saved: String,
     next_save: Instant,
@@ -59,7 +59,12 @@ fn time(seconds_since_1970: u64) -> String {
 }
 
 /// Returns the notices that a budget needs now.
-fn texts(name: &LinkName, account: &Account, budget: &Budget, now: u64) -> BTreeSet<String> {
+fn budget_notices(
+    name: &LinkName,
+    account: &Account,
+    budget: &Budget,
+    now: u64,
+) -> BTreeSet<String> {
     let LinkName { peer, link } = name;
     let subject = format!("the budget of link '{link}' to '{peer}' ({budget})");
     let effect = "only topics with 'over_budget: true' use this link";
@@ -67,10 +72,10 @@ fn texts(name: &LinkName, account: &Account, budget: &Budget, now: u64) -> BTree
     let mut texts = BTreeSet::new();
     if account.left(budget) == 0 {
         texts.insert(format!("{subject} is used up until {end}: {effect}"));
-    } else if account.used() as f64 >= budget.bytes as f64 * NEARLY {
+    } else if account.used() as f64 >= budget.bytes as f64 * WARNING_FRACTION {
         texts.insert(format!(
             "{:.0} % of {subject} are used; the period ends at {end}. When the budget is used up, {effect}",
-            NEARLY * 100.0
+            WARNING_FRACTION * 100.0
         ));
     }
     if now < account.begun() {
@@ -93,7 +98,7 @@ impl Budgets {
     /// notices have changed. Called once per second, and before and after a change of links.
     pub(super) fn check(&mut self, now: Instant, common: &mut Common, links: &mut [Link]) -> bool {
         if self.open.is_none() && links.iter().any(|link| link.budget().is_some()) {
-            self.open = Some(Open::new(now, common, self.waiting.clone()));
+            self.open = Some(OpenAccounts::new(now, common, self.waiting.clone()));
         }
         let Some(open) = &mut self.open else { return false };
         let mut reports = BTreeMap::new();
@@ -113,14 +118,14 @@ impl Budgets {
     /// Saves the bytes of the last seconds; called when the node ends.
     pub(super) fn close(&mut self) {
         if let Some(open) = self.open.take()
-            && let Some(keeper) = open.keeper
+            && let Some(writer) = open.writer
         {
-            keeper.save_last(open.accounts.to_file_text());
+            writer.save_last(open.accounts.to_file_text());
         }
     }
 }
 
-impl Open {
+impl OpenAccounts {
     fn new(now: Instant, common: &mut Common, waiting: Arc<Waiting>) -> Self {
         let path = path(&common.config);
         let accounts = Accounts::load(&path).unwrap_or_else(|error| {
@@ -132,15 +137,15 @@ impl Open {
             Accounts::default()
         });
         let ended = move |name: &str, how| waiting.thread_ended(name, how);
-        let keeper = Keeper::start(path.clone(), ended);
-        if let Err(error) = &keeper {
+        let writer = FileWriter::start(path.clone(), ended);
+        if let Err(error) = &writer {
             let text = format!("the data used of budgets: starting a thread: {error}");
             common.notice(now, &text);
         }
         Self {
             path,
             accounts,
-            keeper: keeper.ok(),
+            writer: writer.ok(),
             saved: String::new(),
             next_save: now,
             notices: BTreeMap::new(),
@@ -155,7 +160,7 @@ impl Open {
         link: &mut Link,
     ) -> Option<(LinkName, BudgetReport, BTreeSet<String>)> {
         let endpoint = &mut common.endpoint;
-        let Some(FileEntry::To(config)) = &link.entry else { return None };
+        let Some(FileEntry::WithAddress(config)) = &link.entry else { return None };
         let Some(budget) = config.budget else {
             endpoint.link_mut(link.id).set_allowance(None);
             return None;
@@ -175,7 +180,7 @@ impl Open {
             period_ends: time(account.end(&budget)),
             spent: account.left(&budget) == 0,
         };
-        let texts = texts(&name, &account, &budget, now);
+        let texts = budget_notices(&name, &account, &budget, now);
         Some((name, report, texts))
     }
 
@@ -205,8 +210,8 @@ impl Open {
 
     /// Saves the data used if it changed, and adds a notice if the last write failed.
     fn save(&mut self, now: Instant, common: &mut Common) {
-        let Some(keeper) = &self.keeper else { return };
-        let failure = keeper.failure().map(|error| {
+        let Some(writer) = &self.writer else { return };
+        let failure = writer.failure().map(|error| {
             format!(
                 "{}: the data used of the budgets cannot be written: {error}; after a restart it \
                  begins at the last written value. Set 'state: FOLDER' to a folder that this user \
@@ -217,7 +222,7 @@ impl Open {
         if now >= self.next_save {
             let text = self.accounts.to_file_text();
             let is_kept = text == self.saved && failure.is_none();
-            if is_kept || keeper.save(text.clone()) {
+            if is_kept || writer.save(text.clone()) {
                 (self.saved, self.next_save) = (text, now + SAVE_EVERY);
             }
         }
@@ -241,7 +246,7 @@ mod tests {
         let name = LinkName { peer: "base".into(), link: "lte".into() };
         let mut account = Account::begin(NOW);
         account.count(NOW, used, &budget);
-        texts(&name, &account, &budget, now).into_iter().collect()
+        budget_notices(&name, &account, &budget, now).into_iter().collect()
     }
 
     #[test]

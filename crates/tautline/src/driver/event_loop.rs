@@ -4,7 +4,7 @@
 use super::listen::{self, Ready};
 use super::{Driver, Settings};
 use crate::codec::Codec;
-use crate::codec::job::{Done, Job};
+use crate::codec::job::{Job, JobResult};
 use crate::error::RunError;
 use crate::inlet::Input;
 use crate::reasons::RefusedInput;
@@ -161,7 +161,7 @@ impl Driver {
             }
             Input::Change(change, by, question) => {
                 let cx = &mut self.common.context(now);
-                question.answer(|| self.topics.set(cx, change, by));
+                question.answer(|| self.topics.change_treatment(cx, change, by));
             }
             Input::TopicChanges(question) => question.answer(|| self.topics.changes()),
             Input::WatchLinks(sender, question) => {
@@ -171,7 +171,7 @@ impl Driver {
                 let until = now + timeout;
                 self.drain_until = Some(self.drain_until.map_or(until, |it| it.min(until)));
                 // Queued behind the messages that are on their way to the codec.
-                self.common.context(now).codec(Job::Change(Change::Closure));
+                self.common.context(now).submit_job(Job::Change(Change::Closure));
                 self.is_encoding = true;
             }
         }
@@ -195,13 +195,17 @@ impl Driver {
         let Some(mut diagnostics) = self.diagnostics.take() else { return };
         let now = self.common.now();
         let topic = diagnostics.topic().clone();
-        self.topics.publish_own(&mut self.common.context(now), &topic);
-        if self.topics.own_is_wanted(&topic.name) {
+        self.topics.publish_own_topic(&mut self.common.context(now), &topic);
+        if self.topics.is_own_topic_wanted(&topic.name) {
             // Other ROS nodes use this clock. A time before 1970 is replaced by zero.
             let stamp = SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default();
             match diagnostics.message(self.status(gateway, codec), stamp) {
                 Ok(message) => {
-                    self.topics.send_own(&mut self.common.context(now), &topic.name, message);
+                    self.topics.send_own_message(
+                        &mut self.common.context(now),
+                        &topic.name,
+                        message,
+                    );
                 }
                 Err(error) => self.common.notice(now, &format!("{}: {error}", topic.name)),
             }
@@ -270,8 +274,8 @@ impl Driver {
         }
     }
 
-    fn take_result(&mut self, done: Done) {
-        if let Done::Changed(Change::Closure) = done {
+    fn take_result(&mut self, done: JobResult) {
+        if let JobResult::Changed(Change::Closure) = done {
             self.is_encoding = false;
         }
         let now = self.common.now();

@@ -6,7 +6,7 @@ use super::listen::{Listen, tag};
 use super::ports::{SourcePort, Trial, fresh_port};
 use crate::config::Budget;
 use crate::route::{self, Path};
-use crate::udp::{LinkSocket, NotSent};
+use crate::udp::{LinkSocket, PartialSendError};
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use tautline_proto::{Class, Endpoint, Instant, LinkId, Marking, Transmit};
@@ -68,7 +68,7 @@ impl Link {
     /// The budget of the link, if it has one.
     pub(super) fn budget(&self) -> Option<Budget> {
         match &self.entry {
-            Some(FileEntry::To(config)) => config.budget,
+            Some(FileEntry::WithAddress(config)) => config.budget,
             _ => None,
         }
     }
@@ -189,7 +189,10 @@ impl Link {
 }
 
 /// Sends packets of one link; returns the IP bytes in the kernel.
-pub(super) fn send(socket: &mut LinkSocket, packets: &[Transmit]) -> Result<usize, NotSent> {
+pub(super) fn send(
+    socket: &mut LinkSocket,
+    packets: &[Transmit],
+) -> Result<usize, PartialSendError> {
     let Some(first) = packets.first() else { return Ok(socket.in_flight()) };
     let datagrams: Vec<&[u8]> = packets.iter().map(|it| &it.datagram[..]).collect();
     socket.send(&datagrams, header_bytes(first.remote), first.ecn)

@@ -62,7 +62,7 @@ impl Links {
     /// Opens the sockets of a link, or moves them to another path.
     fn set_path(&mut self, common: &mut Common, index: usize, path: Path) {
         let now = common.now();
-        let radio = self.radios.of_interface(common, &path.interface);
+        let radio = self.radios.get_or_add(common, &path.interface);
         let header_bytes = header_bytes(path.remote);
         let link = &self.table[index];
         let config = LinkConfig {
@@ -115,7 +115,8 @@ impl Links {
     /// Begins, continues or ends the search of each link for another source port; called once per second.
     pub(super) fn sweep_ports(&mut self, common: &Common, now: Instant) {
         for link in &mut self.table {
-            let seeks = matches!(link.entry, Some(FileEntry::To(_))) && !link.sockets.is_empty();
+            let seeks =
+                matches!(link.entry, Some(FileEntry::WithAddress(_))) && !link.sockets.is_empty();
             if !seeks || link.is_heard(&common.endpoint) {
                 link.end_trial();
                 link.port.end_search();
@@ -185,8 +186,8 @@ impl Links {
         let id = link.id;
         let found = link.route(remote);
         if let Ok(path) = &found {
-            let radio = self.radios.of_interface(common, &path.interface);
-            if common.endpoint.link(id).is_some_and(|link| link.shuns(radio)) {
+            let radio = self.radios.get_or_add(common, &path.interface);
+            if common.endpoint.link(id).is_some_and(|link| link.avoids_radio(radio)) {
                 let interface = &path.interface;
                 tracing::info!(%remote, interface, "no direct path by an interface that costs money");
                 let now = common.now();
@@ -196,7 +197,7 @@ impl Links {
         let fits = found.map_err(|error| error.to_string()).and_then(|path| {
             let header_bytes = header_bytes(remote);
             let datagram_bytes = path.mtu.saturating_sub(header_bytes);
-            let radio = self.radios.of_interface(common, &path.interface);
+            let radio = self.radios.get_or_add(common, &path.interface);
             let set = common.endpoint.link_mut(id).set_route(radio, datagram_bytes, header_bytes);
             set.map(|()| path).map_err(|error| error.to_string())
         });

@@ -2,7 +2,7 @@
 //! The socket of the node, and the epoll instance for it and for the sockets of links.
 
 use crate::error::{OpenError, SystemError};
-use crate::udp::{self, Reporting};
+use crate::udp::{self, ReportingSocket};
 use rustix::buffer::spare_capacity;
 use rustix::event::{Timespec, epoll};
 use rustix::io::Errno;
@@ -21,7 +21,7 @@ const MAX_SOCKETS: usize = Class::ALL.len() + 1;
 /// the sockets of links.
 pub(super) struct Listen {
     poll: OwnedFd,
-    socket: Reporting,
+    socket: ReportingSocket,
     pub(super) address: SocketAddr,
 }
 
@@ -79,7 +79,7 @@ impl Listen {
         self.socket.socket()
     }
 
-    pub(super) fn reporting(&self) -> &Reporting {
+    pub(super) fn reporting(&self) -> &ReportingSocket {
         &self.socket
     }
 

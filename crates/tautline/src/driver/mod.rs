@@ -157,7 +157,7 @@ impl Driver {
             drain_until: None,
             is_encoding: false,
         };
-        driver.follow_peers(&config.peers)?;
+        driver.apply_peers(&config.peers)?;
         driver.clocks.check(&mut driver.common);
         Ok(driver)
     }
@@ -208,12 +208,12 @@ impl Driver {
             .and_then(|()| peers::check_links(&new.peers))
             .map_err(|error| error.to_string())?;
         let old = std::mem::replace(&mut self.common.config, new.clone());
-        self.follow_limits();
+        self.apply_limits();
         self.links.radios.follow(&mut self.common, &old);
         if old.marking != new.marking {
             self.links.reconnect(&mut self.common);
         }
-        self.follow_peers(&new.peers).map_err(|error| error.to_string())?;
+        self.apply_peers(&new.peers).map_err(|error| error.to_string())?;
         let now = self.common.now();
         self.topics.reconfigure(&mut self.common.context(now), &old, &new);
         let selection = Selection::new(&new);
@@ -221,15 +221,15 @@ impl Driver {
             *self.selection.write().unwrap_or_else(PoisonError::into_inner) = selection;
             gateway.handle(Command::Reselect);
         }
-        self.follow_beacons(&new);
-        self.comparison.follow_file(&mut self.common, &old);
+        self.apply_beacons(&new);
+        self.comparison.apply_config(&mut self.common, &old);
         if old.diagnostics != new.diagnostics {
-            self.follow_diagnostics(&new);
+            self.apply_diagnostics(&new);
         }
         Ok(())
     }
 
-    fn follow_limits(&mut self) {
+    fn apply_limits(&mut self) {
         let limits = &self.common.config.limits;
         let percent = repair_percent(limits);
         self.common.endpoint.set_limits(limits.queue_bytes, limits.queue_time, percent);
@@ -237,7 +237,7 @@ impl Driver {
 
     /// Removes peers that are not among `peers`, adds missing peers, and gives each peer the links
     /// of the file. The sessions of the remaining peers continue.
-    fn follow_peers(&mut self, peers: &[PeerConfig]) -> Result<(), SetupError> {
+    fn apply_peers(&mut self, peers: &[PeerConfig]) -> Result<(), SetupError> {
         // Counted now, because removed links take their counters with them.
         self.check_budgets(self.common.now());
         self.teams.follow(&mut self.common);
@@ -261,7 +261,7 @@ impl Driver {
         for peer in peers {
             if let Some(id) = common.peer_of(peer.key) {
                 let entries = FileEntry::of_peer(&common.endpoint, peer);
-                self.links.follow_peer(common, id, &entries)?;
+                self.links.set_peer_links(common, id, &entries)?;
             }
         }
         self.links.name_relayed_radios(common);
@@ -276,13 +276,13 @@ impl Driver {
     fn remove_peer(&mut self, id: PeerId) {
         let now = self.common.now();
         tracing::info!(peer = self.common.endpoint.peer(id).name, "peer was removed from the file");
-        self.topics.remove_all_of(&mut self.common.context(now), id);
+        self.topics.remove_peer(&mut self.common.context(now), id);
         let removed = self.common.endpoint.peer_mut(id).remove(now);
         self.links.say_goodbye(&self.common, &removed);
         self.news.schedule();
     }
 
-    fn follow_beacons(&mut self, new: &Config) {
+    fn apply_beacons(&mut self, new: &Config) {
         let socket = self.common.listen.socket();
         let before = self.beacons.take();
         self.beacons = Beacons::new(new, socket);
@@ -291,14 +291,14 @@ impl Driver {
         }
     }
 
-    fn follow_diagnostics(&mut self, new: &Config) {
+    fn apply_diagnostics(&mut self, new: &Config) {
         let now = self.common.now();
         let cx = &mut self.common.context(now);
         if let Some(gone) = self.diagnostics.take() {
-            self.topics.stop_own(cx, &gone.topic().name);
+            self.topics.stop_own_topic(cx, &gone.topic().name);
         }
         if let Some(gone) = self.news.set_topic(LinkTopic::new(new)) {
-            self.topics.stop_own(cx, &gone.topic().name);
+            self.topics.stop_own_topic(cx, &gone.topic().name);
         }
         self.diagnostics = Diagnostics::new(new);
     }

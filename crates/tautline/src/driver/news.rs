@@ -88,7 +88,7 @@ impl News {
     pub(super) fn report(&mut self, now: Instant, common: &mut Common, topics: &mut Topics) {
         if let Some(topic) = &self.topic {
             // This topic is not advertised to peers, because they have links of their own.
-            topics.publish_own_here(&mut common.context(now), topic.topic());
+            topics.publish_own_topic_locally(&mut common.context(now), topic.topic());
         }
         let is_outdated = self.watchers.iter().any(|watcher| watcher.outdated);
         let has_subscribers = self.has_subscribers(topics);
@@ -107,7 +107,7 @@ impl News {
 
     fn has_subscribers(&self, topics: &Topics) -> bool {
         let topic = self.topic.as_ref();
-        topic.is_some_and(|topic| topics.own_is_wanted(&topic.topic().name))
+        topic.is_some_and(|topic| topics.is_own_topic_wanted(&topic.topic().name))
     }
 
     /// Publishes an array of links if there are subscribers.
@@ -125,7 +125,7 @@ impl News {
         // Other ROS nodes use this clock; a time before 1970 is replaced by zero.
         let stamp = SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default();
         match topic.message(now.since(Instant::default()), links, stamp) {
-            Ok(message) => topics.send_own(&mut common.context(now), name, message),
+            Ok(message) => topics.send_own_message(&mut common.context(now), name, message),
             Err(error) => common.notice(now, &format!("{name}: {error}")),
         }
     }

@@ -41,7 +41,7 @@ impl Links {
     pub(super) fn name_relayed_radios(&self, common: &mut Common) {
         let endpoint = &common.endpoint;
         for link in &self.table {
-            if let Some(FileEntry::Via(hop)) = link.entry
+            if let Some(FileEntry::ThroughRelay(hop)) = link.entry
                 && let Some(view) = endpoint.link(link.id)
             {
                 let name = format!("via {}", endpoint.peer(hop).name);
@@ -58,7 +58,7 @@ impl Links {
     }
 
     /// Keeps the links of a peer that are still in the file, and replaces the others.
-    pub(super) fn follow_peer(
+    pub(super) fn set_peer_links(
         &mut self,
         common: &mut Common,
         peer: PeerId,
@@ -97,7 +97,7 @@ impl Links {
     /// Returns the names and numbers of the links that have an address.
     fn names(&self, common: &Common, links: &[LinkId]) -> Vec<(String, u8)> {
         let named = links.iter().filter_map(|id| match &self.table[id.0 as usize].entry {
-            Some(FileEntry::To(config)) => {
+            Some(FileEntry::WithAddress(config)) => {
                 Some((config.name.clone(), common.endpoint.link(*id)?.number))
             }
             _ => None,
@@ -114,9 +114,9 @@ impl Links {
         let now = common.now();
         let mut peer = common.endpoint.peer_mut(peer);
         let id = match entry {
-            FileEntry::Via(hop) => peer.add_relayed_link(now, *hop)?,
+            FileEntry::ThroughRelay(hop) => peer.add_relayed_link(now, *hop)?,
             // The link moves to its own radio as soon as the path to the peer is known.
-            FileEntry::To(_) | FileEntry::Back { .. } => {
+            FileEntry::WithAddress(_) | FileEntry::WithoutAddress { .. } => {
                 let datagram_bytes = DATAGRAM_UNKNOWN;
                 let metered = entry.is_metered();
                 let link =
@@ -125,11 +125,11 @@ impl Links {
             }
         };
         let mut link = Link { entry: Some(entry.clone()), ..Link::new(id) };
-        if let FileEntry::To(config) = entry {
+        if let FileEntry::WithAddress(config) = entry {
             self.next_watch += 1;
             (link.watch, link.device) = (Some(self.next_watch), config.interface.clone());
         }
-        link.follows_initiator = matches!(entry, FileEntry::Back { .. });
+        link.follows_initiator = matches!(entry, FileEntry::WithoutAddress { .. });
         let index = link.index();
         if index == self.table.len() {
             self.table.push(link);
@@ -142,7 +142,7 @@ impl Links {
     /// Watches the paths of the current links and no others.
     pub(super) fn follow_paths(&mut self, common: &mut Common) {
         let watched = self.table.iter().filter_map(|link| match (link.watch, &link.entry) {
-            (Some(number), Some(FileEntry::To(config))) => Some((number, config.clone())),
+            (Some(number), Some(FileEntry::WithAddress(config))) => Some((number, config.clone())),
             _ => None,
         });
         let watched: Watched = watched.collect();

@@ -53,7 +53,7 @@ impl Comparison {
     }
 
     /// Restarts the comparison if the new file plans something else.
-    pub(super) fn follow_file(&mut self, common: &mut Common, old: &Config) {
+    pub(super) fn apply_config(&mut self, common: &mut Common, old: &Config) {
         let plan = |it: &Config| (it.channels.clone(), it.expected.clone(), it.topics.clone());
         if plan(old) != plan(&common.config) {
             self.planned = PlanComparison::new(&common.config, self.planner);

@@ -84,7 +84,7 @@ impl SourcePort {
     }
 
     /// Whether a search for another port is under way.
-    pub(super) fn is_sought(&self) -> bool {
+    pub(super) fn is_searching(&self) -> bool {
         self.search.is_some()
     }
 

@@ -28,12 +28,12 @@ impl Radios {
     pub(super) fn new(common: &mut Common) -> Self {
         let (by_interface, strangers) = (BTreeMap::new(), HashMap::new());
         let mut radios = Self { by_interface, unknown: RadioId(0), strangers };
-        radios.unknown = radios.of_interface(common, "unknown");
+        radios.unknown = radios.get_or_add(common, "unknown");
         radios
     }
 
     /// Returns the radio of an interface.
-    pub(super) fn of_interface(&mut self, common: &mut Common, interface: &str) -> RadioId {
+    pub(super) fn get_or_add(&mut self, common: &mut Common, interface: &str) -> RadioId {
         if let Some(&known) = self.by_interface.get(interface) {
             return known;
         }
@@ -66,7 +66,7 @@ impl Radios {
             return self.unknown;
         }
         let radio = match route(from, None, None) {
-            Ok(path) => self.of_interface(common, &path.interface),
+            Ok(path) => self.get_or_add(common, &path.interface),
             Err(_) => self.unknown,
         };
         self.strangers.insert(from.ip(), radio);

@@ -52,7 +52,7 @@ impl PacketReader {
         // mistake, the packets that its own socket receives move it back.
         let path = &links.table[index].sockets[place].socket.path;
         let (from, interface) = (path.remote, path.interface.clone());
-        let radio = links.radios.of_interface(common, &interface);
+        let radio = links.radios.get_or_add(common, &interface);
         let was_heard = links.table[index].is_heard(&common.endpoint);
         let mut is_answered = false;
         let begun = common.now();

@@ -29,7 +29,7 @@ impl Links {
     /// Returns the link of a peer that has no configured address.
     fn link_without_address(&self, endpoint: &Endpoint, peer: PeerId) -> Option<LinkId> {
         let is_back = |link: &&Link| {
-            matches!(link.entry, Some(FileEntry::Back { .. }))
+            matches!(link.entry, Some(FileEntry::WithoutAddress { .. }))
                 && endpoint.link(link.id).is_some_and(|view| view.peer == peer)
         };
         self.table.iter().find(is_back).map(|link| link.id)
@@ -49,7 +49,7 @@ impl Links {
                 Ok(path) if path.local == remote.ip() => {}
                 Ok(path) => {
                     let now = common.now();
-                    let radio = self.radios.of_interface(common, &path.interface);
+                    let radio = self.radios.get_or_add(common, &path.interface);
                     common.endpoint.link_mut(link).try_address(now, radio, remote);
                 }
                 Err(error) => tracing::debug!(%error, %remote, "no route for a direct path"),

@@ -25,11 +25,11 @@ struct Paths {
 /// The peers, by name, that this node tries to reach and that have had no session since the start.
 #[derive(Debug, Default)]
 pub(super) struct Silence {
-    peers: BTreeMap<String, SilentPeers>,
+    peers: BTreeMap<String, SilentPeer>,
 }
 
 #[derive(Debug)]
-struct SilentPeers {
+struct SilentPeer {
     paths: Paths,
     since: Instant,
     /// Whether a packet came from one of the addresses and has caused another notice.
@@ -114,7 +114,7 @@ impl Silence {
             }
         }
         for (name, paths) in awaited {
-            let silent = SilentPeers { paths, since: now, heard: false, notice: None };
+            let silent = SilentPeer { paths, since: now, heard: false, notice: None };
             self.peers.insert(name, silent);
         }
         (untrue, new)
@@ -165,11 +165,11 @@ fn awaited_peers(endpoint: &Endpoint, links: &[Link]) -> BTreeMap<String, Paths>
         }
         let name = peer.name.to_owned();
         match (&link.entry, &link.path) {
-            (Some(FileEntry::To(config)), Some(path)) => {
+            (Some(FileEntry::WithAddress(config)), Some(path)) => {
                 let address = (path.remote, config.host.clone());
                 awaited.entry(name).or_default().addresses.push(address);
             }
-            (Some(FileEntry::Via(relay)), _) if endpoint.peer(*relay).up && !peer.met => {
+            (Some(FileEntry::ThroughRelay(relay)), _) if endpoint.peer(*relay).up && !peer.met => {
                 let relay = endpoint.peer(*relay).name.to_owned();
                 awaited.entry(name).or_default().relays.push(relay);
             }

@@ -34,7 +34,7 @@ impl Train {
 
     /// Whether `next` can leave with the packets so far. `rate_bps` is the pacing rate of the link,
     /// if it has one.
-    pub(super) fn takes(&self, next: &Transmit, rate_bps: Option<u64>) -> bool {
+    pub(super) fn can_append(&self, next: &Transmit, rate_bps: Option<u64>) -> bool {
         let Some(first) = self.packets.first() else { return true };
         let route = |it: &Transmit| (it.link, it.remote, it.local, it.class, it.ecn);
         let paced = rate_bps.map_or(u64::MAX, |bps| bps / 8 / MAX_TRAINS_PER_SECOND);
@@ -53,7 +53,7 @@ impl Train {
     }
 
     /// Returns the packets, and begins the next train.
-    pub(super) fn depart(&mut self) -> Vec<Transmit> {
+    pub(super) fn take_packets(&mut self) -> Vec<Transmit> {
         take(self).packets
     }
 }
@@ -80,7 +80,7 @@ mod tests {
     fn train(lengths: &[usize]) -> Train {
         let mut train = Train::default();
         for &bytes in lengths {
-            assert!(train.takes(&packet(bytes), None), "{bytes} of {lengths:?}");
+            assert!(train.can_append(&packet(bytes), None), "{bytes} of {lengths:?}");
             train.push(packet(bytes));
         }
         train
@@ -88,12 +88,12 @@ mod tests {
 
     #[test]
     fn a_train_has_packets_of_one_length_and_a_shorter_one_ends_it() {
-        assert!(!train(&[1000, 1000]).takes(&packet(1001), None));
-        assert!(!train(&[1000, 1000, 999]).takes(&packet(999), None));
-        assert_eq!(train(&[1000, 1000, 999]).depart().len(), 3);
+        assert!(!train(&[1000, 1000]).can_append(&packet(1001), None));
+        assert!(!train(&[1000, 1000, 999]).can_append(&packet(999), None));
+        assert_eq!(train(&[1000, 1000, 999]).take_packets().len(), 3);
         let mut next = train(&[1000, 999]);
-        next.depart();
-        assert!(next.is_empty() && next.takes(&packet(2000), None));
+        next.take_packets();
+        assert!(next.is_empty() && next.can_append(&packet(2000), None));
     }
 
     #[test]
@@ -108,26 +108,29 @@ mod tests {
         for change in other {
             let mut next = packet(1000);
             change(&mut next);
-            assert!(!train(&[1000]).takes(&next, None), "{next:?}");
+            assert!(!train(&[1000]).can_append(&next, None), "{next:?}");
         }
         let strangers = Transmit { link: None, ..packet(1000) };
         let mut alone = Train::default();
         alone.push(strangers.clone());
-        assert!(!alone.takes(&strangers, None), "the listening socket sends each to its address");
+        assert!(
+            !alone.can_append(&strangers, None),
+            "the listening socket sends each to its address"
+        );
     }
 
     #[test]
     fn on_a_slow_link_each_packet_leaves_alone() {
         let rate = |mbps: u64| Some(mbps * 1_000_000);
-        assert!(!train(&[1472]).takes(&packet(1472), rate(10)));
-        assert!(train(&[1472]).takes(&packet(1472), rate(24)));
-        assert!(!train(&[1472; 8]).takes(&packet(1472), rate(100)));
-        assert!(train(&[1472; 43]).takes(&packet(1472), rate(1000)));
+        assert!(!train(&[1472]).can_append(&packet(1472), rate(10)));
+        assert!(train(&[1472]).can_append(&packet(1472), rate(24)));
+        assert!(!train(&[1472; 8]).can_append(&packet(1472), rate(100)));
+        assert!(train(&[1472; 43]).can_append(&packet(1472), rate(1000)));
     }
 
     #[test]
     fn the_limits_of_the_kernel_are_respected() {
-        assert!(!train(&[100; MAX_PACKETS]).takes(&packet(100), None));
-        assert!(!train(&[1472; 44]).takes(&packet(1472), None));
+        assert!(!train(&[100; MAX_PACKETS]).can_append(&packet(100), None));
+        assert!(!train(&[1472; 44]).can_append(&packet(1472), None));
     }
 }

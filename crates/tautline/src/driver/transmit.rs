@@ -6,7 +6,7 @@ use super::common::Common;
 use super::link::{header_bytes, send};
 use super::links::Links;
 use super::train::Train;
-use crate::udp::{self, LinkSocket, NotSent};
+use crate::udp::{self, LinkSocket, PartialSendError};
 use tautline_proto::{LinkId, Transmit};
 
 /// Maximum number of packets sent before inputs are checked again, if the kernel takes all of them
@@ -35,7 +35,7 @@ impl PacketSender {
                 return;
             };
             let rate_bps = transmit.link.and_then(|id| common.endpoint.pacing_rate(id));
-            if !self.train.takes(&transmit, rate_bps) {
+            if !self.train.can_append(&transmit, rate_bps) {
                 self.send_train(common, links, Some(&transmit));
             }
             self.train.push(transmit);
@@ -52,7 +52,7 @@ impl PacketSender {
         links: &mut Links,
         next: Option<&Transmit>,
     ) -> bool {
-        let packets = self.train.depart();
+        let packets = self.train.take_packets();
         let Some(first) = packets.first() else { return false };
         match first.link {
             Some(id) => {
@@ -102,7 +102,7 @@ fn send_on(
         None => 0,
     };
     let in_flight = in_flight + next_bytes;
-    if link.port.is_sought() && !link.is_heard(&common.endpoint) {
+    if link.port.is_searching() && !link.is_heard(&common.endpoint) {
         link.copy_to_trial(common.clock.now(), packets);
     }
     common.endpoint.link_mut(id).handle_in_flight(common.clock.now(), class, in_flight);
@@ -115,7 +115,7 @@ fn report_refused(
     id: LinkId,
     socket: &LinkSocket,
     packets: &[Transmit],
-    NotSent { sent, error }: &NotSent,
+    PartialSendError { sent, error }: &PartialSendError,
 ) {
     if udp::is_too_large(error)
         && let Ok(mtu) = socket.interface_mtu()

@@ -15,7 +15,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use tautline_gateway::pattern::Pattern;
 use tautline_proto::{Duration, Instant};
-use verdict::{Judgement, Turn, Verdict};
+use verdict::{Judgement, Verdict, VerdictChange};
 use window::{Growth, Window};
 
 /// Window over which values are measured. For a topic, it is longer if fewer than [`MESSAGES`]
@@ -419,7 +419,7 @@ impl PlanComparison {
         let last = row.measured.filter(|_| row.verdict.failed_at().is_some());
         row.measured = reading.measured.or(last);
         let turn = row.verdict.follow(now, reading.judgement, reading.sustained)?;
-        let failed = turn == Turn::Failed;
+        let failed = turn == VerdictChange::Failed;
         let notice = match failed {
             false => self.rows.get_mut(&key)?.notice.take()?,
             true => {

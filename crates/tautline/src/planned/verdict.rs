@@ -27,7 +27,7 @@ impl Judgement {
 
 /// A change of a verdict.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Turn {
+pub(super) enum VerdictChange {
     Failed,
     Holds,
 }
@@ -56,7 +56,7 @@ impl Verdict {
         now: Instant,
         reading: Judgement,
         sustained: Duration,
-    ) -> Option<Turn> {
+    ) -> Option<VerdictChange> {
         let contrary = match self.failed_at {
             None => Judgement::Fails,
             Some(_) => Judgement::Holds,
@@ -71,10 +71,10 @@ impl Verdict {
         }
         self.contradicted_since = None;
         match self.failed_at.take() {
-            Some(_) => Some(Turn::Holds),
+            Some(_) => Some(VerdictChange::Holds),
             None => {
                 self.failed_at = Some(now);
-                Some(Turn::Failed)
+                Some(VerdictChange::Failed)
             }
         }
     }
@@ -88,7 +88,7 @@ mod tests {
     const SUSTAINED: Duration = Duration::from_secs(20);
 
     /// Returns the turns, each with its second. There is one reading per second.
-    fn turns(readings: impl IntoIterator<Item = Option<Judgement>>) -> Vec<(u64, Turn)> {
+    fn turns(readings: impl IntoIterator<Item = Option<Judgement>>) -> Vec<(u64, VerdictChange)> {
         let mut verdict = Verdict::default();
         let mut turns = Vec::new();
         for (second, reading) in (0..).zip(readings) {
@@ -106,7 +106,7 @@ mod tests {
     #[test]
     fn only_a_sustained_failure_is_reported_once() {
         let fails = [Some(Fails); 100];
-        assert_eq!(turns(fails), [(20, Turn::Failed)]);
+        assert_eq!(turns(fails), [(20, VerdictChange::Failed)]);
         let mut short = fails;
         (0..100).step_by(20).for_each(|second| short[second] = Some(Holds));
         assert_eq!(turns(short), []);
@@ -120,7 +120,7 @@ mod tests {
         let wavering = [Fails, Between, Holds].map(Some).repeat(100);
         let end = [Some(Holds); 30];
         let all = begin.into_iter().chain(wavering).chain(end);
-        assert_eq!(turns(all), [(20, Turn::Failed), (349, Turn::Holds)]);
+        assert_eq!(turns(all), [(20, VerdictChange::Failed), (349, VerdictChange::Holds)]);
     }
 
     #[test]

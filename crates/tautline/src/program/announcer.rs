@@ -7,10 +7,10 @@ use super::participant::Participant;
 
 /// Runs until the node stops.
 pub(super) fn run(participant: &Participant) {
-    while let Some(events) = participant.untold_events() {
+    while let Some(events) = participant.take_unreported_events() {
         for event in events {
             participant.emit(event);
         }
-        participant.announced();
+        participant.mark_announced();
     }
 }

@@ -31,7 +31,7 @@ impl MessageType {
     }
 
     /// Whether a topic has this type.
-    pub(super) fn is_that_of(&self, topic: &Topic) -> bool {
+    pub(super) fn matches_topic(&self, topic: &Topic) -> bool {
         let Topic { type_name, type_hash, definition, .. } = topic;
         (&self.name, &self.hash, &self.definition) == (type_name, type_hash, definition)
     }

@@ -9,11 +9,11 @@ use super::queue::{Limits, Queue, Receiver};
 use super::request::Request;
 use super::state::State;
 use crate::audit::{AuditSink, Record};
-use crate::inlet::{Inlet, Input, NotTaken};
+use crate::inlet::{Inlet, Input, OfferError};
 use bytes::Bytes;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
-use tautline_gateway::{Command, Event, Gateway, GatewayStatus, Named, Selector, Source};
+use tautline_gateway::{Command, Event, Gateway, GatewayStatus, ResourceName, Selector, Source};
 
 /// Limits of the events of the node that wait for a program. Each event is small.
 const WAITING_EVENTS: Limits = Limits { entries: 1024, bytes: usize::MAX };
@@ -81,15 +81,15 @@ impl Participant {
 
     /// Waits for changes. Returns the events with which to notify the data plane, or `None` once
     /// the node has stopped.
-    pub(super) fn untold_events(&self) -> Option<Vec<Event>> {
-        let is_open = self.wait_until(None, State::has_untold);
-        is_open.then(|| self.state().untold_events(&self.selector))
+    pub(super) fn take_unreported_events(&self) -> Option<Vec<Event>> {
+        let is_open = self.wait_until(None, State::has_unreported);
+        is_open.then(|| self.state().take_unreported_events(&self.selector))
     }
 
     /// Notes that the data plane has the events. Sends the kept messages for which subscribers wait.
-    pub(super) fn announced(&self) {
+    pub(super) fn mark_announced(&self) {
         self.change(|state| {
-            for event in state.announced() {
+            for event in state.mark_announced() {
                 self.emit(event);
             }
         });
@@ -109,7 +109,7 @@ impl Participant {
         message_type: MessageType,
         publisher: PublisherState,
     ) -> Result<Source, PublishError> {
-        if !(self.selector)(Named::Topic(topic)) {
+        if !(self.selector)(ResourceName::Topic(topic)) {
             return Err(PublishError::NoRule(topic.to_owned()));
         }
         self.change(|state| state.add_publisher(topic, message_type, publisher))
@@ -135,16 +135,16 @@ impl Participant {
         }
         // The lock keeps the messages of a publisher in order. The inlet never blocks on a message.
         let mut state = self.state();
-        let (repeats, event) = state.set_published(topic, source, payload)?;
+        let (repeats, event) = state.add_message(topic, source, payload)?;
         for event in repeats {
             self.emit(event);
         }
         let Some(event) = event else { return Ok(()) };
-        self.inlet.offer(Input::Local(event), bytes).map_err(|not_taken| match not_taken {
-            NotTaken::Full => SendError::Full,
-            NotTaken::Ended => SendError::Stopped,
+        self.inlet.offer(Input::Local(event), bytes).map_err(|error| match error {
+            OfferError::Full => SendError::Full,
+            OfferError::Ended => SendError::Stopped,
         })?;
-        match state.peer_below(bytes) {
+        match state.peer_with_limit_below(bytes) {
             Some((peer, allowed)) => Err(SendError::TooLargeAtPeer { bytes, peer, allowed, most }),
             None => Ok(()),
         }
@@ -164,7 +164,7 @@ impl Participant {
         type_name: &str,
         requests: Arc<Queue<Request>>,
     ) -> Result<(), ServeError> {
-        if !(self.selector)(Named::Service(service)) {
+        if !(self.selector)(ResourceName::Service(service)) {
             return Err(ServeError::NoRule(service.to_owned()));
         }
         self.change(|state| state.add_server(service, type_name, requests))
@@ -221,29 +221,29 @@ impl Gateway for ProgramGateway {
     fn handle(&self, command: Command) {
         let Self(participant) = self;
         participant.change(|state| match command {
-            Command::Subscribe { topic } => state.set_read(&topic, true),
-            Command::Unsubscribe { topic } => state.set_read(&topic, false),
+            Command::Subscribe { topic } => state.set_has_subscriber(&topic, true),
+            Command::Unsubscribe { topic } => state.set_has_subscriber(&topic, false),
             Command::Advertise { topic } => state.on_advertised(topic),
             Command::Unadvertise { topic } => state.on_unadvertised(&topic),
             Command::Publish { topic, source, payload, origin } => {
                 state.on_message(&topic, source, payload, origin);
             }
             Command::Forget { topic, source } => state.forget(&topic, source),
-            Command::Serve { service } => state.peers_serve(service.name, true),
-            Command::Unserve { service } => state.peers_serve(service, false),
-            Command::Call { service, call, request, patience, .. } => {
+            Command::Serve { service } => state.set_served_by_peers(service.name, true),
+            Command::Unserve { service } => state.set_served_by_peers(service, false),
+            Command::Call { service, call, request, time_limit, .. } => {
                 let inlet = participant.inlet.clone();
-                let expires = Instant::now().checked_add(patience);
+                let expires = Instant::now().checked_add(time_limit);
                 let request = Request::new(inlet, service.clone(), call, request, expires);
                 state.on_call(request, service, call);
             }
             Command::Answer { call, outcome, .. } => state.on_answer(call, outcome),
-            Command::LargestMessage { peer, most } => state.set_limit(peer, most),
+            Command::SetMaxMessage { peer, most } => state.set_limit(peer, most),
             Command::Reselect => state.reselect(),
             // A program has neither nodes nor parameters of ROS.
             Command::Describe { .. }
-            | Command::StandIn { .. }
-            | Command::Mirror { .. }
+            | Command::ShowNodes { .. }
+            | Command::ShowParameters { .. }
             | Command::SetParameters { .. } => {}
         });
     }

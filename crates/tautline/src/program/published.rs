@@ -41,7 +41,7 @@ impl PublisherState {
             depth: self.qos.depth,
             is_repeatable: false,
             is_history,
-            is_for_later_ones: false,
+            is_for_late_joiners: false,
         };
         Origin {
             kept: self.qos.transient_local.then_some(kept),
@@ -86,13 +86,13 @@ pub(super) struct PublishedTopic {
     publishers: BTreeMap<u32, PublisherState>,
     numbers: SourceNumbers,
     /// The topic as the data plane knows it, or will know it after the events under way.
-    told: Option<Topic>,
+    reported: Option<Topic>,
     /// The topic whose offer the data plane has. Messages get its type.
     announced: Option<Topic>,
     /// Publishers that have left since the last events.
-    gone: Vec<Source>,
+    removed_publishers: Vec<Source>,
     /// Whether a peer subscribes.
-    is_read: bool,
+    has_subscriber: bool,
 }
 
 impl PublishedTopic {
@@ -101,10 +101,10 @@ impl PublishedTopic {
             message_type,
             publishers: BTreeMap::new(),
             numbers: SourceNumbers::default(),
-            told: None,
+            reported: None,
             announced: None,
-            gone: Vec::new(),
-            is_read: false,
+            removed_publishers: Vec::new(),
+            has_subscriber: false,
         }
     }
 
@@ -135,7 +135,7 @@ impl PublishedTopic {
     pub(super) fn remove_publisher(&mut self, source: Source) {
         if self.publishers.remove(&source.number).is_some() {
             self.numbers.release(source);
-            self.gone.push(source);
+            self.removed_publishers.push(source);
         }
     }
 
@@ -146,23 +146,25 @@ impl PublishedTopic {
     /// Whether peers subscribe, and the data plane knows the current type. Before that, messages
     /// would be sent under the previous type.
     pub(super) fn is_subscribed(&self) -> bool {
-        self.is_read && self.announced.as_ref().is_some_and(|it| self.message_type.is_that_of(it))
+        self.has_subscriber
+            && self.announced.as_ref().is_some_and(|it| self.message_type.matches_topic(it))
     }
 
     /// Notes whether any peer subscribes. A new subscription repeats the kept messages.
-    pub(super) fn set_read(&mut self, is_read: bool) {
-        self.is_read = is_read;
-        self.publishers.values_mut().for_each(|it| it.is_repeated = is_read);
+    pub(super) fn set_has_subscriber(&mut self, has_subscriber: bool) {
+        self.has_subscriber = has_subscriber;
+        self.publishers.values_mut().for_each(|it| it.is_repeated = has_subscriber);
     }
 
     /// Whether a subscriber waits for kept messages.
     pub(super) fn has_repeats(&self) -> bool {
-        self.is_read && self.publishers.values().any(|it| it.is_repeated && !it.kept.is_empty())
+        self.has_subscriber
+            && self.publishers.values().any(|it| it.is_repeated && !it.kept.is_empty())
     }
 
     /// Returns the kept messages for which a subscriber waits: of the publisher `source`, or of all
     /// publishers.
-    pub(super) fn repeats(&mut self, topic: &str, source: Option<Source>) -> Vec<Event> {
+    pub(super) fn take_repeats(&mut self, topic: &str, source: Option<Source>) -> Vec<Event> {
         if !self.is_subscribed() {
             return Vec::new();
         }
@@ -184,22 +186,27 @@ impl PublishedTopic {
 
     /// Adds the events that notify the data plane of all changes. `is_selected`: the topic may
     /// leave this node.
-    pub(super) fn tell(&mut self, name: &str, is_selected: bool, events: &mut Vec<Event>) {
+    pub(super) fn report_changes(
+        &mut self,
+        name: &str,
+        is_selected: bool,
+        events: &mut Vec<Event>,
+    ) {
         let topic = self.topic(name).filter(|_| is_selected);
         let has_type = |it: &Topic| topic.as_ref().is_some_and(|new| is_same_type(new, it));
-        if !self.told.as_ref().is_some_and(has_type) {
+        if !self.reported.as_ref().is_some_and(has_type) {
             // The data plane ends the subscriptions to the topic with its previous type.
-            self.is_read = false;
+            self.has_subscriber = false;
         }
-        self.announced.take_if(|it| !has_type(it) || !self.message_type.is_that_of(it));
-        if topic != self.told {
+        self.announced.take_if(|it| !has_type(it) || !self.message_type.matches_topic(it));
+        if topic != self.reported {
             events.push(match &topic {
                 Some(topic) => Event::Offered(topic.clone()),
                 None => Event::Withdrawn { topic: name.to_owned() },
             });
-            self.told = topic;
+            self.reported = topic;
         }
-        for source in std::mem::take(&mut self.gone) {
+        for source in std::mem::take(&mut self.removed_publishers) {
             // Another publisher may have the number by now. Its messages are not gone.
             if !self.publishers.contains_key(&source.number) {
                 events.push(Event::SourceGone { topic: name.to_owned(), source });
@@ -207,9 +214,9 @@ impl PublishedTopic {
         }
     }
 
-    /// Notes that the data plane has the events of [`Self::tell`].
-    pub(super) fn announced(&mut self) {
-        self.announced = self.told.clone();
+    /// Notes that the data plane has the events of [`Self::report_changes`].
+    pub(super) fn mark_announced(&mut self) {
+        self.announced = self.reported.clone();
     }
 }
 

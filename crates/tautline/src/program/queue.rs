@@ -182,13 +182,16 @@ impl<T> Queue<T> {
 /// subscription, the server or the events.
 pub struct Receiver<T> {
     queue: Arc<Queue<T>>,
-    leave: Option<Box<dyn FnOnce() + Send + Sync>>,
+    on_drop: Option<Box<dyn FnOnce() + Send + Sync>>,
 }
 
 impl<T> Receiver<T> {
-    /// Creates the receiving end. `leave` is called when it is dropped, and ends the delivery.
-    pub(super) fn new(queue: Arc<Queue<T>>, leave: impl FnOnce() + Send + Sync + 'static) -> Self {
-        Self { queue, leave: Some(Box::new(leave)) }
+    /// Creates the receiving end. `on_drop` is called when it is dropped, and ends the delivery.
+    pub(super) fn new(
+        queue: Arc<Queue<T>>,
+        on_drop: impl FnOnce() + Send + Sync + 'static,
+    ) -> Self {
+        Self { queue, on_drop: Some(Box::new(on_drop)) }
     }
 
     /// Waits for the next entry. Fails with [`RecvError::Closed`] only.
@@ -227,8 +230,8 @@ impl<T> Wait for Receiver<T> {
 impl<T> Drop for Receiver<T> {
     fn drop(&mut self) {
         self.queue.close();
-        if let Some(leave) = self.leave.take() {
-            leave();
+        if let Some(on_drop) = self.on_drop.take() {
+            on_drop();
         }
         // Dropping a queued request answers its caller.
         while self.queue.pop(Some(Instant::now())).is_ok() {}

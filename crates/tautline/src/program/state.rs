@@ -2,7 +2,7 @@
 //! What a program publishes, subscribes to, serves and calls, and what peers do.
 //!
 //! The announcer notifies the data plane of a change, with the events from
-//! [`State::untold_events`]. A change by the program therefore never waits for the data plane, and
+//! [`State::take_unreported_events`]. A change by the program therefore never waits for the data plane, and
 //! the data plane never waits for itself.
 
 use super::error::{PublishError, SendError, ServeError};
@@ -16,7 +16,7 @@ use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, Weak};
 use tautline_gateway::{
-    CallId, Event, Kept, Named, Origin, Outcome, Selector, Service, Source, Topic,
+    CallId, Event, Kept, Origin, Outcome, ResourceName, Selector, Service, Source, Topic,
 };
 
 /// The response to a call of a service that this program does not serve, or serves too slowly.
@@ -39,7 +39,7 @@ struct PeersTopic {
     topic: Topic,
     type_name: Arc<str>,
     /// Whether the data plane knows that the topic has subscribers.
-    told: bool,
+    reported: bool,
     /// The messages that are kept for late joiners, by publisher.
     kept: BTreeMap<Source, VecDeque<Message>>,
 }
@@ -48,7 +48,7 @@ struct PeersTopic {
 struct ServedService {
     service: Service,
     /// The service as the data plane knows it.
-    told: Option<Service>,
+    reported: Option<Service>,
     /// `None` once the program has stopped serving.
     requests: Option<Arc<Queue<Request>>>,
 }
@@ -67,15 +67,15 @@ pub(super) struct State {
     served: BTreeMap<String, ServedService>,
     peers_services: BTreeSet<String>,
     /// Bytes of the largest message that a peer takes, for each peer that has refused one.
-    most_at_peers: BTreeMap<String, usize>,
+    message_limits: BTreeMap<String, usize>,
     calls: BTreeMap<CallId, Call>,
     last_call: CallId,
     events: Vec<Weak<Queue<Record>>>,
-    untold: BTreeSet<UnreportedName>,
+    unreported: BTreeSet<UnreportedName>,
     /// Topics whose events the data plane is about to get.
     announcing: Vec<String>,
     /// Calls of peers that this program does not take.
-    refused: Vec<(String, CallId)>,
+    refused_calls: Vec<(String, CallId)>,
     /// Whether messages are no longer accepted.
     pub(super) is_closing: bool,
     pub(super) is_closed: bool,
@@ -91,14 +91,14 @@ impl State {
         let published = self.published.entry(topic.to_owned());
         let published = published.or_insert_with(|| PublishedTopic::new(message_type.clone()));
         let source = published.add_publisher(topic, message_type, publisher)?;
-        self.untold.insert(UnreportedName::Topic(topic.to_owned()));
+        self.unreported.insert(UnreportedName::Topic(topic.to_owned()));
         Ok(source)
     }
 
     pub(super) fn remove_publisher(&mut self, topic: &str, source: Source) {
         if let Some(published) = self.published.get_mut(topic) {
             published.remove_publisher(source);
-            self.untold.insert(UnreportedName::Topic(topic.to_owned()));
+            self.unreported.insert(UnreportedName::Topic(topic.to_owned()));
         }
     }
 
@@ -108,7 +108,7 @@ impl State {
 
     /// Counts and keeps a message. If a peer subscribes, returns its event, preceded by those
     /// earlier messages of its publisher for which a subscriber waits.
-    pub(super) fn set_published(
+    pub(super) fn add_message(
         &mut self,
         topic: &str,
         source: Source,
@@ -118,29 +118,29 @@ impl State {
             return Err(SendError::Stopped);
         }
         let Some(published) = self.published.get_mut(topic) else { return Ok(Default::default()) };
-        let repeats = published.repeats(topic, Some(source));
+        let repeats = published.take_repeats(topic, Some(source));
         Ok((repeats, published.send(topic, source, payload)))
     }
 
     /// Notes whether any peer subscribes to a topic of this program.
-    pub(super) fn set_read(&mut self, topic: &str, is_read: bool) {
+    pub(super) fn set_has_subscriber(&mut self, topic: &str, has_subscriber: bool) {
         if let Some(published) = self.published.get_mut(topic) {
-            published.set_read(is_read);
-            self.untold.insert(UnreportedName::Topic(topic.to_owned()));
+            published.set_has_subscriber(has_subscriber);
+            self.unreported.insert(UnreportedName::Topic(topic.to_owned()));
         }
     }
 
     /// Notes the maximum message size of a peer; `None` if no limit is known.
     pub(super) fn set_limit(&mut self, peer: String, most: Option<usize>) {
         match most {
-            Some(most) => _ = self.most_at_peers.insert(peer, most),
-            None => _ = self.most_at_peers.remove(&peer),
+            Some(most) => _ = self.message_limits.insert(peer, most),
+            None => _ = self.message_limits.remove(&peer),
         }
     }
 
     /// Returns a peer that refuses messages of this size, and its maximum size.
-    pub(super) fn peer_below(&self, bytes: usize) -> Option<(String, usize)> {
-        let mut peers = self.most_at_peers.iter();
+    pub(super) fn peer_with_limit_below(&self, bytes: usize) -> Option<(String, usize)> {
+        let mut peers = self.message_limits.iter();
         peers.find(|(_, most)| **most < bytes).map(|(peer, most)| (peer.clone(), *most))
     }
 
@@ -151,8 +151,8 @@ impl State {
 
     /// Schedules all names again, because the rules of what may leave have changed.
     pub(super) fn reselect(&mut self) {
-        self.untold.extend(self.published.keys().cloned().map(UnreportedName::Topic));
-        self.untold.extend(self.served.keys().cloned().map(UnreportedName::Service));
+        self.unreported.extend(self.published.keys().cloned().map(UnreportedName::Topic));
+        self.unreported.extend(self.served.keys().cloned().map(UnreportedName::Service));
     }
 
     pub(super) fn add_subscription(&mut self, topic: &str, queue: Arc<Queue<Message>>) {
@@ -164,7 +164,7 @@ impl State {
             kept.for_each(|message| queue.push_newest(message.clone(), message.payload.len()));
         }
         self.subscriptions.entry(topic.to_owned()).or_default().push(queue);
-        self.untold.insert(UnreportedName::Wanted(topic.to_owned()));
+        self.unreported.insert(UnreportedName::Wanted(topic.to_owned()));
     }
 
     pub(super) fn remove_subscription(&mut self, topic: &str, queue: &Arc<Queue<Message>>) {
@@ -172,7 +172,7 @@ impl State {
         queues.retain(|it| !Arc::ptr_eq(it, queue));
         if queues.is_empty() {
             self.subscriptions.remove(topic);
-            self.untold.insert(UnreportedName::Wanted(topic.to_owned()));
+            self.unreported.insert(UnreportedName::Wanted(topic.to_owned()));
         }
     }
 
@@ -181,9 +181,9 @@ impl State {
         let name = topic.name.clone();
         let type_name = topic.type_name.as_str().into();
         let before = self.peers_topics.remove(&name);
-        let (told, kept) = before.map_or((false, BTreeMap::new()), |it| (it.told, it.kept));
-        self.peers_topics.insert(name.clone(), PeersTopic { topic, type_name, told, kept });
-        self.untold.insert(UnreportedName::Wanted(name));
+        let (reported, kept) = before.map_or((false, BTreeMap::new()), |it| (it.reported, it.kept));
+        self.peers_topics.insert(name.clone(), PeersTopic { topic, type_name, reported, kept });
+        self.unreported.insert(UnreportedName::Wanted(name));
     }
 
     /// Notes that no peer publishes the topic any more.
@@ -209,7 +209,7 @@ impl State {
             }
             kept.push_back(message.clone());
         }
-        if !origin.kept.is_some_and(|kept| kept.is_for_later_ones) {
+        if !origin.kept.is_some_and(|kept| kept.is_for_late_joiners) {
             for queue in self.subscriptions.get(topic).into_iter().flatten() {
                 queue.push_newest(message.clone(), message.payload.len());
             }
@@ -242,17 +242,17 @@ impl State {
             type_hash: String::new(),
             definition: "".into(),
         };
-        let told = self.served.remove(name).and_then(|it| it.told);
+        let reported = self.served.remove(name).and_then(|it| it.reported);
         let requests = Some(requests);
-        self.served.insert(name.to_owned(), ServedService { service, told, requests });
-        self.untold.insert(UnreportedName::Service(name.to_owned()));
+        self.served.insert(name.to_owned(), ServedService { service, reported, requests });
+        self.unreported.insert(UnreportedName::Service(name.to_owned()));
         Ok(())
     }
 
     pub(super) fn remove_server(&mut self, name: &str) {
         if let Some(served) = self.served.get_mut(name) {
             served.requests = None;
-            self.untold.insert(UnreportedName::Service(name.to_owned()));
+            self.unreported.insert(UnreportedName::Service(name.to_owned()));
         }
     }
 
@@ -268,12 +268,12 @@ impl State {
         };
         if let Some(request) = not_taken {
             request.forget();
-            self.refused.push((service, call));
+            self.refused_calls.push((service, call));
         }
     }
 
     /// Notes whether peers serve a service.
-    pub(super) fn peers_serve(&mut self, service: String, is_served: bool) {
+    pub(super) fn set_served_by_peers(&mut self, service: String, is_served: bool) {
         if is_served {
             self.peers_services.insert(service);
             return;
@@ -338,63 +338,63 @@ impl State {
         self.events.iter().filter_map(Weak::upgrade).for_each(|queue| queue.close());
     }
 
-    pub(super) fn has_untold(&self) -> bool {
-        !self.untold.is_empty() || !self.refused.is_empty()
+    pub(super) fn has_unreported(&self) -> bool {
+        !self.unreported.is_empty() || !self.refused_calls.is_empty()
     }
 
     /// Returns the events that tell the data plane of all changes since the last call.
-    pub(super) fn untold_events(&mut self, selector: &Selector) -> Vec<Event> {
+    pub(super) fn take_unreported_events(&mut self, selector: &Selector) -> Vec<Event> {
         let mut events = Vec::new();
-        for untold in std::mem::take(&mut self.untold) {
-            match untold {
-                UnreportedName::Topic(name) => self.tell_topic(&name, selector, &mut events),
-                UnreportedName::Service(name) => self.tell_service(name, selector, &mut events),
+        for unreported in std::mem::take(&mut self.unreported) {
+            match unreported {
+                UnreportedName::Topic(name) => self.report_topic(&name, selector, &mut events),
+                UnreportedName::Service(name) => self.report_service(name, selector, &mut events),
                 UnreportedName::Wanted(topic) => {
                     let wanted = self.subscriptions.contains_key(&topic);
                     let known = self.peers_topics.get_mut(&topic);
-                    if let Some(known) = known.filter(|it| it.told != wanted) {
-                        known.told = wanted;
+                    if let Some(known) = known.filter(|it| it.reported != wanted) {
+                        known.reported = wanted;
                         events.push(Event::Wanted { topic, wanted });
                     }
                 }
             }
         }
-        for (service, call) in std::mem::take(&mut self.refused) {
+        for (service, call) in std::mem::take(&mut self.refused_calls) {
             events.push(Event::Answered { service, call, outcome: Err(NOT_SERVED.into()) });
         }
         events
     }
 
-    fn tell_topic(&mut self, name: &str, selector: &Selector, events: &mut Vec<Event>) {
+    fn report_topic(&mut self, name: &str, selector: &Selector, events: &mut Vec<Event>) {
         let Some(published) = self.published.get_mut(name) else { return };
-        published.tell(name, selector(Named::Topic(name)), events);
+        published.report_changes(name, selector(ResourceName::Topic(name)), events);
         match published.has_publishers() {
             true => self.announcing.push(name.to_owned()),
             false => _ = self.published.remove(name),
         }
     }
 
-    /// Notes that the data plane has the events of [`Self::untold_events`]. Returns the events of
-    /// the messages for which subscribers wait. These events, and those of [`Self::set_published`],
+    /// Notes that the data plane has the events of [`Self::take_unreported_events`]. Returns the events of
+    /// the messages for which subscribers wait. These events, and those of [`Self::add_message`],
     /// must be passed in order, so the state stays locked meanwhile.
-    pub(super) fn announced(&mut self) -> Vec<Event> {
+    pub(super) fn mark_announced(&mut self) -> Vec<Event> {
         let mut events = Vec::new();
         for name in std::mem::take(&mut self.announcing) {
             if let Some(published) = self.published.get_mut(&name) {
-                published.announced();
-                events.extend(published.repeats(&name, None));
+                published.mark_announced();
+                events.extend(published.take_repeats(&name, None));
             }
         }
         events
     }
 
-    fn tell_service(&mut self, name: String, selector: &Selector, events: &mut Vec<Event>) {
+    fn report_service(&mut self, name: String, selector: &Selector, events: &mut Vec<Event>) {
         let Some(served) = self.served.get_mut(&name) else { return };
         let is_gone = served.requests.is_none();
-        let is_served = !is_gone && selector(Named::Service(&name));
+        let is_served = !is_gone && selector(ResourceName::Service(&name));
         let service = is_served.then(|| served.service.clone());
-        if service != served.told {
-            served.told = service.clone();
+        if service != served.reported {
+            served.reported = service.clone();
             // An offer replaces an earlier offer of another type.
             events.push(match service {
                 Some(service) => Event::ServiceOffered(service),

@@ -319,14 +319,14 @@ fn a_request_whose_caller_timed_out_is_not_received() {
     let (inlet, inputs) = Inlet::new().unwrap();
     let gateway = gateway(&inlet);
     let server = service::serve(&gateway.0, "/a", "T").unwrap();
-    let call = |call, request: Bytes, patience| {
+    let call = |call, request: Bytes, time_limit| {
         let service = "/a".into();
-        gateway.handle(Command::Call { service, call, request, patience, peer: 0 });
+        gateway.handle(Command::Call { service, call, request, time_limit, peer: 0 });
     };
     call(1, "expired".into(), Duration::ZERO);
     call(2, vec![0; 8 << 20].into(), DEADLINE);
     call(3, "too much".into(), DEADLINE);
-    let refused = gateway.0.untold_events().unwrap();
+    let refused = gateway.0.take_unreported_events().unwrap();
     let refused = refused.iter().filter_map(|it| match it {
         GatewayEvent::Answered { call, outcome: Err(_), .. } => Some(*call),
         _ => None,
@@ -345,8 +345,8 @@ fn of_publisher(gateway: &ProgramGateway, topic: &str, name: &str, qos: Qos) -> 
 
 /// Passes what the program has changed to the data plane.
 fn announce(gateway: &ProgramGateway) {
-    gateway.0.untold_events().unwrap().into_iter().for_each(|it| _ = gateway.0.emit(it));
-    gateway.0.announced();
+    gateway.0.take_unreported_events().unwrap().into_iter().for_each(|it| _ = gateway.0.emit(it));
+    gateway.0.mark_announced();
 }
 
 fn subscribe(gateway: &ProgramGateway) {
@@ -387,11 +387,11 @@ fn repeated_messages_precede_new_ones() {
     assert_eq!(input_words(&inputs), ["offered T"]);
     subscribe(&gateway);
     // The announcer has taken the events, but has not passed them yet.
-    let events = gateway.0.untold_events().unwrap();
+    let events = gateway.0.take_unreported_events().unwrap();
     publisher.send("three").unwrap();
     assert_eq!(input_words(&inputs), ["0 again one", "0 new three"]);
     events.into_iter().for_each(|it| _ = gateway.0.emit(it));
-    gateway.0.announced();
+    gateway.0.mark_announced();
     assert_eq!(input_words(&inputs), ["1 again two"]);
     publisher.send("four").unwrap();
     assert_eq!(input_words(&inputs), ["0 new four"]);
@@ -437,7 +437,7 @@ fn messages_of_another_type_wait_until_the_data_plane_knows_it() {
     assert_eq!(input_words(&inputs), ["1 again two", "1 again three"]);
     // Other policies alone interrupt no messages.
     let third = of_publisher(&gateway, "/a", "Y", Qos { depth: 3, ..transient_local() });
-    let events = gateway.0.untold_events().unwrap();
+    let events = gateway.0.take_unreported_events().unwrap();
     third.send("four").unwrap();
     assert_eq!((events.len(), input_words(&inputs)), (1, vec!["2 new four".to_owned()]));
 }

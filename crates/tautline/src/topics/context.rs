@@ -4,7 +4,7 @@
 use super::key::ChannelKey;
 use super::lines;
 use super::peers::Peers;
-use super::waiting::Waiting;
+use super::waiting::PendingRequest;
 use crate::audit::{self, Recorder};
 use crate::codec::job::Job;
 use crate::config::Config;
@@ -31,7 +31,7 @@ pub(crate) struct Shared {
     pub(crate) notices: Notices,
     pub(crate) recorder: Recorder,
     /// Requests of peers that the file does not allow, by channel.
-    waiting: BTreeMap<ChannelKey, Waiting>,
+    waiting: BTreeMap<ChannelKey, PendingRequest>,
     orders: VecDeque<Order>,
 }
 
@@ -70,20 +70,27 @@ impl Shared {
     }
 
     /// Returns all requests that need a line in the file, with their peers.
-    pub(crate) fn waiting(&self) -> impl Iterator<Item = (PeerId, &Waiting)> {
+    pub(crate) fn waiting(&self) -> impl Iterator<Item = (PeerId, &PendingRequest)> {
         self.waiting.iter().map(|(key, waiting)| (key.peer, waiting))
     }
 
     /// Returns, for each peer with requests, the lines under peers.NAME that allow all of them.
     /// They replace the peer's present `accept`, `call`, `set_parameters` and `remap`.
     pub(crate) fn lines_to_allow_all(&self) -> impl Iterator<Item = (PeerId, String)> {
-        let mut of_peers: BTreeMap<PeerId, Vec<&Waiting>> = BTreeMap::new();
+        let mut of_peers: BTreeMap<PeerId, Vec<&PendingRequest>> = BTreeMap::new();
         for (peer, waiting) in self.waiting() {
             of_peers.entry(peer).or_default().push(waiting);
         }
         of_peers.into_iter().map(|(peer, waiting)| {
             let rights = self.peers.rights(peer);
-            (peer, lines::allowing(&rights.names, [&rights.call, &rights.set_parameters], &waiting))
+            (
+                peer,
+                lines::config_fragment(
+                    &rights.names,
+                    [&rights.call, &rights.set_parameters],
+                    &waiting,
+                ),
+            )
         })
     }
 }
@@ -97,7 +104,7 @@ pub(crate) struct Context<'a> {
     pub(crate) peers: &'a mut Peers,
     pub(crate) notices: &'a mut Notices,
     pub(crate) recorder: &'a mut Recorder,
-    pub(super) waiting: &'a mut BTreeMap<ChannelKey, Waiting>,
+    pub(super) waiting: &'a mut BTreeMap<ChannelKey, PendingRequest>,
     orders: &'a mut VecDeque<Order>,
 }
 
@@ -123,17 +130,17 @@ impl Context<'_> {
     }
 
     /// Records an event that a peer causes.
-    pub(super) fn record_of(&mut self, peer: PeerId, event: audit::Event) {
+    pub(super) fn record_peer_event(&mut self, peer: PeerId, event: audit::Event) {
         self.recorder.record(&self.peers.cause(peer), event);
     }
 
     /// Orders the gateway to execute a command.
-    pub(super) fn gateway(&mut self, command: Command) {
+    pub(super) fn send_to_gateway(&mut self, command: Command) {
         self.orders.push_back(Order::Gateway(command));
     }
 
     /// Orders the codec to do a job.
-    pub(crate) fn codec(&mut self, job: Job) {
+    pub(crate) fn submit_job(&mut self, job: Job) {
         self.orders.push_back(Order::Codec(job));
     }
 
@@ -181,7 +188,7 @@ impl Context<'_> {
 
     /// Whether a message of `bytes` is within the rate of its peer. If not, the caller must drop
     /// and count the message. The first such message of a burst is reported at both ends.
-    pub(super) fn within_rate(&mut self, key: ChannelKey, bytes: usize) -> bool {
+    pub(super) fn check_rate(&mut self, key: ChannelKey, bytes: usize) -> bool {
         let now = self.now;
         if self.peers.rights_mut(key.peer).take(now, bytes) {
             return true;
@@ -202,7 +209,7 @@ impl Context<'_> {
                 MESSAGES.per_second,
             );
             let event = audit::Event::OverRateBegan { topic: name.into(), limit_bps: rate_bps };
-            self.record_of(key.peer, event);
+            self.record_peer_event(key.peer, event);
             self.peer_notice(key.peer, &text);
             self.endpoint.peer_mut(key.peer).refuse(now, key.channel, text);
         }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 /// Returns the definition; or an empty one if this peer's definitions would take too much memory.
 /// `kept` is the number of bytes of definitions of the peer's other topics and services.
-pub(super) fn within_budget(
+pub(super) fn enforce_budget(
     cx: &mut Context<'_>,
     key: ChannelKey,
     name: &str,

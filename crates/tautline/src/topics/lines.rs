@@ -2,7 +2,7 @@
 //! All missing lines of one peer, as a fragment of the file. A key can be in the file only once, so
 //! the fragment includes the present entries of its keys.
 
-use super::waiting::{Act, Waiting};
+use super::waiting::{PendingRequest, RequestKind};
 use crate::treatment::peer_names::{Accept, NameMap};
 use std::fmt::Write;
 use tautline_gateway::pattern::Pattern;
@@ -12,13 +12,13 @@ const INDENT: &str = "    ";
 
 /// Returns the keys `remap`, `accept`, `call` and `set_parameters` with all entries; each key only
 /// if a request needs it.
-pub(super) fn allowing(
+pub(super) fn config_fragment(
     names: &NameMap,
     [call, set]: [&[Pattern]; 2],
-    waiting: &[&Waiting],
+    waiting: &[&PendingRequest],
 ) -> String {
     let mut text = String::new();
-    let (unusable, waiting): (Vec<&Waiting>, Vec<_>) =
+    let (unusable, waiting): (Vec<&PendingRequest>, Vec<_>) =
         waiting.iter().partition(|it| it.unusable.is_some());
     if !unusable.is_empty() {
         let mut renames = names.remap.clone();
@@ -29,22 +29,27 @@ pub(super) fn allowing(
             let _ = writeln!(text, "{INDENT}  {}: {to}", quoted_if_special(&from));
         }
     }
-    let of_act = |act: Act| waiting.iter().copied().filter(move |it| it.act == act);
-    let offers: Vec<&Waiting> =
-        waiting.iter().copied().filter(|it| matches!(it.act, Act::Publish | Act::Serve)).collect();
+    let of_act = |act: RequestKind| waiting.iter().copied().filter(move |it| it.act == act);
+    let offers: Vec<&PendingRequest> = waiting
+        .iter()
+        .copied()
+        .filter(|it| matches!(it.act, RequestKind::Publish | RequestKind::Serve))
+        .collect();
     if !offers.is_empty() {
         let _ = writeln!(text, "{INDENT}accept:");
         for (name, types) in accepted_types(&names.accept, &offers) {
             let _ = writeln!(text, "{INDENT}  {}: {}", quoted_if_special(name), in_file(&types));
         }
     }
-    for (key, present, act) in [("call", call, Act::Call), ("set_parameters", set, Act::Set)] {
+    for (key, present, act) in
+        [("call", call, RequestKind::Call), ("set_parameters", set, RequestKind::Set)]
+    {
         if of_act(act).next().is_none() {
             continue;
         }
         let mut names: Vec<&str> = present.iter().map(Pattern::as_str).collect();
         names.extend(of_act(act).map(|it| it.name.as_str()));
-        let names: Vec<String> = once_each(names).into_iter().map(quoted_if_special).collect();
+        let names: Vec<String> = dedup(names).into_iter().map(quoted_if_special).collect();
         let _ = writeln!(text, "{INDENT}{key}: [{}]", names.join(", "));
     }
     text
@@ -53,13 +58,13 @@ pub(super) fn allowing(
 /// Returns names with their types, in the order of the file. An empty list of types means any type.
 fn accepted_types<'a>(
     accept: &'a [Accept],
-    offers: &[&'a Waiting],
+    offers: &[&'a PendingRequest],
 ) -> Vec<(&'a str, Vec<&'a str>)> {
     let known = |entry: &'a Accept| {
         (entry.pattern.as_str(), entry.types.iter().map(String::as_str).collect())
     };
     let mut all: Vec<(&str, Vec<&str>)> = accept.iter().map(known).collect();
-    for Waiting { name, allowed, .. } in offers {
+    for PendingRequest { name, allowed, .. } in offers {
         match (all.iter_mut().find(|(other, _)| other == name), allowed) {
             (None, allowed) => all.push((name, allowed.iter().map(String::as_str).collect())),
             (Some((_, types)), None) => types.clear(),
@@ -67,10 +72,10 @@ fn accepted_types<'a>(
             (Some((_, types)), Some(allowed)) => types.push(allowed),
         }
     }
-    all.into_iter().map(|(name, types)| (name, once_each(types))).collect()
+    all.into_iter().map(|(name, types)| (name, dedup(types))).collect()
 }
 
-fn once_each(mut all: Vec<&str>) -> Vec<&str> {
+fn dedup(mut all: Vec<&str>) -> Vec<&str> {
     let mut seen = std::collections::BTreeSet::new();
     all.retain(|it| seen.insert(*it));
     all
@@ -92,7 +97,7 @@ fn quoted_if_special(name: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::waiting::Unusable;
+    use super::super::waiting::UnusableName;
     use super::*;
     use crate::config::{PeerConfig, Surroundings, parse};
 
@@ -103,10 +108,10 @@ mod tests {
         parsed.unwrap_or_else(|all| panic!("{file}\n{all:?}")).config.peers.remove(0)
     }
 
-    fn waiting(act: Act, name: &str, allowed: Option<&str>) -> Waiting {
+    fn waiting(act: RequestKind, name: &str, allowed: Option<&str>) -> PendingRequest {
         let allowed = allowed.map(str::to_owned);
         let (name, line) = (name.into(), String::new());
-        Waiting { act, name, type_name: String::new(), allowed, line, unusable: None }
+        PendingRequest { act, name, type_name: String::new(), allowed, line, unusable: None }
     }
 
     #[test]
@@ -116,15 +121,15 @@ mod tests {
              call: [/set_mode, \"/light/*\"]\n    set_parameters: /camera/rate\n",
         );
         let all = [
-            waiting(Act::Set, "/camera/gain", None),
-            waiting(Act::Publish, "/goal", Some("geometry_msgs/PoseStamped")),
-            waiting(Act::Call, "/reboot", None),
-            waiting(Act::Publish, "/x", Some("a/C")),
-            waiting(Act::Serve, "/reset", Some("std_srvs/msg/Empty")),
-            waiting(Act::Publish, "/cmd_vel", None),
-            waiting(Act::Publish, "/goal", Some("geometry_msgs/PoseStamped")),
+            waiting(RequestKind::Set, "/camera/gain", None),
+            waiting(RequestKind::Publish, "/goal", Some("geometry_msgs/PoseStamped")),
+            waiting(RequestKind::Call, "/reboot", None),
+            waiting(RequestKind::Publish, "/x", Some("a/C")),
+            waiting(RequestKind::Serve, "/reset", Some("std_srvs/msg/Empty")),
+            waiting(RequestKind::Publish, "/cmd_vel", None),
+            waiting(RequestKind::Publish, "/goal", Some("geometry_msgs/PoseStamped")),
         ];
-        let text = allowing(
+        let text = config_fragment(
             &before.names,
             [&before.call, &before.set_parameters],
             &all.iter().collect::<Vec<_>>(),
@@ -143,10 +148,12 @@ mod tests {
     #[test]
     fn a_rename_to_add_includes_existing_renames() {
         let before = base("    remap: { /a-1: /a, \"/b:1\": /b }\n");
-        let unusable = Unusable { problem: String::new(), proposal: "/c_1".into() };
-        let name =
-            Waiting { unusable: Some(unusable), ..waiting(Act::Publish, "/c-1", Some("a/B")) };
-        let text = allowing(&before.names, [&before.call, &[]], &[&name]);
+        let unusable = UnusableName { problem: String::new(), proposal: "/c_1".into() };
+        let name = PendingRequest {
+            unusable: Some(unusable),
+            ..waiting(RequestKind::Publish, "/c-1", Some("a/B"))
+        };
+        let text = config_fragment(&before.names, [&before.call, &[]], &[&name]);
         assert_eq!(
             text,
             "    remap:\n      \"/a-1\": /a\n      \"/b:1\": /b\n      \"/c-1\": /c_1\n"
@@ -156,11 +163,14 @@ mod tests {
 
     #[test]
     fn peers_without_waiting_requests_have_no_lines_to_add() {
-        let reboot = waiting(Act::Call, "/reboot", None);
+        let reboot = waiting(RequestKind::Call, "/reboot", None);
         let none = NameMap::default();
-        assert_eq!(allowing(&none, [&[], &[]], &[&reboot]), "    call: [/reboot]\n");
-        let goal = waiting(Act::Publish, "/goal", None);
+        assert_eq!(config_fragment(&none, [&[], &[]], &[&reboot]), "    call: [/reboot]\n");
+        let goal = waiting(RequestKind::Publish, "/goal", None);
         let call = base("    call: /reboot\n").call;
-        assert_eq!(allowing(&none, [&call, &[]], &[&goal]), "    accept:\n      /goal: any\n");
+        assert_eq!(
+            config_fragment(&none, [&call, &[]], &[&goal]),
+            "    accept:\n      /goal: any\n"
+        );
     }
 }

@@ -24,12 +24,12 @@ mod peers;
 mod record;
 mod refusals;
 mod reload;
+mod report_limiter;
 mod rights;
 mod services;
 mod shown;
 #[cfg(test)]
 mod tests;
-mod told;
 mod translation;
 mod unchecked;
 mod waiting;
@@ -39,10 +39,10 @@ pub(crate) use exports::LocalTopic;
 pub(crate) use imports::IncomingState;
 pub(crate) use key::ChannelKey;
 pub(crate) use unchecked::Unchecked;
-pub(crate) use waiting::Waiting;
+pub(crate) use waiting::PendingRequest;
 
 use crate::audit::Actor;
-use crate::codec::job::Done;
+use crate::codec::job::JobResult;
 use crate::config::{Config, PeerConfig};
 use crate::limits::MAX_ONE_SIDED;
 use crate::notices;
@@ -115,24 +115,30 @@ impl Topics {
             LocalEvent::Wanted { topic, wanted } => {
                 self.imports.on_local_wanted(cx, &topic, wanted)
             }
-            LocalEvent::Changed { peer, parameters } => self.shown.ask_to_set(cx, peer, parameters),
+            LocalEvent::ParametersChanged { peer, parameters } => {
+                self.shown.request_parameter_changes(cx, peer, parameters)
+            }
             LocalEvent::Nodes(nodes) => {
-                self.shown.show(cx, Kind::Nodes, write_nodes(&nodes).into())
+                self.shown.on_list_changed(cx, Kind::Nodes, write_nodes(&nodes).into())
             }
             LocalEvent::Parameters(parameters) => {
-                self.shown.show(cx, Kind::Parameters, write_parameters(&parameters).into());
+                self.shown.on_list_changed(
+                    cx,
+                    Kind::Parameters,
+                    write_parameters(&parameters).into(),
+                );
             }
             LocalEvent::Refused { topic, reason } => {
                 self.imports.on_local_refused(cx, &topic, &reason)
             }
-            LocalEvent::Depth { topic, source, successor, depth } => {
+            LocalEvent::DepthChanged { topic, source, successor, depth } => {
                 let successor = Some((successor, depth));
                 self.exports.on_depth_found(cx, SourceChange { topic, source, successor });
             }
             LocalEvent::Message { topic, source, payload, origin, .. } => {
                 let (encoded, published) = (false, now.before(origin.age));
                 let message = Outgoing { topic, source, payload, origin, encoded, published };
-                self.exports.message(cx, message);
+                self.exports.on_message(cx, message);
             }
         }
     }
@@ -141,7 +147,7 @@ impl Topics {
     pub(crate) fn on_remote(&mut self, cx: &mut Context<'_>, event: Event) {
         match event {
             Event::PeerUp { peer, new_session } => {
-                record::arrival(cx, peer, new_session);
+                record::peer_up(cx, peer, new_session);
                 let was_given_up = cx.peers.set_present(peer);
                 self.imports.update_liveliness_of(cx, peer);
                 if new_session {
@@ -152,7 +158,7 @@ impl Topics {
                 }
             }
             Event::PeerDown { peer, said_goodbye } => {
-                record::departure(cx, peer, said_goodbye);
+                record::peer_down(cx, peer, said_goodbye);
                 cx.peers.set_absent(cx.now, peer);
                 self.imports.update_liveliness_of(cx, peer);
             }
@@ -162,7 +168,7 @@ impl Topics {
             Event::LinkRate { .. } | Event::Candidates { .. } => {}
             Event::LinkMoved { link, to } => {
                 if let Some(LinkView { peer, .. }) = cx.endpoint.link(link) {
-                    record::relocation(cx, peer, to);
+                    record::peer_moved(cx, peer, to);
                 }
             }
             Event::Notice(notice) => self.on_notice(cx, &notice),
@@ -179,10 +185,10 @@ impl Topics {
         match event {
             Event::Message { peer, channel, message } => {
                 let key = ChannelKey { peer, channel };
-                if !self.services.message(cx, key, &message.payload)
-                    && !self.shown.message(cx, key, &message.payload)
+                if !self.services.on_message(cx, key, &message.payload)
+                    && !self.shown.on_message(cx, key, &message.payload)
                 {
-                    self.imports.message(cx, key, message);
+                    self.imports.on_message(cx, key, message);
                 }
             }
             Event::Offered { peer, channel, topic, definition } => {
@@ -224,7 +230,7 @@ impl Topics {
             Event::Refused { peer, channel, reason } => {
                 let key = ChannelKey { peer, channel };
                 cx.record_refusal_by_peer(key, &reason);
-                cx.follow_limit(peer, &reason);
+                cx.apply_size_limit(peer, &reason);
                 if !self.services.on_refused(cx, key, &reason)
                     && !self.shown.on_refused(cx, key, &reason)
                 {
@@ -241,48 +247,48 @@ impl Topics {
         if let Notice::TooLarge { peer, topic, .. } = notice {
             let mut peers = cx.endpoint.peers();
             if let Some(peer) = peers.find(|it| cx.peers.name(*it) == peer) {
-                self.services.remote.response_too_large(cx.now, peer, topic, &text);
+                self.services.remote.on_response_too_large(cx.now, peer, topic, &text);
             }
         }
         cx.notices.add(cx.now, notices::cause(notice), &text);
     }
 
     fn new_session(&mut self, cx: &mut Context<'_>, peer: PeerId) {
-        cx.forget_limit(peer);
+        cx.clear_size_limit(peer);
         self.imports.new_session(cx, peer);
         cx.waiting.retain(|key, _| key.peer != peer);
         self.shown.new_session(cx, peer);
-        self.exports.clear_interests(cx, peer);
+        self.exports.unsubscribe_peer(cx, peer);
         self.services.new_session(cx, peer);
     }
 
     /// Takes the result of a job that was ordered.
-    pub(crate) fn on_codec(&mut self, cx: &mut Context<'_>, done: Done) {
+    pub(crate) fn on_codec(&mut self, cx: &mut Context<'_>, done: JobResult) {
         match done {
-            Done::Encoded { message, renaming, problem } => {
+            JobResult::Encoded { message, renaming, problem } => {
                 self.exports.on_encoded(cx, message, renaming, problem);
             }
-            Done::Changed(Change::PeersWithdrawal(key)) => {
+            JobResult::Changed(Change::PeersWithdrawal(key)) => {
                 // The peer may have advertised the topic again.
                 if self.imports.catalog.get(key).is_some_and(|it| it.is_withdrawn) {
                     self.imports.on_withdrawn(cx, key);
                 }
             }
-            Done::Changed(change) => self.exports.on_change(cx, change),
-            Done::Decoded(message) => self.imports.on_decoded(cx, message),
-            Done::Unreadable { key, topic, reason } => {
-                self.imports.unreadable(cx, key, &topic, &reason);
+            JobResult::Changed(change) => self.exports.on_change(cx, change),
+            JobResult::Decoded(message) => self.imports.on_decoded(cx, message),
+            JobResult::Unreadable { key, topic, reason } => {
+                self.imports.on_unreadable(cx, key, &topic, &reason);
             }
-            Done::Localized { key, foreign, found } => {
+            JobResult::Localized { key, foreign, found } => {
                 let bytes = self.services.remote.definition_bytes(key);
                 self.imports.on_localized(cx, key, &foreign, *found, bytes);
             }
-            Done::ServiceLocalized { key, foreign, found } => {
+            JobResult::ServiceLocalized { key, foreign, found } => {
                 self.services.remote.on_localized(cx, key, &foreign, *found);
             }
-            Done::Composed { topic, made } => self.imports.on_composed(cx, &topic, made),
-            Done::CallTranslated { service, call, outcome, is_response } => {
-                self.services.remote.call_translated(cx, service, call, outcome, is_response);
+            JobResult::Composed { topic, made } => self.imports.on_composed(cx, &topic, made),
+            JobResult::CallTranslated { service, call, outcome, is_response } => {
+                self.services.remote.on_call_translated(cx, service, call, outcome, is_response);
             }
         }
     }
@@ -314,11 +320,11 @@ impl Topics {
         self.shown.sweep(cx);
         self.imports.sweep(cx);
         for peer in cx.peers.give_up_absent(cx.now) {
-            self.exports.clear_interests(cx, peer);
+            self.exports.unsubscribe_peer(cx, peer);
             self.imports.give_up(cx, peer);
         }
         self.imports.publish_all_returning(cx);
-        self.exports.stop_reading(cx);
+        self.exports.unsubscribe_unwanted(cx);
         self.imports.forget_unwanted(cx);
         cx.sweep_rates();
         cx.notices.sweep(cx.now);
@@ -328,51 +334,51 @@ impl Topics {
     /// Publishes `topic` here, and advertises it to peers if a rule of the file names it. Must be
     /// called repeatedly, because others may take or free the name. If others use the name with
     /// another type, their type stays.
-    pub(crate) fn publish_own(&mut self, cx: &mut Context<'_>, topic: &Topic) {
-        self.publish_own_here(cx, topic);
-        self.exports.publish_own(cx, topic);
+    pub(crate) fn publish_own_topic(&mut self, cx: &mut Context<'_>, topic: &Topic) {
+        self.publish_own_topic_locally(cx, topic);
+        self.exports.publish_own_topic(cx, topic);
     }
 
     /// Publishes `topic` only here, whatever the file states for its name. Must be called repeatedly as well.
-    pub(crate) fn publish_own_here(&mut self, cx: &mut Context<'_>, topic: &Topic) {
-        self.imports.publish_own(cx, topic);
+    pub(crate) fn publish_own_topic_locally(&mut self, cx: &mut Context<'_>, topic: &Topic) {
+        self.imports.publish_own_topic(cx, topic);
     }
 
     /// Stops publishing the topic `name` for this node. Other publishers of the name continue.
-    pub(crate) fn stop_own(&mut self, cx: &mut Context<'_>, name: &str) {
-        self.exports.stop_own(cx, name);
-        self.imports.stop_own(cx, name);
+    pub(crate) fn stop_own_topic(&mut self, cx: &mut Context<'_>, name: &str) {
+        self.exports.stop_own_topic(cx, name);
+        self.imports.stop_own_topic(cx, name);
     }
 
     /// Whether the topic has subscribers, here or at a peer.
-    pub(crate) fn own_is_wanted(&self, name: &str) -> bool {
-        self.imports.own_is_wanted(name) || self.exports.own_is_wanted(name)
+    pub(crate) fn is_own_topic_wanted(&self, name: &str) -> bool {
+        self.imports.is_own_topic_wanted(name) || self.exports.is_own_topic_wanted(name)
     }
 
     /// Sends a message on the topic to its subscribers.
-    pub(crate) fn send_own(&mut self, cx: &mut Context<'_>, name: &str, payload: Bytes) {
+    pub(crate) fn send_own_message(&mut self, cx: &mut Context<'_>, name: &str, payload: Bytes) {
         let topic = name.to_owned();
-        if self.imports.own_is_wanted(name) {
+        if self.imports.is_own_topic_wanted(name) {
             let (topic, payload, origin) = (topic.clone(), payload.clone(), Origin::default());
-            cx.gateway(Command::Publish { topic, source: SOURCE, payload, origin });
+            cx.send_to_gateway(Command::Publish { topic, source: SOURCE, payload, origin });
         }
-        if self.exports.own_is_wanted(name) {
+        if self.exports.is_own_topic_wanted(name) {
             let (source, origin, encoded) = (SOURCE, Origin::default(), false);
             let published = cx.now;
             let message = Outgoing { topic, source, payload, origin, encoded, published };
-            self.exports.message(cx, message);
+            self.exports.on_message(cx, message);
         }
     }
 
     /// Removes everything that a peer has here, and everything kept for it. The caller then removes
     /// the peer from the endpoint.
-    pub(crate) fn remove_all_of(&mut self, cx: &mut Context<'_>, peer: PeerId) {
-        record::removal(cx, peer);
-        cx.forget_limit(peer);
+    pub(crate) fn remove_peer(&mut self, cx: &mut Context<'_>, peer: PeerId) {
+        record::peer_removed(cx, peer);
+        cx.clear_size_limit(peer);
         self.services.remove_peer(cx, peer);
         self.shown.remove_peer(cx, peer);
         self.imports.remove_peer(cx, peer);
-        self.exports.clear_interests(cx, peer);
+        self.exports.unsubscribe_peer(cx, peer);
         cx.peers.set_present(peer);
         cx.waiting.retain(|key, _| key.peer != peer);
         self.exports.remove_peer(peer);
@@ -381,15 +387,15 @@ impl Topics {
     /// Replaces the configuration `old` by `new`. Unchanged parts continue undisturbed; the other parts are
     /// advertised, withdrawn, published or given up. The endpoint must already have the peers of `new`.
     pub(crate) fn reconfigure(&mut self, cx: &mut Context<'_>, old: &Config, new: &Config) {
-        let renamed_before = self.exports.kept_with_new_names(cx);
+        let renamed_before = self.exports.renamed_latched_topics(cx);
         self.reconfigure_peers(cx, old, new);
-        self.exports.follow_all_rules(cx, &new.topics);
-        self.services.follow_rules(cx, &new.services);
+        self.exports.apply_all_rules(cx, &new.topics);
+        self.services.apply_rules(cx, &new.services);
         if old.watchdogs != new.watchdogs {
             self.imports.reconfigure_watchdogs(cx, &new.watchdogs);
         }
         self.imports.set_tf(&new.tf);
-        self.exports.follow_tf(cx, [&old.tf, &new.tf], &renamed_before);
+        self.exports.apply_tf_rules(cx, [&old.tf, &new.tf], &renamed_before);
     }
 
     /// Applies the names and rights of all peers. An advertisement is examined again if the
@@ -405,8 +411,8 @@ impl Topics {
         cx.peers.forget_names_of_others(|id| all.contains_key(&id));
         for (id, peer) in &all {
             if known(peer) != Some(*peer) {
-                cx.peers.set(*id, peer, known(peer), new.ros().as_ref());
-                self.shown.follow_rights(cx, *id);
+                cx.peers.insert_or_update(*id, peer, known(peer), new.ros().as_ref());
+                self.shown.apply_rights(cx, *id);
             }
         }
         for (peer, before) in before {
@@ -426,7 +432,7 @@ impl Topics {
         }
         cx.waiting.remove(&key);
         if let Some((offered, ..)) = cx.endpoint.peer(key.peer).channel_in(key.channel) {
-            let untrue = notices::plain(&cx.refused_here(key.peer, &offered.name));
+            let untrue = notices::plain(&cx.refusal_prefix(key.peer, &offered.name));
             cx.notices.retain(&cx.peers.cause(key.peer), |text| !text.starts_with(&untrue));
         }
         cx.endpoint.peer_mut(key.peer).want(cx.now, key.channel, false);
@@ -445,13 +451,13 @@ impl Topics {
 
     /// Changes the treatment of the matching topics on the running node for `by`, and records the
     /// outcome. Returns the names of the topics.
-    pub(crate) fn set(
+    pub(crate) fn change_treatment(
         &mut self,
         cx: &mut Context<'_>,
         change: TopicChange,
         by: Actor,
     ) -> Result<Vec<String>, String> {
-        self.exports.set(cx, change, by)
+        self.exports.change_treatment(cx, change, by)
     }
 
     /// Returns the state of a peer's topic.

@@ -19,7 +19,7 @@ const REPEATABLE: u8 = 2;
 const BEST_EFFORT: u8 = 4;
 const PRESENCE: u8 = 8;
 const HISTORY: u8 = 16;
-const FOR_LATER_ONES: u8 = 32;
+const FOR_LATE_JOINERS: u8 = 32;
 const LIFESPAN: u8 = 64;
 
 /// A presence message: the publishers whose messages are kept for late joiners, by number. Messages
@@ -49,21 +49,21 @@ pub(super) enum Content {
     Presence(Presence),
 }
 
-/// Returns the source number and the payload on the wire. `is_usual`: the publisher has the
+/// Returns the source number and the payload on the wire. `has_offered_reliability`: the publisher has the
 /// reliability that the offer of the topic states. `revision` is that of the last presence message.
 pub(super) fn emit(
     number: u32,
     origin: &Origin,
-    is_usual: bool,
+    has_offered_reliability: bool,
     revision: u32,
     payload: &Bytes,
 ) -> (u32, Bytes) {
-    let mut flags = if is_usual || !origin.best_effort { 0 } else { BEST_EFFORT };
+    let mut flags = if has_offered_reliability || !origin.best_effort { 0 } else { BEST_EFFORT };
     if let Some(kept) = &origin.kept {
         flags |= KEPT;
         flags |= if kept.is_repeatable { REPEATABLE } else { 0 };
         flags |= if kept.is_history { HISTORY } else { 0 };
-        flags |= if kept.is_for_later_ones { FOR_LATER_ONES } else { 0 };
+        flags |= if kept.is_for_late_joiners { FOR_LATE_JOINERS } else { 0 };
         flags |= if origin.lifespan.is_some() { LIFESPAN } else { 0 };
     }
     if flags == 0 {
@@ -128,14 +128,14 @@ pub(super) fn parse(source: u32, is_best_effort: bool, mut payload: Bytes) -> Op
             depth,
             is_repeatable: flags & REPEATABLE != 0,
             is_history: flags & HISTORY != 0,
-            is_for_later_ones: flags & FOR_LATER_ONES != 0,
+            is_for_late_joiners: flags & FOR_LATE_JOINERS != 0,
         });
     }
     Some(Content::Message { number, origin, revision, payload })
 }
 
 /// Whether a message on the wire is the message `identity` of the publisher `number`.
-pub(super) fn is_of(source: u32, payload: &[u8], number: u32, identity: u64) -> bool {
+pub(super) fn is_kept_message(source: u32, payload: &[u8], number: u32, identity: u64) -> bool {
     let header = payload.split_first().filter(|_| source == number | WITH_HEADER);
     header.is_some_and(|(flags, rest)| {
         flags & (KEPT | PRESENCE) == KEPT && rest.first_chunk() == Some(&identity.to_le_bytes())
@@ -149,10 +149,10 @@ mod tests {
     fn messages_are_read_as_written_and_plain_ones_cost_nothing() {
         let payload = Bytes::from_static(b"scan");
         let kept = |is_repeatable: bool| {
-            let is_for_later_ones = is_repeatable;
+            let is_for_late_joiners = is_repeatable;
             let is_history = is_repeatable;
             let (identity, depth) = (u64::MAX - 1, 300);
-            Some(Kept { identity, depth, is_repeatable, is_history, is_for_later_ones })
+            Some(Kept { identity, depth, is_repeatable, is_history, is_for_late_joiners })
         };
         for kept in [None, kept(false), kept(true)] {
             let lifespan = kept.filter(|it| it.is_history).map(|_| Duration::from_millis(1500));
@@ -162,8 +162,8 @@ mod tests {
                 let is_plain = origin == Origin::default();
                 assert_eq!((source == 5, bytes == payload), (is_plain, is_plain));
                 let identity = kept.map_or(0, |it| it.identity);
-                assert_eq!(is_of(source, &bytes, 5, identity), kept.is_some());
-                assert!(!is_of(source, &bytes, 6, identity));
+                assert_eq!(is_kept_message(source, &bytes, 5, identity), kept.is_some());
+                assert!(!is_kept_message(source, &bytes, 6, identity));
                 let message = Content::Message {
                     number: 5,
                     origin,

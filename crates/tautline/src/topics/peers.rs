@@ -1,21 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What this robot knows of its peers: their names, rights and links, and which of them are down.
 
-use super::rights::{Right, Rights, TypeOf};
-use super::waiting::{Act, Denied, check_texts};
+use super::rights::{OfferedType, Right, Rights};
+use super::waiting::{Denied, RequestKind, check_texts};
 use crate::config::{Config, PeerConfig};
 use crate::quota::Cause;
 use crate::treatment::Treatment;
 use std::collections::{BTreeMap, BTreeSet};
 use tautline_gateway::names::{check_local_name, check_peer_name, is_below};
 use tautline_gateway::types::Dialect;
-use tautline_gateway::types::installed::Installed;
+use tautline_gateway::types::installed::InstalledTypes;
 use tautline_gateway::types::translate::dialect_of;
 use tautline_proto::{Duration, Instant, OfferedTopic, PeerId};
 
 /// Duration of an outage of a peer after which nothing is read for the peer any more. In a shorter
 /// outage, published messages are queued within lifespan and queue limits.
-pub(super) const PATIENCE: Duration = Duration::from_secs(10);
+pub(super) const GIVE_UP_AFTER: Duration = Duration::from_secs(10);
 
 /// Time for which a channel of a peer's last session is kept if it is not advertised again.
 pub(super) const REOFFER_GRACE: Duration = Duration::from_secs(5);
@@ -45,7 +45,7 @@ pub(crate) struct Peers {
     links: BTreeMap<PeerId, Vec<(String, u8)>>,
     absent: BTreeMap<PeerId, Absence>,
     /// The peers that have refused a message for its size in this session.
-    pub(super) limited: BTreeSet<PeerId>,
+    pub(super) size_limited: BTreeSet<PeerId>,
 }
 
 impl Peers {
@@ -58,7 +58,7 @@ impl Peers {
             rights: config.peers.iter().map(|peer| Rights::new(peer, ros.as_ref())).collect(),
             links: BTreeMap::new(),
             absent: BTreeMap::new(),
-            limited: BTreeSet::new(),
+            size_limited: BTreeSet::new(),
         }
     }
 
@@ -91,12 +91,12 @@ impl Peers {
     }
 
     /// Adds a peer, or replaces its name and rights. `known` is its former configuration.
-    pub(super) fn set(
+    pub(super) fn insert_or_update(
         &mut self,
         id: PeerId,
         peer: &PeerConfig,
         known: Option<&PeerConfig>,
-        ros: Option<&(Dialect, Installed)>,
+        ros: Option<&(Dialect, InstalledTypes)>,
     ) {
         let index = id.0 as usize;
         let rights = Rights::new(peer, ros);
@@ -108,7 +108,7 @@ impl Peers {
         self.names[index].clone_from(&peer.name);
         match known.filter(|known| known.max_rate_bps == peer.max_rate_bps) {
             // Tokens of the rate limit that the peer has used still count.
-            Some(_) => self.rights[index].follow(rights),
+            Some(_) => self.rights[index].update_keeping_rate(rights),
             None => self.rights[index] = rights,
         }
     }
@@ -155,15 +155,15 @@ impl Peers {
     pub(super) fn accepted_name(
         &self,
         peer: PeerId,
-        act: Act,
+        act: RequestKind,
         offered: &OfferedTopic,
     ) -> Result<String, Denied> {
         let rights = self.rights(peer);
         let (name, hash) = (offered.type_name.as_str(), offered.type_hash.as_str());
         let is_foreign = self.dialect.is_some_and(|own| dialect_of(name) != own);
-        let found = TypeOf { offered: name, name, hash, is_foreign };
+        let found = OfferedType { offered: name, name, hash, is_foreign };
         let right = match act {
-            Act::Publish => rights.publish(&offered.name, found),
+            RequestKind::Publish => rights.publish(&offered.name, found),
             _ => rights.serve(&offered.name, found),
         };
         // A name without a leading '/' would not stay under the peer's prefix.
@@ -171,11 +171,13 @@ impl Peers {
             check_peer_name(&offered.name).map_err(|error| Denied::Invalid(error.to_string()))?;
         }
         match right {
-            Right::LeftOut => Err(Denied::LeftOut),
-            Right::Waits => Err(Denied::Waits),
+            Right::NotListed => Err(Denied::NotListed),
+            Right::NotConfigured => Err(Denied::NotConfigured),
             Right::Given => {
                 check_texts(offered).map_err(Denied::Invalid)?;
-                if act == Act::Publish && rights.log_prefix(&offered.name, name, hash).is_some() {
+                if act == RequestKind::Publish
+                    && rights.log_prefix(&offered.name, name, hash).is_some()
+                {
                     return Ok(offered.name.clone());
                 }
                 let local = rights.names.local_name(&offered.name);
@@ -224,11 +226,11 @@ impl Peers {
         self.absent.get(&peer) == Some(&Absence::GivenUp)
     }
 
-    /// Gives up peers that have been down for longer than [`PATIENCE`]; returns these peers.
+    /// Gives up peers that have been down for longer than [`GIVE_UP_AFTER`]; returns these peers.
     pub(super) fn give_up_absent(&mut self, now: Instant) -> Vec<PeerId> {
         let mut gone = Vec::new();
         for (peer, absence) in &mut self.absent {
-            if matches!(absence, Absence::Since(at) if now.since(*at) > PATIENCE) {
+            if matches!(absence, Absence::Since(at) if now.since(*at) > GIVE_UP_AFTER) {
                 *absence = Absence::GivenUp;
                 gone.push(*peer);
             }

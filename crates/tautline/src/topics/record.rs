@@ -2,12 +2,12 @@
 //! Records of peers that come up, go down or move, and of failed handshakes, in the log and the audit log.
 
 use super::context::Context;
-use crate::audit::{Event, Misfit, Parting, Session, Text};
+use crate::audit::{DownReason, Event, HandshakeFailure, Session, Text};
 use crate::notices;
 use tautline_proto::{Endpoint, LinkId, LinkView, Notice, PeerId, Place};
 
 /// Logs and records that a peer came up.
-pub(super) fn arrival(cx: &mut Context<'_>, peer: PeerId, new_session: bool) {
+pub(super) fn peer_up(cx: &mut Context<'_>, peer: PeerId, new_session: bool) {
     if cx.may_log_about(peer) {
         tracing::info!(peer = cx.peers.name(peer), new_session, "peer is up");
     }
@@ -16,42 +16,44 @@ pub(super) fn arrival(cx: &mut Context<'_>, peer: PeerId, new_session: bool) {
         address: address(cx.endpoint, peer),
         session: if new_session { Session::New } else { Session::Same },
     };
-    cx.record_of(peer, event);
+    cx.record_peer_event(peer, event);
 }
 
 /// Logs and records that a peer went down.
-pub(super) fn departure(cx: &mut Context<'_>, peer: PeerId, said_goodbye: bool) {
+pub(super) fn peer_down(cx: &mut Context<'_>, peer: PeerId, said_goodbye: bool) {
     if cx.may_log_about(peer) {
         tracing::info!(peer = cx.peers.name(peer), said_goodbye, "peer is down");
     }
-    let reason = if said_goodbye { Parting::Goodbye } else { Parting::Silence };
-    cx.record_of(peer, Event::Went { reason });
+    let reason = if said_goodbye { DownReason::Goodbye } else { DownReason::Silence };
+    cx.record_peer_event(peer, Event::Went { reason });
 }
 
 /// Records that a peer was removed from the file.
-pub(super) fn removal(cx: &mut Context<'_>, peer: PeerId) {
-    cx.record_of(peer, Event::Went { reason: Parting::Removed });
+pub(super) fn peer_removed(cx: &mut Context<'_>, peer: PeerId) {
+    cx.record_peer_event(peer, Event::Went { reason: DownReason::Removed });
 }
 
 /// Logs and records that the address of a peer changed.
-pub(super) fn relocation(cx: &mut Context<'_>, peer: PeerId, to: Place) {
+pub(super) fn peer_moved(cx: &mut Context<'_>, peer: PeerId, to: Place) {
     if cx.may_log_about(peer) {
         tracing::info!(peer = cx.peers.name(peer), %to, "peer has moved");
     }
-    cx.record_of(peer, Event::Moved { address: in_words(cx.endpoint, to) });
+    cx.record_peer_event(peer, Event::Moved { address: in_words(cx.endpoint, to) });
 }
 
 /// Records a handshake that established no session.
 pub(super) fn failed_handshake(cx: &mut Context<'_>, notice: &Notice) {
     let (reason, from, name, key) = match notice {
         Notice::UnknownKey { name, key, from, .. } => {
-            (Misfit::UnknownKey, from, Some(name), Some(key))
+            (HandshakeFailure::UnknownKey, from, Some(name), Some(key))
         }
-        Notice::OtherKey { from, .. } => (Misfit::OtherKey, from, None, None),
-        Notice::OtherName { theirs, from, .. } => (Misfit::WrongName, from, Some(theirs), None),
-        Notice::Version { from, .. } => (Misfit::OtherVersion, from, None, None),
-        Notice::Twins { name, from, .. } => (Misfit::Twin, from, Some(name), None),
-        Notice::TheyRefuse { from, .. } => (Misfit::RefusedByPeer, from, None, None),
+        Notice::OtherKey { from, .. } => (HandshakeFailure::OtherKey, from, None, None),
+        Notice::OtherName { theirs, from, .. } => {
+            (HandshakeFailure::WrongName, from, Some(theirs), None)
+        }
+        Notice::Version { from, .. } => (HandshakeFailure::OtherVersion, from, None, None),
+        Notice::Twins { name, from, .. } => (HandshakeFailure::Twin, from, Some(name), None),
+        Notice::TheyRefuse { from, .. } => (HandshakeFailure::RefusedByPeer, from, None, None),
         Notice::NotRelayed { .. }
         | Notice::UnknownEnd { .. }
         | Notice::RelayLoop { .. }

@@ -4,7 +4,9 @@
 
 use super::context::Context;
 use super::key::ChannelKey;
-use super::waiting::{Act, Denied, HERE, THERE, Unusable, Waiting};
+use super::waiting::{
+    ADD_TO_PEER_FILE, ADD_TO_THIS_FILE, Denied, PendingRequest, RequestKind, UnusableName,
+};
 use crate::audit::{self, Kind};
 use crate::limits::MAX_WAITING_PER_PEER;
 use crate::notices;
@@ -15,11 +17,11 @@ use tautline_gateway::names::plain_name;
 use tautline_proto::{OfferedTopic, PeerId, Role, too_large};
 
 /// Returns the start of a notice that a name of node `of` cannot be used at node `at`.
-fn unusable(name: &str, of: &str, at: &str) -> String {
+fn unusable_name_prefix(name: &str, of: &str, at: &str) -> String {
     format!("{name} of '{of}' at '{at}': ")
 }
 
-fn described(offered: &OfferedTopic) -> (Kind, audit::Text, audit::Text) {
+fn audit_description(offered: &OfferedTopic) -> (Kind, audit::Text, audit::Text) {
     let kind = match offered.role {
         Role::Topic => Kind::Topic,
         Role::Answers => Kind::Service,
@@ -31,13 +33,13 @@ fn described(offered: &OfferedTopic) -> (Kind, audit::Text, audit::Text) {
 impl Context<'_> {
     /// Reports at both ends why a peer's topic or service cannot be used here.
     pub(super) fn refuse(&mut self, key: ChannelKey, name: &str, reason: &str) {
-        let text = format!("{}{reason}", self.refused_here(key.peer, name));
+        let text = format!("{}{reason}", self.refusal_prefix(key.peer, name));
         self.report_refusal(key, text);
     }
 
     /// Returns the start of a notice about a topic or service of a peer that cannot be used here.
-    pub(super) fn refused_here(&self, peer: PeerId, name: &str) -> String {
-        unusable(name, self.peers.name(peer), self.endpoint.name())
+    pub(super) fn refusal_prefix(&self, peer: PeerId, name: &str) -> String {
+        unusable_name_prefix(name, self.peers.name(peer), self.endpoint.name())
     }
 
     /// Reports at both ends why a request of a peer is refused.
@@ -52,9 +54,9 @@ impl Context<'_> {
         let Some((offered, ..)) = self.endpoint.peer(key.peer).channel_in(key.channel) else {
             return;
         };
-        let (kind, name, r#type) = described(offered);
+        let (kind, name, r#type) = audit_description(offered);
         let event = audit::Event::Refused { kind, name, r#type, reason: reason.into() };
-        self.record_of(key.peer, event);
+        self.record_peer_event(key.peer, event);
     }
 
     /// Records that a peer refuses a topic, a service or calls of this node.
@@ -62,26 +64,26 @@ impl Context<'_> {
         let Some((config, ..)) = self.endpoint.peer(key.peer).channel_out(key.channel) else {
             return;
         };
-        let (kind, name, r#type) = described(&config.topic);
+        let (kind, name, r#type) = audit_description(&config.topic);
         let event = audit::Event::RefusedByPeer { kind, name, r#type, reason: reason.into() };
-        self.record_of(key.peer, event);
+        self.record_peer_event(key.peer, event);
     }
 
     /// If a peer has refused a message for its size, larger messages are no longer sent to it in
     /// this session.
-    pub(super) fn follow_limit(&mut self, peer: PeerId, reason: &str) {
+    pub(super) fn apply_size_limit(&mut self, peer: PeerId, reason: &str) {
         let Some(most) = too_large::allowed(reason) else { return };
         self.endpoint.peer_mut(peer).set_largest_message(most);
-        self.peers.limited.insert(peer);
+        self.peers.size_limited.insert(peer);
         let peer = self.peers.name(peer).to_owned();
-        self.gateway(Command::LargestMessage { peer, most: Some(most) });
+        self.send_to_gateway(Command::SetMaxMessage { peer, most: Some(most) });
     }
 
     /// Removes the size limit of a peer, because its new session begins without one.
-    pub(super) fn forget_limit(&mut self, peer: PeerId) {
-        if self.peers.limited.remove(&peer) {
+    pub(super) fn clear_size_limit(&mut self, peer: PeerId) {
+        if self.peers.size_limited.remove(&peer) {
             let peer = self.peers.name(peer).to_owned();
-            self.gateway(Command::LargestMessage { peer, most: None });
+            self.send_to_gateway(Command::SetMaxMessage { peer, most: None });
         }
     }
 
@@ -89,24 +91,24 @@ impl Context<'_> {
     pub(super) fn deny(
         &mut self,
         key: ChannelKey,
-        act: Act,
+        act: RequestKind,
         offered: &OfferedTopic,
         denied: &Denied,
     ) {
-        let waiting = self.waiting_to(act, key.peer, &offered.name, &offered.type_name);
+        let waiting = self.pending_request(act, key.peer, &offered.name, &offered.type_name);
         match denied {
             Denied::Invalid(reason) => self.refuse(key, &offered.name, reason),
-            Denied::Waits => self.wait_for_line(key, waiting),
+            Denied::NotConfigured => self.wait_for_config_line(key, waiting),
             Denied::Unusable(reason) => {
                 let name = action_of(&offered.name).unwrap_or(&offered.name).to_owned();
                 let plain = Some(plain_name(&name)).filter(|plain| *plain != name);
                 let proposal = plain.unwrap_or("/ANOTHER_NAME".into());
                 let line = format!("remap: {{ {name}: {proposal} }}");
-                let unusable = Some(Unusable { problem: reason.clone(), proposal });
-                self.wait_for_line(key, Waiting { name, line, unusable, ..waiting });
+                let unusable = Some(UnusableName { problem: reason.clone(), proposal });
+                self.wait_for_config_line(key, PendingRequest { name, line, unusable, ..waiting });
             }
             // `accept` states which names are accepted, so nothing is reported; `status` lists the others.
-            Denied::LeftOut => {
+            Denied::NotListed => {
                 self.endpoint.peer_mut(key.peer).want(self.now, key.channel, false);
                 self.keep_waiting(key, waiting);
             }
@@ -115,9 +117,9 @@ impl Context<'_> {
 
     /// Keeps a peer's request on a channel until the file allows it, and reports the missing line
     /// at both ends.
-    pub(super) fn wait_for_line(&mut self, key: ChannelKey, waiting: Waiting) {
-        let here = self.line_text(key.peer, &waiting, HERE);
-        let there = self.line_text(key.peer, &waiting, THERE);
+    pub(super) fn wait_for_config_line(&mut self, key: ChannelKey, waiting: PendingRequest) {
+        let here = self.line_text(key.peer, &waiting, ADD_TO_THIS_FILE);
+        let there = self.line_text(key.peer, &waiting, ADD_TO_PEER_FILE);
         self.endpoint.peer_mut(key.peer).want(self.now, key.channel, false);
         self.record_refusal(key, &here);
         self.peer_notice(key.peer, &here);
@@ -128,53 +130,53 @@ impl Context<'_> {
     /// Reports at both ends that a peer may not set a parameter. The peer may still set others on
     /// the channel.
     pub(super) fn deny_setting(&mut self, key: ChannelKey, name: &str) {
-        let waiting = Waiting {
-            act: Act::Set,
+        let waiting = PendingRequest {
+            act: RequestKind::Set,
             name: name.to_owned(),
             type_name: "parameter".into(),
             allowed: None,
             line: format!("set_parameters: {name}"),
             unusable: None,
         };
-        let here = self.line_text(key.peer, &waiting, HERE);
-        let there = self.line_text(key.peer, &waiting, THERE);
+        let here = self.line_text(key.peer, &waiting, ADD_TO_THIS_FILE);
+        let there = self.line_text(key.peer, &waiting, ADD_TO_PEER_FILE);
         self.record_refusal(key, &here);
         self.peer_notice(key.peer, &here);
         self.endpoint.peer_mut(key.peer).refuse(self.now, key.channel, there);
         self.keep_waiting(key, waiting);
     }
 
-    fn keep_waiting(&mut self, key: ChannelKey, waiting: Waiting) {
+    fn keep_waiting(&mut self, key: ChannelKey, waiting: PendingRequest) {
         let of_peer = self.waiting.range(ChannelKey::all_of(key.peer));
         if of_peer.count() < MAX_WAITING_PER_PEER || self.waiting.contains_key(&key) {
             self.waiting.insert(key, waiting);
         }
     }
 
-    /// Returns the text about a missing line. `place` is [`HERE`] or [`THERE`], for readers here or
+    /// Returns the text about a missing line. `place` is [`ADD_TO_THIS_FILE`] or [`ADD_TO_PEER_FILE`], for readers here or
     /// at the peer.
-    fn line_text(&self, peer: PeerId, waiting: &Waiting, place: &str) -> String {
-        let Waiting { act, name, type_name, line, unusable, .. } = waiting;
+    fn line_text(&self, peer: PeerId, waiting: &PendingRequest, place: &str) -> String {
+        let PendingRequest { act, name, type_name, line, unusable, .. } = waiting;
         let (here, peer) = (self.endpoint.name(), self.peers.name(peer));
         let reason = match act {
-            Act::Publish => format!(
+            RequestKind::Publish => format!(
                 "{name} ({type_name}) of '{peer}': '{here}' publishes it only if its file allows it"
             ),
-            Act::Serve => format!(
+            RequestKind::Serve => format!(
                 "service {name} ({type_name}) of '{peer}': '{here}' serves it only if its file \
                  allows it"
             ),
-            Act::Set => format!(
+            RequestKind::Set => format!(
                 "the parameter {name} of '{here}': '{peer}' may set it only if the file of '{here}' \
                  allows it"
             ),
-            Act::Call => format!(
+            RequestKind::Call => format!(
                 "{name} of '{here}': '{peer}' may call it only if the file of '{here}' allows it"
             ),
         };
         let reason = match unusable {
             None => reason,
-            Some(Unusable { problem, .. }) => {
+            Some(UnusableName { problem, .. }) => {
                 format!(
                     "{name} ({type_name}) of '{peer}' needs another name at '{here}': {problem}"
                 )
@@ -184,25 +186,27 @@ impl Context<'_> {
     }
 
     /// Returns a request of a peer that needs a line under `accept`.
-    pub(super) fn waiting_to(
+    pub(super) fn pending_request(
         &self,
-        act: Act,
+        act: RequestKind,
         peer: PeerId,
         name: &str,
         type_name: &str,
-    ) -> Waiting {
-        Waiting::for_accept(self.peers.rights(peer), act, name, type_name)
+    ) -> PendingRequest {
+        PendingRequest::for_accept(self.peers.rights(peer), act, name, type_name)
     }
 
     /// Removes notices about missing lines that no request needs any more.
     pub(super) fn drop_notices_of_given_rights(&mut self) {
-        if !self.notices.of_peers().any(|text| text.contains(HERE)) {
+        if !self.notices.peer_notices().any(|text| text.contains(ADD_TO_THIS_FILE)) {
             return;
         }
         let needed = self.waiting.iter();
-        let needed = needed.map(|(key, waiting)| self.line_text(key.peer, waiting, HERE));
+        let needed =
+            needed.map(|(key, waiting)| self.line_text(key.peer, waiting, ADD_TO_THIS_FILE));
         let needed: BTreeSet<String> = needed.map(|text| notices::plain(&text)).collect();
-        self.notices.retain_of_peers(|text| !text.contains(HERE) || needed.contains(text));
+        self.notices
+            .retain_peer_notices(|text| !text.contains(ADD_TO_THIS_FILE) || needed.contains(text));
     }
 
     /// Removes the notices that a peer's file lacks a line, or that a name cannot be used there.
@@ -219,8 +223,8 @@ impl Context<'_> {
             format!("'{peer}' refuses service {name} ("),
             format!("'{peer}' refuses {name} of '{peer}'"),
         ];
-        let ends = format!("{THERE}{here}: ");
-        let unusable = unusable(name, here, peer);
+        let ends = format!("{ADD_TO_PEER_FILE}{here}: ");
+        let unusable = unusable_name_prefix(name, here, peer);
         let is_untrue = |text: &str| {
             begins.iter().any(|it| text.starts_with(it)) && text.contains(&ends)
                 || text.contains(&unusable)

@@ -2,7 +2,7 @@
 //! Decisions of a new file about the advertisements of peers.
 
 use super::context::Context;
-use super::waiting::{Act, Denied};
+use super::waiting::{Denied, RequestKind};
 use crate::config::{Config, PeerConfig};
 use std::collections::BTreeMap;
 use tautline_proto::{ChannelId, OfferedTopic, PeerId, Role};
@@ -15,8 +15,8 @@ pub(super) type Verdicts = BTreeMap<ChannelId, Verdict>;
 pub(super) enum Verdict {
     /// Accepted, under this local name.
     Taken(String),
-    LeftOut,
-    Waits,
+    NotListed,
+    NotConfigured,
 }
 
 /// Returns the decisions about all channels of a peer, by the present names and rights.
@@ -30,15 +30,17 @@ pub(super) fn verdicts(cx: &Context<'_>, peer: PeerId) -> Verdicts {
 
 fn verdict(cx: &Context<'_>, peer: PeerId, offered: &OfferedTopic) -> Verdict {
     let accepted = match offered.role {
-        Role::Topic => cx.peers.accepted_name(peer, Act::Publish, offered),
-        Role::Answers => cx.peers.accepted_name(peer, Act::Serve, offered),
+        Role::Topic => cx.peers.accepted_name(peer, RequestKind::Publish, offered),
+        Role::Answers => cx.peers.accepted_name(peer, RequestKind::Serve, offered),
         Role::Calls if cx.peers.rights(peer).may_call(&offered.name) => Ok(offered.name.clone()),
-        Role::Calls => Err(Denied::Waits),
+        Role::Calls => Err(Denied::NotConfigured),
     };
     match accepted {
         Ok(name) => Verdict::Taken(name),
-        Err(Denied::LeftOut) => Verdict::LeftOut,
-        Err(Denied::Invalid(_) | Denied::Waits | Denied::Unusable(_)) => Verdict::Waits,
+        Err(Denied::NotListed) => Verdict::NotListed,
+        Err(Denied::Invalid(_) | Denied::NotConfigured | Denied::Unusable(_)) => {
+            Verdict::NotConfigured
+        }
     }
 }
 

@@ -12,7 +12,7 @@ use tautline_gateway::logs;
 use tautline_gateway::observations::is_observation;
 use tautline_gateway::pattern::Pattern;
 use tautline_gateway::types::Dialect;
-use tautline_gateway::types::installed::Installed;
+use tautline_gateway::types::installed::InstalledTypes;
 use tautline_gateway::types::own::{message_hash, service_hash};
 use tautline_proto::{Duration, Instant};
 
@@ -42,14 +42,14 @@ pub(super) struct Rights {
 pub(super) enum Right {
     Given,
     /// Not allowed: `accept` names other things.
-    LeftOut,
+    NotListed,
     /// Not allowed: no line of the file allows it.
-    Waits,
+    NotConfigured,
 }
 
 /// A type as a peer advertises it, and its local form where that is known.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct TypeOf<'a> {
+pub(super) struct OfferedType<'a> {
     /// The name of the type at the peer.
     pub(super) offered: &'a str,
     /// The name of the type here. It is the same if both robots use the same ROS.
@@ -85,25 +85,25 @@ struct Burst {
 struct Bucket {
     per_second: u64,
     /// Negative after a message larger than the bucket.
-    left: f64,
+    tokens: f64,
     filled: Instant,
 }
 
 impl Bucket {
     fn new(per_second: u64) -> Self {
-        Self { per_second, left: per_second as f64, filled: Instant(0) }
+        Self { per_second, tokens: per_second as f64, filled: Instant(0) }
     }
 
     fn fill(&mut self, now: Instant) {
         let full = self.per_second as f64;
         let passed = now.since(self.filled).as_secs_f64();
-        (self.left, self.filled) = ((self.left + passed * full).min(full), now);
+        (self.tokens, self.filled) = ((self.tokens + passed * full).min(full), now);
     }
 
     /// Whether there are enough tokens for `amount`. An amount larger than the bucket needs a full
     /// bucket; otherwise it could never pass.
     fn has(&self, amount: f64) -> bool {
-        self.left >= amount.min(self.per_second as f64)
+        self.tokens >= amount.min(self.per_second as f64)
     }
 }
 
@@ -127,17 +127,17 @@ impl Rate {
         self.messages.fill(now);
         let enough = self.bits.has(bits) && self.messages.has(1.0);
         if enough {
-            self.bits.left -= bits;
-            self.messages.left -= 1.0;
+            self.bits.tokens -= bits;
+            self.messages.tokens -= 1.0;
         }
         enough
     }
 }
 
 impl Rights {
-    pub(super) fn new(peer: &PeerConfig, ros: Option<&(Dialect, Installed)>) -> Self {
+    pub(super) fn new(peer: &PeerConfig, ros: Option<&(Dialect, InstalledTypes)>) -> Self {
         let named = || peer.names.accept.iter().flat_map(|entry| entry.types.iter());
-        let hashes = |hash: fn(&str, Dialect, &Installed) -> Option<String>| {
+        let hashes = |hash: fn(&str, Dialect, &InstalledTypes) -> Option<String>| {
             let of = |name: &String| {
                 let (dialect, installed) = ros?;
                 Some((name.clone(), hash(name, *dialect, installed)?))
@@ -160,7 +160,7 @@ impl Rights {
     }
 
     /// Returns the peer's right to publish here a topic that has the name `name` at the peer.
-    pub(super) fn publish(&self, name: &str, found: TypeOf<'_>) -> Right {
+    pub(super) fn publish(&self, name: &str, found: OfferedType<'_>) -> Right {
         let is_log =
             !found.is_foreign && self.log_prefix(name, found.offered, found.hash).is_some();
         // Topics of an action are read only by clients of the action, under a name that they chose.
@@ -172,14 +172,14 @@ impl Rights {
 
     /// Returns the peer's right to serve here a service that has the name `name` at the peer. A
     /// prefix suffices, because clients then name this peer explicitly.
-    pub(super) fn serve(&self, name: &str, found: TypeOf<'_>) -> Right {
+    pub(super) fn serve(&self, name: &str, found: OfferedType<'_>) -> Right {
         self.right(name, found, &self.services, true)
     }
 
     fn right(
         &self,
         name: &str,
-        found: TypeOf<'_>,
+        found: OfferedType<'_>,
         hashes: &BTreeMap<String, String>,
         under_prefix: bool,
     ) -> Right {
@@ -192,10 +192,10 @@ impl Rights {
         };
         match self.names.accepted(name, fits) {
             Accepted::Yes => Right::Given,
-            Accepted::OtherType => Right::Waits,
+            Accepted::OtherType => Right::NotConfigured,
             Accepted::No if under_prefix && !self.names.prefix.is_empty() => Right::Given,
-            Accepted::No if !self.names.accept.is_empty() => Right::LeftOut,
-            Accepted::No => Right::Waits,
+            Accepted::No if !self.names.accept.is_empty() => Right::NotListed,
+            Accepted::No => Right::NotConfigured,
         }
     }
 
@@ -233,7 +233,7 @@ impl Rights {
 
     /// Replaces the rights except the rate, which must be the same in both. Tokens that were used
     /// still count.
-    pub(super) fn follow(&mut self, new: Self) {
+    pub(super) fn update_keeping_rate(&mut self, new: Self) {
         let before = std::mem::replace(self, new);
         (self.rate, self.burst) = (before.rate, before.burst);
     }

@@ -10,7 +10,7 @@ use crate::config::Show;
 use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet};
 use tautline_gateway::Command;
-use tautline_gateway::description::{MAX_BYTES, Nodes, Parameters, Shown as ShownNode};
+use tautline_gateway::description::{MAX_BYTES, NodeInfo, Nodes, Parameters};
 use tautline_gateway::description::{read_nodes, read_parameters, write_parameters};
 use tautline_gateway::names::{check_local_name, is_below};
 use tautline_gateway::types::Dialect;
@@ -39,7 +39,7 @@ impl Kind {
     const ALL: [Self; 3] = [Self::Nodes, Self::Parameters, Self::Changes];
 
     /// Returns the name and the type of the kind's channel.
-    fn names(self) -> (&'static str, &'static str) {
+    fn name_and_type(self) -> (&'static str, &'static str) {
         match self {
             Self::Nodes => ("/_tautline/nodes", "tautline/Nodes"),
             Self::Parameters => ("/_tautline/parameters", "tautline/Parameters"),
@@ -49,7 +49,7 @@ impl Kind {
 
     fn from_offer(offered: &OfferedTopic) -> Option<Self> {
         let names = (offered.name.as_str(), offered.type_name.as_str());
-        Self::ALL.into_iter().find(|kind| kind.names() == names)
+        Self::ALL.into_iter().find(|kind| kind.name_and_type() == names)
     }
 
     fn is_shown(self, show: Show) -> bool {
@@ -61,7 +61,7 @@ impl Kind {
     }
 
     /// Whether a robot with this ROS has lists of this kind.
-    fn is_of(self, dialect: Option<Dialect>) -> bool {
+    fn applies_to(self, dialect: Option<Dialect>) -> bool {
         dialect.is_some() && (self == Self::Nodes || dialect == Some(Dialect::Ros1))
     }
 }
@@ -113,8 +113,8 @@ impl ShownLists {
     }
 }
 
-fn channel(kind: Kind) -> ChannelConfig {
-    let (name, type_name) = kind.names();
+fn list_channel_config(kind: Kind) -> ChannelConfig {
+    let (name, type_name) = kind.name_and_type();
     let (keep_last, order) = match kind {
         Kind::Nodes | Kind::Parameters => (1, DeliveryOrder::Newest),
         Kind::Changes => (QUEUED_CHANGES, DeliveryOrder::Arrival),
@@ -148,12 +148,16 @@ impl ShownLists {
             for kind in Kind::ALL {
                 let may_see = match kind {
                     Kind::Changes => self.has(peer, Kind::Parameters),
-                    _ => kind.is_of(cx.peers.dialect) && kind.is_shown(cx.peers.rights(peer).show),
+                    _ => {
+                        kind.applies_to(cx.peers.dialect)
+                            && kind.is_shown(cx.peers.rights(peer).show)
+                    }
                 };
                 let known = self.channels.get(&(peer, kind)).copied();
                 match (may_see, known) {
                     (true, None) => {
-                        if let Some(open) = cx.offer_channel(peer, None, channel(kind)) {
+                        if let Some(open) = cx.offer_channel(peer, None, list_channel_config(kind))
+                        {
                             self.channels.insert((peer, kind), open);
                         }
                     }
@@ -178,7 +182,7 @@ impl ShownLists {
     }
 
     /// Takes a changed list of this robot, and sends it to the peers that want it.
-    pub(super) fn show(&mut self, cx: &mut Context<'_>, kind: Kind, list: Bytes) {
+    pub(super) fn on_list_changed(&mut self, cx: &mut Context<'_>, kind: Kind, list: Bytes) {
         if self.lists.get(&kind) == Some(&list) {
             return;
         }
@@ -210,8 +214,10 @@ impl ShownLists {
             Ok(()) | Err(SendError::NotWanted) => {}
             Err(error) => {
                 let (here, name) = (cx.endpoint.name(), cx.peers.name(peer));
-                let text =
-                    format!("{}: not sent from '{here}' to '{name}': {error}", kind.names().0);
+                let text = format!(
+                    "{}: not sent from '{here}' to '{name}': {error}",
+                    kind.name_and_type().0
+                );
                 cx.peer_notice(peer, &text);
             }
         }
@@ -250,7 +256,7 @@ impl ShownLists {
         let [nodes, parameters] =
             [Kind::Nodes, Kind::Parameters].map(|kind| last_wanted.contains_key(&kind));
         if std::mem::replace(described, (nodes, parameters)) != (nodes, parameters) {
-            cx.gateway(Command::Describe { nodes, parameters });
+            cx.send_to_gateway(Command::Describe { nodes, parameters });
         }
     }
 
@@ -270,7 +276,7 @@ impl ShownLists {
         let is_wanted = match kind {
             // Read even without the right to set parameters, so that the peer learns which line is missing.
             Kind::Changes => cx.peers.dialect == Some(Dialect::Ros1) && rights.show.parameters,
-            _ => kind.is_of(cx.peers.dialect) && !rights.names.prefix.is_empty(),
+            _ => kind.applies_to(cx.peers.dialect) && !rights.names.prefix.is_empty(),
         };
         if is_wanted {
             let list = self.remote.entry((key.peer, kind)).or_default();
@@ -281,7 +287,7 @@ impl ShownLists {
     }
 
     /// Takes a list of a peer. Returns whether the channel carries a list.
-    pub(super) fn message(
+    pub(super) fn on_message(
         &mut self,
         cx: &mut Context<'_>,
         key: ChannelKey,
@@ -294,7 +300,7 @@ impl ShownLists {
             let list = self.remote.get_mut(&(key.peer, kind));
             list.into_iter().for_each(|it| it.next = Some(payload.clone()));
             self.take_next(cx, key.peer, kind);
-        } else if cx.within_rate(key, payload.len()) {
+        } else if cx.check_rate(key, payload.len()) {
             self.take_list(cx, key, kind, payload);
         } else {
             self.over_rate += 1;
@@ -331,7 +337,7 @@ impl ShownLists {
             Ok(()) => {}
             Err(reason) => {
                 let reason = crate::notices::plain(&reason);
-                cx.refuse(key, kind.names().0, &reason);
+                cx.refuse(key, kind.name_and_type().0, &reason);
             }
         }
     }
@@ -349,21 +355,25 @@ impl ShownLists {
         let names = &cx.peers.rights(peer).names;
         let local = |all: BTreeSet<String>| all.iter().map(|it| names.local_name(it)).collect();
         let mut nodes = Nodes::new();
-        for (name, ShownNode { publishes, serves }) in theirs {
+        for (name, NodeInfo { publishes, serves }) in theirs {
             let name = format!("{}{name}", names.prefix);
             if self.may_show(cx, peer, &name) {
                 let (publishes, serves) = (local(publishes), local(serves));
-                nodes.insert(name, ShownNode { publishes, serves });
+                nodes.insert(name, NodeInfo { publishes, serves });
             }
         }
-        cx.gateway(Command::StandIn { peer: peer.0, nodes });
+        cx.send_to_gateway(Command::ShowNodes { peer: peer.0, nodes });
     }
 
     fn show_parameters_of(&mut self, cx: &mut Context<'_>, peer: PeerId, theirs: Parameters) {
         let prefix = cx.peers.rights(peer).names.prefix.clone();
         let local = theirs.into_iter().map(|(name, value)| (format!("{prefix}{name}"), value));
         let local = local.filter(|(name, _)| self.may_show(cx, peer, name)).collect();
-        cx.gateway(Command::Mirror { peer: peer.0, prefix, parameters: Some(local) });
+        cx.send_to_gateway(Command::ShowParameters {
+            peer: peer.0,
+            prefix,
+            parameters: Some(local),
+        });
     }
 
     /// Sets parameters of this robot for a peer, if it has the right.
@@ -373,7 +383,7 @@ impl ShownLists {
         let mut denied = parameters;
         let parameters: Parameters = denied.extract_if(.., is_allowed).collect();
         if !parameters.is_empty() {
-            cx.gateway(Command::SetParameters { parameters });
+            cx.send_to_gateway(Command::SetParameters { parameters });
         }
         if let Some(name) = denied.into_keys().next() {
             cx.deny_setting(key, &name);
@@ -381,7 +391,12 @@ impl ShownLists {
     }
 
     /// Asks a peer to set parameters that a local program has changed here.
-    pub(super) fn ask_to_set(&mut self, cx: &mut Context<'_>, peer: u32, parameters: Parameters) {
+    pub(super) fn request_parameter_changes(
+        &mut self,
+        cx: &mut Context<'_>,
+        peer: u32,
+        parameters: Parameters,
+    ) {
         let peer = PeerId(peer);
         let Some(&channel) = self.channels.get(&(peer, Kind::Changes)) else { return };
         let prefix = &cx.peers.rights(peer).names.prefix;
@@ -427,9 +442,13 @@ impl ShownLists {
         let peer = peer.0;
         match kind {
             Kind::Changes => {}
-            Kind::Nodes => cx.gateway(Command::StandIn { peer, nodes: Nodes::new() }),
+            Kind::Nodes => cx.send_to_gateway(Command::ShowNodes { peer, nodes: Nodes::new() }),
             Kind::Parameters => {
-                cx.gateway(Command::Mirror { peer, prefix: String::new(), parameters: None });
+                cx.send_to_gateway(Command::ShowParameters {
+                    peer,
+                    prefix: String::new(),
+                    parameters: None,
+                });
             }
         }
         list.received
@@ -456,7 +475,7 @@ impl ShownLists {
     }
 
     /// Applies the new prefix and the new rights of a peer to its lists that are shown here.
-    pub(super) fn follow_rights(&mut self, cx: &mut Context<'_>, peer: PeerId) {
+    pub(super) fn apply_rights(&mut self, cx: &mut Context<'_>, peer: PeerId) {
         let lists = cx.endpoint.peer(peer).channels_in().filter_map(|channel| {
             let (offered, ..) = cx.endpoint.peer(peer).channel_in(channel)?;
             Kind::from_offer(offered).map(|kind| (channel, kind, offered.clone()))

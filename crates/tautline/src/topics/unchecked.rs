@@ -11,14 +11,14 @@ pub(crate) struct Unchecked<'a> {
     pub(crate) peer: Option<PeerId>,
     pub(crate) name: &'a str,
     pub(crate) type_name: &'a str,
-    pub(crate) doubt: &'static str,
+    pub(crate) reason: &'static str,
 }
 
 /// Returns which definition is missing for a check.
 pub(super) fn missing_definition<T>(check: &Check<T>) -> Option<&'static str> {
     match check {
-        Check::By(_) | Check::InTranslation => None,
-        Check::ByTheirs(_) => {
+        Check::SharedDefinition(_) | Check::InTranslation => None,
+        Check::PeerDefinition(_) => {
             Some("checked against the peer's own definition only: not installed here")
         }
         Check::Impossible => {

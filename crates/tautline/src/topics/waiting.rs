@@ -11,13 +11,13 @@ const MAX_NAME: usize = 255;
 /// Maximum characters shown of a type's name.
 const MAX_SHOWN: usize = 128;
 /// Text that says where a missing line belongs, for readers at this robot.
-pub(super) const HERE: &str = "; add to this file, under peers.";
+pub(super) const ADD_TO_THIS_FILE: &str = "; add to this file, under peers.";
 /// Text that says where a missing line belongs, for readers at the peer.
-pub(super) const THERE: &str = "; add there, under peers.";
+pub(super) const ADD_TO_PEER_FILE: &str = "; add there, under peers.";
 
 /// A kind of request of a peer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Act {
+pub(crate) enum RequestKind {
     /// Publish a topic here.
     Publish,
     /// Serve one of its services here.
@@ -28,7 +28,7 @@ pub(crate) enum Act {
     Set,
 }
 
-impl Act {
+impl RequestKind {
     /// Returns the word that `status` shows.
     pub(crate) fn word(self) -> &'static str {
         match self {
@@ -42,8 +42,8 @@ impl Act {
 
 /// A request that needs a line in the file.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Waiting {
-    pub(crate) act: Act,
+pub(crate) struct PendingRequest {
+    pub(crate) act: RequestKind,
     /// The name of a topic or service at the peer; or the name here of the service that the peer calls.
     pub(crate) name: String,
     pub(crate) type_name: String,
@@ -52,12 +52,12 @@ pub(crate) struct Waiting {
     /// The line to be added under peers.NAME.
     pub(crate) line: String,
     /// Set if nodes of this robot's ROS cannot use the name. The line then renames it.
-    pub(crate) unusable: Option<Unusable>,
+    pub(crate) unusable: Option<UnusableName>,
 }
 
 /// A name that nodes of this robot's ROS cannot use.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Unusable {
+pub(crate) struct UnusableName {
     pub(crate) problem: String,
     /// A name that the nodes can use.
     pub(crate) proposal: String,
@@ -69,9 +69,9 @@ pub(super) enum Denied {
     /// The name, type or hash is impossible in ROS.
     Invalid(String),
     /// `accept` names other things.
-    LeftOut,
+    NotListed,
     /// No line of the file allows it.
-    Waits,
+    NotConfigured,
     /// Nodes of this robot's ROS cannot use the name here, for this reason.
     Unusable(String),
 }
@@ -96,9 +96,14 @@ pub(super) fn check_texts(offered: &OfferedTopic) -> Result<(), String> {
     }
 }
 
-impl Waiting {
+impl PendingRequest {
     /// Returns a request that needs a line under `accept`.
-    pub(super) fn for_accept(rights: &Rights, act: Act, name: &str, type_name: &str) -> Self {
+    pub(super) fn for_accept(
+        rights: &Rights,
+        act: RequestKind,
+        name: &str,
+        type_name: &str,
+    ) -> Self {
         let names = &rights.names;
         // The file may allow the right type, but in another version.
         let named = names.accepted(name, |allowed| is_type(allowed, name, type_name));
@@ -123,7 +128,7 @@ impl Waiting {
             None => type_name.unwrap_or_default().to_owned(),
         };
         let line = format!("call: {name}");
-        Self { act: Act::Call, name, type_name, allowed: None, line, unusable: None }
+        Self { act: RequestKind::Call, name, type_name, allowed: None, line, unusable: None }
     }
 }
 

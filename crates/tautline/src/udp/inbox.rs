@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Datagrams that one system call received.
 
-use super::reporting::Reporting;
+use super::reporting::ReportingSocket;
 use crate::route::canonical_address;
 use quinn_udp::RecvMeta;
 use std::io::{self, IoSliceMut};
@@ -56,7 +56,7 @@ impl Inbox {
     }
 
     /// Receives the next datagrams of a socket. They replace the previous datagrams.
-    pub(crate) fn receive(&mut self, from: &Reporting) -> io::Result<()> {
+    pub(crate) fn receive(&mut self, from: &ReportingSocket) -> io::Result<()> {
         (self.used, self.next) = (0, (0, 0));
         let mut parts = self.bytes.chunks_exact_mut(MAX_DATAGRAM);
         let mut buffers: [IoSliceMut<'_>; MAX_BUFFERS] =
@@ -64,7 +64,7 @@ impl Inbox {
         let buffers = &mut buffers[..self.offered];
         self.used = from.receive(buffers, &mut self.filled)?;
         self.is_socket_empty = self.used < self.offered;
-        self.received = time_of_stamps();
+        self.received = timestamp_clock_now();
         Ok(())
     }
 
@@ -119,7 +119,7 @@ fn is_unicast(address: &IpAddr) -> bool {
 }
 
 /// Returns the time of the clock with which the kernel stamps datagrams.
-fn time_of_stamps() -> Duration {
+fn timestamp_clock_now() -> Duration {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::Realtime);
     Duration::new(now.tv_sec.unsigned_abs(), now.tv_nsec as u32)
 }

@@ -9,12 +9,12 @@ use std::net::{IpAddr, SocketAddr, UdpSocket};
 
 /// A socket that reports how each datagram arrived.
 #[derive(Debug)]
-pub(crate) struct Reporting {
+pub(crate) struct ReportingSocket {
     socket: UdpSocket,
     options: UdpSocketState,
 }
 
-impl Reporting {
+impl ReportingSocket {
     pub(super) fn new(socket: Socket) -> io::Result<Self> {
         // The socket reports the time of arrival, the local address and the traffic class. Datagrams that
         // came in a row are read in one call. Packets up to the interface's MTU leave with "don't fragment",
@@ -30,7 +30,7 @@ impl Reporting {
     /// Prepares the socket for joined datagrams at a known local address, which is then not
     /// reported. Otherwise the reports would exceed the 96 bytes that quinn-udp 0.6 has for them,
     /// and the ECN field would be lost.
-    pub(super) fn expect_trains(&self) -> io::Result<()> {
+    pub(super) fn prepare_for_gro(&self) -> io::Result<()> {
         if self.socket.local_addr()?.is_ipv6() {
             setsockopt(&self.socket, sockopt::Ipv6RecvPacketInfo, &false)?;
         } else {
@@ -41,7 +41,7 @@ impl Reporting {
 
     /// Prepares the socket for datagrams whose local address is reported. The kernel then does not
     /// join datagrams.
-    pub(super) fn expect_single_datagrams(&self) {
+    pub(super) fn disable_gro(&self) {
         // A kernel without this option never joins datagrams.
         let _ = setsockopt(&self.socket, sockopt::UdpGroSegment, &false);
     }

@@ -38,7 +38,7 @@ const KEY_LIFETIME: Duration = Duration::from_secs(100);
 
 /// The node under attack, and its peers.
 #[derive(Clone)]
-pub struct Cast {
+pub struct LiarConfig {
     /// Name of the hostile peer; its key is `SecretKey::insecure` of this name.
     pub name: String,
     /// The node's key.
@@ -49,12 +49,12 @@ pub struct Cast {
 
 /// The hostile peer; see the module's documentation.
 pub struct Liar {
-    cast: Cast,
+    cast: LiarConfig,
     secret: SecretKey,
     epoch: u64,
     drawn: u8,
     calling: Option<Initiator>,
-    called: Option<Instant>,
+    initiated_at: Option<Instant>,
     /// The node's session number.
     session: u32,
     sealer: Option<Sealer>,
@@ -65,7 +65,7 @@ pub struct Liar {
     own: VecDeque<Vec<u8>>,
     heard: VecDeque<Vec<u8>>,
     /// Datagrams made so far.
-    pub made: u64,
+    pub datagram_count: u64,
 }
 
 impl std::fmt::Debug for Liar {
@@ -118,21 +118,21 @@ fn micros(draw: &mut Draw<'_>) -> Duration {
 /// Handshakes.
 impl Liar {
     /// Creates a peer that has not sent an initiation yet.
-    pub fn new(cast: Cast) -> Self {
+    pub fn new(cast: LiarConfig) -> Self {
         Self {
             secret: SecretKey::insecure(&cast.name),
             cast,
             epoch: 1,
             drawn: 0,
             calling: None,
-            called: None,
+            initiated_at: None,
             session: 0,
             sealer: None,
             packets: BTreeMap::new(),
             messages: BTreeMap::new(),
             own: VecDeque::new(),
             heard: VecDeque::new(),
-            made: 0,
+            datagram_count: 0,
         }
     }
 
@@ -144,7 +144,7 @@ impl Liar {
     /// Returns an initiation with the current session epoch.
     pub fn call(&mut self, now: Instant) -> Vec<u8> {
         self.drawn = self.drawn.wrapping_add(1);
-        self.called = Some(now);
+        self.initiated_at = Some(now);
         let payload = Greeting { epoch: self.epoch, name: &self.cast.name }.emit();
         let (node, drawn) = (&self.cast.node, [self.drawn; 32]);
         let Ok((caller, noise)) = Initiator::initiate(&self.secret, node, drawn, &payload) else {
@@ -181,14 +181,17 @@ impl Liar {
 
     /// Returns an initiation if there are no keys or only old keys.
     pub fn due_initiation(&mut self, now: Instant) -> Option<Vec<u8>> {
-        let since = self.called.map(|called| now.since(called));
+        let since = self.initiated_at.map(|initiated_at| now.since(initiated_at));
         let patience = if self.has_met() { KEY_LIFETIME } else { INITIATION_INTERVAL };
         since.is_none_or(|since| since >= patience).then(|| self.call(now))
     }
 
     /// Restarts with the same, an earlier or a new session epoch. Returns the initiation, if it is time.
-    fn live_again(&mut self, now: Instant, draw: &mut Draw<'_>) -> Vec<Vec<u8>> {
-        if self.called.is_some_and(|called| now.since(called) < INITIATION_INTERVAL) {
+    fn restart(&mut self, now: Instant, draw: &mut Draw<'_>) -> Vec<Vec<u8>> {
+        if self
+            .initiated_at
+            .is_some_and(|initiated_at| now.since(initiated_at) < INITIATION_INTERVAL)
+        {
             return Vec::new();
         }
         self.epoch = match draw(4) {
@@ -214,7 +217,7 @@ impl Liar {
     }
 
     /// Returns a packet with a control message.
-    pub fn say(&mut self, now: Instant, control: &Control) -> Option<Vec<u8>> {
+    pub fn control_packet(&mut self, now: Instant, control: &Control) -> Option<Vec<u8>> {
         let mut frames = Vec::new();
         self.next_data(false, 0).emit(&control.emit(), &mut frames);
         self.packet(now, &frames)
@@ -268,21 +271,21 @@ impl Liar {
     pub fn act(&mut self, now: Instant, draw: &mut Draw<'_>) -> Vec<Vec<u8>> {
         let mut datagrams: Vec<_> = self.due_initiation(now).into_iter().collect();
         datagrams.extend(match draw(16) {
-            0 => self.live_again(now, draw),
+            0 => self.restart(now, draw),
             1 => self.own.get(draw(REMEMBERED as u64) as usize).cloned().into_iter().collect(),
             2 => self.heard.get(draw(REMEMBERED as u64) as usize).cloned().into_iter().collect(),
             3 => self.flood(now, draw),
             4 => self.nest(now, draw),
             5 => vec![self.forge(draw)],
-            _ => vec![self.several(now, draw)],
+            _ => vec![self.multi_frame_packet(now, draw)],
         });
         datagrams.retain(|datagram| !datagram.is_empty());
         datagrams.iter().for_each(|datagram| remember(&mut self.own, datagram));
-        self.made += datagrams.len() as u64;
+        self.datagram_count += datagrams.len() as u64;
         datagrams
     }
 
-    fn several(&mut self, now: Instant, draw: &mut Draw<'_>) -> Vec<u8> {
+    fn multi_frame_packet(&mut self, now: Instant, draw: &mut Draw<'_>) -> Vec<u8> {
         let mut frames = Vec::new();
         for _ in 0..=draw(4) {
             self.frame(now, draw, 2, &mut frames);

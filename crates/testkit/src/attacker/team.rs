@@ -2,7 +2,7 @@
 //! A node with three peers, one of which is hostile. A script determines the events, and after each
 //! step the other two peers must be unharmed. Shared with a fuzz target.
 
-use super::liar::{Cast, Draw, Liar};
+use super::liar::{Draw, Liar, LiarConfig};
 use crate::net::{DATAGRAM, MS, Net, Pipe, address, channel, topic};
 use std::net::SocketAddr;
 use tautline_proto::wire::control::Control;
@@ -60,7 +60,7 @@ fn add_liar(net: &mut Net, address: SocketAddr) -> Liar {
         metered: false,
     };
     endpoint.peer_mut(peer).add_link(now, RadioId(0), link).expect("a valid link");
-    Liar::new(Cast { name: LIAR.into(), node: endpoint.key(), team })
+    Liar::new(LiarConfig { name: LIAR.into(), node: endpoint.key(), team })
 }
 
 fn config() -> Config {
@@ -93,8 +93,8 @@ impl Team {
         }
         net.join(NODE, BASE);
         net.join(NODE, ARM);
-        net.meet_through(BASE, ARM, &[PeerId(0)]);
-        net.meet_through(ARM, BASE, &[PeerId(0)]);
+        net.add_peer_through(BASE, ARM, &[PeerId(0)]);
+        net.add_peer_through(ARM, BASE, &[PeerId(0)]);
         let address = address(net.nodes.len());
         let liar = add_liar(&mut net, address);
         let endpoint = &mut net.nodes[NODE].endpoint;
@@ -262,7 +262,7 @@ impl Team {
         let mut longest = Duration::ZERO;
         for round in 0..60 {
             let wants = Control::Want { channel: to_liar.0, wanted: true };
-            if let Some(packet) = self.liar.say(self.net.now, &wants) {
+            if let Some(packet) = self.liar.control_packet(self.net.now, &wants) {
                 self.net.inject(NODE, self.address, &packet);
             }
             // The queue is full at times.

@@ -236,20 +236,20 @@ impl Net {
 
     /// Makes two nodes peers; returns each one's id at the other.
     pub fn join(&mut self, a: usize, b: usize) -> (PeerId, PeerId) {
-        (self.meet(a, b), self.meet(b, a))
+        (self.add_peer(a, b), self.add_peer(b, a))
     }
 
     /// Makes `other` a peer of `node`.
-    pub fn meet(&mut self, node: usize, other: usize) -> PeerId {
-        self.meet_at(node, other, Some(self.nodes[other].address))
+    pub fn add_peer(&mut self, node: usize, other: usize) -> PeerId {
+        self.add_peer_at(node, other, Some(self.nodes[other].address))
     }
 
     /// Makes `other` a peer of `node`, which does not know its address.
-    pub fn meet_without_address(&mut self, node: usize, other: usize) -> PeerId {
-        self.meet_at(node, other, None)
+    pub fn add_peer_without_address(&mut self, node: usize, other: usize) -> PeerId {
+        self.add_peer_at(node, other, None)
     }
 
-    fn meet_at(&mut self, node: usize, other: usize, remote: Option<SocketAddr>) -> PeerId {
+    fn add_peer_at(&mut self, node: usize, other: usize, remote: Option<SocketAddr>) -> PeerId {
         let name = self.nodes[other].endpoint.name().to_owned();
         let endpoint = &mut self.nodes[node].endpoint;
         let peer = endpoint.add_peer(&name, SecretKey::insecure(&name).public()).unwrap();
@@ -260,7 +260,7 @@ impl Net {
     }
 
     /// Makes `other` a peer of `node` through the relay `via`.
-    pub fn meet_through(&mut self, node: usize, other: usize, via: &[PeerId]) -> PeerId {
+    pub fn add_peer_through(&mut self, node: usize, other: usize, via: &[PeerId]) -> PeerId {
         let name = self.nodes[other].endpoint.name().to_owned();
         let endpoint = &mut self.nodes[node].endpoint;
         let peer = endpoint.add_peer(&name, SecretKey::insecure(&name).public()).unwrap();
@@ -271,7 +271,7 @@ impl Net {
     }
 
     /// Removes a peer of `node`, and sends its goodbyes.
-    pub fn part(&mut self, node: usize, peer: PeerId) -> RemovedPeer {
+    pub fn remove_peer(&mut self, node: usize, peer: PeerId) -> RemovedPeer {
         let mut parted = self.nodes[node].endpoint.peer_mut(peer).remove(self.now);
         for transmit in parted.goodbyes.drain(..) {
             self.transmit(node, transmit);
@@ -289,7 +289,7 @@ impl Net {
         self.nodes[node].endpoint = endpoint;
         self.nodes[node].in_flight.clear();
         for &other in others {
-            self.meet(node, other);
+            self.add_peer(node, other);
         }
     }
 
@@ -347,7 +347,7 @@ impl Net {
             self.now = self.now.max(next);
             while self.planned.peek().is_some_and(|p| p.at <= self.now) {
                 let Some(planned) = self.planned.pop() else { break };
-                self.handle_happening(planned.what);
+                self.handle_scheduled(planned.what);
             }
             for node in 0..self.nodes.len() {
                 let due = self.nodes[node].endpoint.poll_timeout();
@@ -360,7 +360,7 @@ impl Net {
         self.now = end;
     }
 
-    fn handle_happening(&mut self, what: Scheduled) {
+    fn handle_scheduled(&mut self, what: Scheduled) {
         match what {
             Scheduled::Departed { node, link, class, bytes } => {
                 let state = &mut self.nodes[node];
@@ -448,7 +448,7 @@ impl Net {
             self.plan(departs, Scheduled::Departed { node, link, class, bytes: ip_bytes });
         }
         let leads = |n: &Node| match &n.translator {
-            Some(translator) => translator.has(to),
+            Some(translator) => translator.owns_address(to),
             None => n.address == to,
         };
         let target = self.nodes.iter().position(leads);
@@ -457,7 +457,8 @@ impl Net {
         let lost = pipe.cut || is_dropped || self.rng.chance(pipe.loss);
         let arrives = target.filter(|_| !lost).zip((pipe.ecn)(ecn));
         let inside = self.nodes[node].address;
-        let from = self.nodes[node].translator.as_mut().map_or(inside, |it| it.leave(to));
+        let from =
+            self.nodes[node].translator.as_mut().map_or(inside, |it| it.translate_outgoing(to));
         let Some((target, ecn)) = arrives else { return };
         let between = |it: &&(usize, usize, f64)| (it.0, it.1) == (node, target);
         let loss = self.losses.iter().find(between).map_or(0.0, |it| it.2);

@@ -33,7 +33,7 @@ impl Translator {
         Self { outside: outside.into(), filtering, is_symmetric, next_port, opened }
     }
 
-    pub fn has(&self, address: SocketAddr) -> bool {
+    pub fn owns_address(&self, address: SocketAddr) -> bool {
         self.outside == address.ip()
     }
 
@@ -43,7 +43,7 @@ impl Translator {
     }
 
     /// Handles a packet to `to`; returns its outside source address.
-    pub fn leave(&mut self, to: SocketAddr) -> SocketAddr {
+    pub fn translate_outgoing(&mut self, to: SocketAddr) -> SocketAddr {
         let fits = |known: &[SocketAddr]| !self.is_symmetric || known.contains(&to);
         let found = self.opened.iter().find(|(_, known)| fits(known)).map(|(port, _)| *port);
         let port = found.unwrap_or(self.next_port);

@@ -154,7 +154,7 @@ pub struct Peer {
 }
 
 /// Returns an unpredictable number.
-pub fn drawn() -> u64 {
+pub fn random_u64() -> u64 {
     RandomState::new().build_hasher().finish()
 }
 
@@ -227,7 +227,7 @@ pub fn pieces(
 pub fn initiation(own: &Identity, session: u32, epoch: u64) -> Option<(Initiator, Vec<u8>)> {
     let greeting = Greeting { epoch, name: &own.name }.emit();
     let mut random = [0; 32];
-    random.chunks_mut(8).for_each(|it| it.copy_from_slice(&drawn().to_le_bytes()));
+    random.chunks_mut(8).for_each(|it| it.copy_from_slice(&random_u64().to_le_bytes()));
     let begun = Initiator::initiate(&own.secret, &own.other, random, &greeting);
     begun.ok().map(|(caller, noise)| (caller, start_initiation(session, &noise)))
 }
@@ -241,7 +241,7 @@ impl Peer {
         let mut peer = Self {
             socket,
             own,
-            epoch: drawn(),
+            epoch: random_u64(),
             jar: CookieJar::default(),
             calls: VecDeque::new(),
             mac1: [0; 16],
@@ -272,7 +272,7 @@ impl Peer {
 
     /// Returns another initiation of the same session epoch.
     pub fn call(&mut self) -> Vec<u8> {
-        let session = (drawn() as u32).max(1);
+        let session = (random_u64() as u32).max(1);
         let Some((caller, mut call)) = initiation(&self.own, session, self.epoch) else {
             return Vec::new();
         };
@@ -287,7 +287,7 @@ impl Peer {
 
     /// Returns an initiation of a new session epoch, as after a restart of this peer.
     pub fn call_on_new_connection(&mut self) -> Vec<u8> {
-        self.epoch = drawn();
+        self.epoch = random_u64();
         self.call()
     }
 

@@ -86,7 +86,7 @@ impl Peer {
     }
 
     /// Returns the number of packets of control messages in flight.
-    pub fn under_way(&self) -> usize {
+    pub fn in_flight_packets(&self) -> usize {
         self.sent.len()
     }
 

@@ -221,7 +221,7 @@ impl Watched {
             depth: 1,
             is_repeatable: true,
             is_history: true,
-            is_for_later_ones: true,
+            is_for_late_joiners: true,
         };
         self.publish_kept(topic, kept, payload);
     }
@@ -250,12 +250,12 @@ impl Watched {
     }
 
     /// Starts a call with a time limit in seconds.
-    pub fn call(&self, service: &str, call: CallId, request: &[u8], patience: u64) {
+    pub fn call(&self, service: &str, call: CallId, request: &[u8], time_limit: u64) {
         self.gateway.handle(Command::Call {
             service: service.into(),
             call,
             request: request.to_vec().into(),
-            patience: Duration::from_secs(patience),
+            time_limit: Duration::from_secs(time_limit),
             peer: 0,
         });
     }

@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command as Process, Stdio};
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 use tautline_gateway::ros1::{Ros1, Ros1Options};
-use tautline_gateway::types::installed::Installed;
-use tautline_gateway::{Named, Qos, Topic};
+use tautline_gateway::types::installed::InstalledTypes;
+use tautline_gateway::{Qos, ResourceName, Topic};
 
 const PACKAGES: &str = "python3-roslaunch python3-rostopic python3-rospy python3-rosbag \
     python3-std-msgs python3-sensor-msgs python3-geometry-msgs python3-nav-msgs python3-tf2-msgs \
@@ -190,11 +190,11 @@ fn start_gateway(
         node_name: format!("/tautline_{name}"),
         tautline_name: name.into(),
         max_message: MAX_MESSAGE,
-        installed: Installed::of_ros1("", ""),
+        installed: InstalledTypes::from_ros1_paths("", ""),
         deliveries,
     };
-    let selector = move |named: Named<'_>| match named {
-        Named::Topic(name) | Named::Service(name) => selector(name),
+    let selector = move |named: ResourceName<'_>| match named {
+        ResourceName::Topic(name) | ResourceName::Service(name) => selector(name),
     };
     Watched::start(|events| Ros1::start(options, Arc::new(selector), events).unwrap())
 }

@@ -7,9 +7,9 @@ use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 use std::process::Command as Process;
 use std::sync::Arc;
-use tautline_gateway::ros2::{Range, Ros2, Ros2Options};
-use tautline_gateway::types::installed::Installed;
-use tautline_gateway::{Named, Qos, Topic};
+use tautline_gateway::ros2::{DiscoveryRange, Ros2, Ros2Options};
+use tautline_gateway::types::installed::InstalledTypes;
+use tautline_gateway::{Qos, ResourceName, Topic};
 
 /// RIHS01 of std_msgs/msg/String.
 pub const STRING_HASH: &str =
@@ -84,37 +84,39 @@ impl Agent {
 }
 
 /// Starts a gateway of node `/tautline_NAME` that may send everything.
-pub fn watch(range: Range, name: &str) -> Watched {
+pub fn watch(range: DiscoveryRange, name: &str) -> Watched {
     watch_selecting(range, name, |_| true)
 }
 
 /// Starts a gateway that may send the topics that `selector` allows.
 pub fn watch_selecting(
-    range: Range,
+    range: DiscoveryRange,
     name: &str,
     selector: impl Fn(&str) -> bool + Send + Sync + 'static,
 ) -> Watched {
-    let selector = move |named: Named<'_>| match named {
-        Named::Topic(name) | Named::Service(name) => selector(name),
+    let selector = move |named: ResourceName<'_>| match named {
+        ResourceName::Topic(name) | ResourceName::Service(name) => selector(name),
     };
     let options = options(range, name);
     Watched::start(|events| Ros2::start(options, Arc::new(selector), events).unwrap())
 }
 
 /// Starts a gateway that records in `deliveries`, across restarts, which subscribers have which messages.
-pub fn watch_keeping(range: Range, name: &str, deliveries: &Path) -> Watched {
+pub fn watch_keeping(range: DiscoveryRange, name: &str, deliveries: &Path) -> Watched {
     let options = Ros2Options { deliveries: Some(deliveries.into()), ..options(range, name) };
-    Watched::start(|events| Ros2::start(options, Arc::new(|_: Named<'_>| true), events).unwrap())
+    Watched::start(|events| {
+        Ros2::start(options, Arc::new(|_: ResourceName<'_>| true), events).unwrap()
+    })
 }
 
-fn options(range: Range, name: &str) -> Ros2Options {
+fn options(range: DiscoveryRange, name: &str) -> Ros2Options {
     Ros2Options {
         domain: 0,
         range,
         node_name: format!("/tautline_{name}"),
         tautline_name: name.into(),
         max_message: MAX_MESSAGE,
-        installed: Installed::new(vec![installation("kilted")]),
+        installed: InstalledTypes::new(vec![installation("kilted")]),
         deliveries: None,
         goals: None,
     }

@@ -117,7 +117,7 @@ impl Enclosure {
 
     /// Joins two enclosures by a cable and network of other names.
     pub fn join_by(&self, other: &Self, cable: &str, network: u8) {
-        self.lay_cable(cable, other, cable);
+        self.add_veth_pair(cable, other, cable);
         for (enclosure, host) in [(self, 1), (other, 2)] {
             enclosure.ip(&format!("addr add 10.{network}.0.{host}/24 dev {cable}"));
             enclosure.ip(&format!("addr add fe80::{network}:{host}/64 dev {cable} nodad"));
@@ -125,7 +125,7 @@ impl Enclosure {
     }
 
     /// Joins two enclosures by a cable without addresses, which has a name at each end.
-    pub fn lay_cable(&self, here: &str, other: &Self, there: &str) {
+    pub fn add_veth_pair(&self, here: &str, other: &Self, there: &str) {
         let holder = other.holder.id();
         self.ip(&format!("link add {here} type veth peer name {there} netns {holder}"));
         for (enclosure, cable) in [(self, here), (other, there)] {

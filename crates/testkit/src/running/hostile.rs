@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The hand-made peer of the case `attack` of the lab, under `security: none`.
 
-use crate::peer::{Identity, Peer, drawn, initiation, topic};
+use crate::peer::{Identity, Peer, initiation, random_u64, topic};
 use std::net::{Ipv4Addr, UdpSocket};
 use std::time::Duration;
 use tautline_proto::crypto::cookies::{CookieJar, MacKey};
@@ -21,7 +21,7 @@ fn identity(name: &str, to: &str) -> Identity {
 /// Builds the handshake initiation of node `name` to node `to`, MACs included.
 pub fn call(name: &str, to: &str) -> Vec<u8> {
     let own = identity(name, to);
-    let (_, mut packet) = initiation(&own, 7, drawn()).unwrap();
+    let (_, mut packet) = initiation(&own, 7, random_u64()).unwrap();
     CookieJar::default().append_macs(Instant(0), &MacKey::for_receiver(&own.other), &mut packet);
     packet
 }

@@ -2,8 +2,8 @@
 //! After the files are in place: the daemon is started or reads its file again, and the peer comes up.
 
 use super::agree::{Agreed, NextCommand};
-use super::local::{Local, is_of_unit, surroundings};
-use super::voice::Voice;
+use super::console::Console;
+use super::local::{LocalMachine, is_unit_file, surroundings};
 use super::write::merge_file;
 use crate::cli::Failure;
 use serde_json::json;
@@ -15,47 +15,47 @@ use tautline::status::Status;
 use tautline_cli::control::Client;
 
 /// Maximum time until the peer is up.
-const PATIENCE: Duration = Duration::from_secs(20);
+const PEER_UP_TIMEOUT: Duration = Duration::from_secs(20);
 const TICK: Duration = Duration::from_millis(250);
 const UNIT: &str = "tautline.service";
 
 /// Reports what was written, and brings the peer up.
 pub fn finish(
-    local: &Local,
+    local: &LocalMachine,
     agreed: &Agreed,
-    voice: Voice,
+    console: Console,
     may_start: bool,
 ) -> Result<(), Failure> {
     let Some(placed) = &agreed.placed else {
-        return voice
+        return console
             .event(&json!({ "event": "paired", "peer": agreed.facts.name, "written": [] }));
     };
     let written: Vec<String> = placed.paths().map(|it| it.display().to_string()).collect();
-    voice.event(&json!({ "event": "paired", "peer": agreed.facts.name, "written": written, "notes": agreed.warnings }))?;
+    console.event(&json!({ "event": "paired", "peer": agreed.facts.name, "written": written, "notes": agreed.warnings }))?;
     let mut text = format!("\npaired with {}\n", agreed.facts.name);
     written.iter().for_each(|path| text.push_str(&format!("  wrote {path}\n")));
     placed
         .copies()
         .for_each(|it| text.push_str(&format!("  the file of before is {}\n", it.display())));
-    voice.say(&text)?;
+    console.say(&text)?;
     if agreed.needs_merge {
         let (new, file) = (merge_file(local), local.file.display());
-        return voice
+        return console
             .say(&format!("Merge {} into {file}, then run: tautline check {file}", new.display()));
     }
-    let config = check(local, voice)?;
-    if may_start && start(local, &config, voice)? {
-        return wait(local, &config, agreed, voice);
+    let config = check(local, console)?;
+    if may_start && start(local, &config, console)? {
+        return wait(local, &config, agreed, console);
     }
-    voice.say(&format!("Start it: tautline run {}", local.file.display()))?;
+    console.say(&format!("Start it: tautline run {}", local.file.display()))?;
     match next_command_words(local, agreed) {
-        Some(text) => voice.say(&format!("Then, {text}")),
+        Some(text) => console.say(&format!("Then, {text}")),
         None => Ok(()),
     }
 }
 
 /// The command that a person should run next, as a part of a sentence.
-fn next_command_words(local: &Local, agreed: &Agreed) -> Option<String> {
+fn next_command_words(local: &LocalMachine, agreed: &Agreed) -> Option<String> {
     let NextCommand { command, is_here, .. } = agreed.next.as_ref()?;
     Some(match (is_here, local.ros.is_silent) {
         (true, true) => format!("see the first topic (start roscore before): {command}"),
@@ -65,7 +65,7 @@ fn next_command_words(local: &Local, agreed: &Agreed) -> Option<String> {
 }
 
 /// Checks the file as `tautline check` does.
-fn check(local: &Local, voice: Voice) -> Result<Config, Failure> {
+fn check(local: &LocalMachine, console: Console) -> Result<Config, Failure> {
     let text = config::read(&local.file).map_err(Failure::new)?;
     let parsed = config::parse(&text, &surroundings(&local.file));
     let checked = parsed.map(tautline_plan::with_warnings).map_err(|problems| {
@@ -73,36 +73,38 @@ fn check(local: &Local, voice: Voice) -> Result<Config, Failure> {
     })?;
     let file = local.file.display();
     for warning in &checked.warnings {
-        voice.say(&format!("warning: {file}:{warning}"))?;
+        console.say(&format!("warning: {file}:{warning}"))?;
     }
-    voice.say(&format!("{file} is valid; 'sudo tautline check {file}' explains it"))?;
+    console.say(&format!("{file} is valid; 'sudo tautline check {file}' explains it"))?;
     Ok(checked.config)
 }
 
 /// Makes the daemon use the file. Returns `false` if a person must start the daemon.
-fn start(local: &Local, config: &Config, voice: Voice) -> Result<bool, Failure> {
+fn start(local: &LocalMachine, config: &Config, console: Console) -> Result<bool, Failure> {
     if let Ok(mut client) = Client::connect(&config.control) {
-        let done = client.reload(false, || voice.progress("waiting for the daemon ..."));
+        let done = client.reload(false, || console.progress("waiting for the daemon ..."));
         match done {
-            Ok(_) => return voice.say("the running daemon has read the file again").map(|()| true),
+            Ok(_) => {
+                return console.say("the running daemon has read the file again").map(|()| true);
+            }
             // Some changes need a restart.
             Err(error) => {
-                voice.say(&format!("the running daemon did not take the file: {error}"))?
+                console.say(&format!("the running daemon did not take the file: {error}"))?
             }
         }
     }
     let has_systemd = Path::new("/run/systemd/system").exists();
-    if !is_of_unit(&local.file) || !has_systemd || !systemctl(&["cat", UNIT]) {
+    if !is_unit_file(&local.file) || !has_systemd || !systemctl(&["cat", UNIT]) {
         return Ok(false);
     }
-    voice.progress("starting tautline.service ...");
+    console.progress("starting tautline.service ...");
     // Without `enable`, the daemon would not start at boot.
     let started = systemctl(&["enable", UNIT]) && systemctl(&["restart", UNIT]);
     let text = match started {
         true => "tautline.service runs, also after a restart of the machine",
         false => "tautline.service did not start: systemctl status tautline",
     };
-    voice.say(text).map(|()| started)
+    console.say(text).map(|()| started)
 }
 
 fn systemctl(arguments: &[&str]) -> bool {
@@ -112,12 +114,17 @@ fn systemctl(arguments: &[&str]) -> bool {
 }
 
 /// Waits until the peer is up and has a topic.
-fn wait(local: &Local, config: &Config, agreed: &Agreed, voice: Voice) -> Result<(), Failure> {
+fn wait(
+    local: &LocalMachine,
+    config: &Config,
+    agreed: &Agreed,
+    console: Console,
+) -> Result<(), Failure> {
     let (start, name) = (Instant::now(), &agreed.facts.name);
     let status = || Client::connect(&config.control).and_then(|mut it| it.status()).ok();
     let mut last = None;
-    while start.elapsed() < PATIENCE {
-        voice.progress(&format!("waiting for {name} ..."));
+    while start.elapsed() < PEER_UP_TIMEOUT {
+        console.progress(&format!("waiting for {name} ..."));
         last = status().or(last);
         if let Some(status) = last.as_ref().filter(|it| is_up(it, name)) {
             let topic = topic(status, name, agreed);
@@ -131,22 +138,23 @@ fn wait(local: &Local, config: &Config, agreed: &Agreed, voice: Voice) -> Result
         Some(status) if is_up(&status, name) => {
             let topic = topic(&status, name, agreed);
             let next = agreed.next.as_ref().map(|it| &it.command);
-            voice.event(&json!({ "event": "up", "peer": name, "topic": topic, "next": next }))?;
-            voice.say(&format!("{name} is up; 'sudo tautline top' watches it"))?;
+            console.event(&json!({ "event": "up", "peer": name, "topic": topic, "next": next }))?;
+            console.say(&format!("{name} is up; 'sudo tautline top' watches it"))?;
             match next_command_words(local, agreed) {
-                Some(text) => voice.say(&format!("Now, {text}")),
-                None => voice.say("Topics appear as soon as nodes publish them"),
+                Some(text) => console.say(&format!("Now, {text}")),
+                None => console.say("Topics appear as soon as nodes publish them"),
             }
         }
         Some(status) => {
-            voice.event(&json!({ "event": "not_up", "peer": name, "notices": status.notices }))?;
+            console
+                .event(&json!({ "event": "not_up", "peer": name, "notices": status.notices }))?;
             let notices = status.notices.join("\n  ");
-            voice.say(&format!(
+            console.say(&format!(
                 "{name} is not up yet. Does its daemon run? 'sudo tautline doctor' says what to \
                  change:\n  {notices}"
             ))
         }
-        None => voice.say("the daemon does not answer yet: sudo tautline doctor"),
+        None => console.say("the daemon does not answer yet: sudo tautline doctor"),
     }
 }
 

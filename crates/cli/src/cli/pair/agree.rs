@@ -3,11 +3,11 @@
 //! would write, ask the person, and write in two phases. Nothing is in place until both agree and have their
 //! complete files on the disk.
 
-use super::channel::{Channel, ChannelError, MAX_TEXT, PATIENCE};
-use super::local::{Local, surroundings};
+use super::channel::{Channel, ChannelError, MAX_TEXT, REPLY_TIMEOUT};
+use super::console::Console;
+use super::local::{LocalMachine, surroundings};
 use super::show::ShownResult;
 use super::store::{PlacedFiles, Prepared};
-use super::voice::Voice;
 use super::write::{self, Change};
 use crate::cli::Failure;
 use std::net::{IpAddr, SocketAddr};
@@ -20,7 +20,7 @@ use tautline_cli::pairing::plan::{Plan, plan};
 use tautline_gateway::plain::plain;
 
 /// Time limit for the answer of a person at the other end.
-const PERSON: Duration = Duration::from_secs(600);
+const PERSON_TIMEOUT: Duration = Duration::from_secs(600);
 
 /// The other end.
 pub struct OtherEnd {
@@ -58,8 +58,8 @@ pub struct NextCommand {
 #[derive(Clone, Copy)]
 pub struct Part<'a> {
     pub role: Role,
-    pub local: &'a Local,
-    pub voice: Voice,
+    pub local: &'a LocalMachine,
+    pub console: Console,
     pub replace: bool,
 }
 
@@ -67,7 +67,8 @@ impl Part<'_> {
     /// Agrees with the other end, and writes.
     pub fn agree(self, mut other: OtherEnd) -> Result<Agreed, Failure> {
         let name = other.name.clone();
-        let exchanged = self.exchange(&mut other).map_err(|error| nothing_written(&name, &error));
+        let exchanged =
+            self.exchange(&mut other).map_err(|error| nothing_written_failure(&name, &error));
         let (own, facts) = exchanged?;
         let done = self.agree_on(&own, &facts, &mut other);
         if let Err(failure) = &done {
@@ -122,7 +123,7 @@ impl Part<'_> {
                 facts.name, facts.name
             )
         }));
-        if change.replaces.is_some() && self.voice.yes && !self.replace {
+        if change.replaces.is_some() && self.console.yes && !self.replace {
             return Err(Failure::new(format!(
                 "{}; --replace replaces it, or --name at the other machine gives that one another \
                  name. Nothing was written",
@@ -130,7 +131,7 @@ impl Part<'_> {
             )));
         }
         check(self.local, &change)?;
-        let (address, file) = (other.address.ip(), &write::place(self.local, &change));
+        let (address, file) = (other.address.ip(), &write::target_file(self.local, &change));
         let is_trial = own.dry_run || facts.dry_run;
         ShownResult {
             other: facts,
@@ -142,7 +143,7 @@ impl Part<'_> {
             file,
             is_trial,
         }
-        .show_to(self.voice)?;
+        .show_to(self.console)?;
         if is_trial {
             self.finish_trial(other, facts)?;
             return Ok(agreed_result(facts, &plan, None, change, None));
@@ -159,8 +160,8 @@ impl Part<'_> {
         let who = if self.local.dry_run { "this machine" } else { facts.name.as_str() };
         // This may fail: the other end may have left already, and nothing depends on it.
         let _ = other.channel.send(&Message::Ready);
-        let _ = other.channel.receive(PATIENCE);
-        self.voice.say(&format!("--dry-run at {who}: nothing was written."))
+        let _ = other.channel.receive(REPLY_TIMEOUT);
+        self.console.say(&format!("--dry-run at {who}: nothing was written."))
     }
 
     /// Asks the person here, and fails as soon as the other end has ended the pairing.
@@ -171,8 +172,8 @@ impl Part<'_> {
             None if change.is_same => (format!("Pair with {name}? {file} stays as it is."), true),
             None => (format!("Pair with {name}, and write {file}?"), true),
         };
-        let watch = || channel.watch().map_err(|error| nothing_written(name, &error));
-        match self.voice.ask(&question, default, watch)? {
+        let watch = || channel.watch().map_err(|error| nothing_written_failure(name, &error));
+        match self.console.ask(&question, default, watch)? {
             true => Ok(()),
             false => Err(Failure::new("Not paired: the answer was no. Nothing was written")),
         }
@@ -181,14 +182,14 @@ impl Part<'_> {
     /// Two phases: both are ready; the robot writes first, and then the base.
     fn commit(self, other: &mut OtherEnd, prepared: Prepared) -> Result<PlacedFiles, Failure> {
         let name = other.name.clone();
-        let failed = |error: ChannelError| nothing_written(&name, &error);
+        let failed = |error: ChannelError| nothing_written_failure(&name, &error);
         other.channel.send(&Message::Ready).map_err(failed)?;
-        self.voice.progress(&format!("waiting for the answer at {name} ..."));
+        self.console.progress(&format!("waiting for the answer at {name} ..."));
         match self.role {
             Role::Base => {
-                expect(&mut other.channel, PERSON, &Message::Ready).map_err(failed)?;
+                expect(&mut other.channel, PERSON_TIMEOUT, &Message::Ready).map_err(failed)?;
                 other.channel.send(&Message::Commit).map_err(failed)?;
-                let written = expect(&mut other.channel, PATIENCE, &Message::Written);
+                let written = expect(&mut other.channel, REPLY_TIMEOUT, &Message::Written);
                 if let Err(error) = written {
                     return Err(self.unconfirmed_failure(&name, &error, prepared));
                 }
@@ -198,11 +199,11 @@ impl Part<'_> {
                 Ok(placed)
             }
             Role::Robot => {
-                expect(&mut other.channel, PERSON, &Message::Ready).map_err(failed)?;
-                expect(&mut other.channel, PATIENCE, &Message::Commit).map_err(failed)?;
+                expect(&mut other.channel, PERSON_TIMEOUT, &Message::Ready).map_err(failed)?;
+                expect(&mut other.channel, REPLY_TIMEOUT, &Message::Commit).map_err(failed)?;
                 let placed = prepared.put_in_place()?;
                 let told = other.channel.send(&Message::Written);
-                match told.and_then(|()| other.channel.receive(PATIENCE)) {
+                match told.and_then(|()| other.channel.receive(REPLY_TIMEOUT)) {
                     Ok(Message::Written) => {}
                     Err(ChannelError::Refused(reason)) => {
                         placed.undo();
@@ -210,7 +211,7 @@ impl Part<'_> {
                             "{name} could not write its files: {reason}. The files here are as before"
                         )));
                     }
-                    _ => self.voice.say(&format!(
+                    _ => self.console.say(&format!(
                         "warning: the files here are written, but {name} vanished before it \
                          confirmed its own. If it does not come up, run 'tautline pair' at both \
                          again; nothing is lost"
@@ -225,7 +226,7 @@ impl Part<'_> {
     /// file has the new key of this base. The base therefore keeps this key, so that the next pairing fits.
     fn unconfirmed_failure(self, name: &str, error: &ChannelError, prepared: Prepared) -> Failure {
         if matches!(error, ChannelError::Refused(_)) || !self.local.key_is_new {
-            return nothing_written(name, error);
+            return nothing_written_failure(name, error);
         }
         let key = self.local.key_file.display();
         let place = self.local.place_of(&self.local.key_file);
@@ -264,7 +265,7 @@ fn agreed_result(
 
 /// Receives the facts of the other end, and checks them.
 fn facts_of(other: &mut OtherEnd) -> Result<Facts, ChannelError> {
-    match other.channel.receive(PATIENCE)? {
+    match other.channel.receive(REPLY_TIMEOUT)? {
         Message::Facts(facts) => {
             facts.check().map_err(|error| ChannelError::Wrong(error.to_string()))?;
             match facts.name == other.name {
@@ -276,7 +277,7 @@ fn facts_of(other: &mut OtherEnd) -> Result<Facts, ChannelError> {
     }
 }
 
-fn nothing_written(name: &str, error: &ChannelError) -> Failure {
+fn nothing_written_failure(name: &str, error: &ChannelError) -> Failure {
     Failure::new(format!("the pairing with {name} ended: {error}. Nothing was written here"))
 }
 
@@ -292,7 +293,7 @@ fn expect(
 }
 
 /// Checks that the new file is valid for the daemon that will read it.
-fn check(local: &Local, change: &Change) -> Result<(), Failure> {
+fn check(local: &LocalMachine, change: &Change) -> Result<(), Failure> {
     if change.needs_merge {
         return Ok(());
     }

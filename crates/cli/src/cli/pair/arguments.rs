@@ -59,5 +59,5 @@ pub struct Arguments {
     pub json: bool,
     /// With USER@ROBOT: arguments of 'tautline pair' on the robot, such as --name or --ros2
     #[arg(last = true, value_name = "ARGUMENTS OF THE ROBOT")]
-    pub of_robot: Vec<String>,
+    pub robot_arguments: Vec<String>,
 }

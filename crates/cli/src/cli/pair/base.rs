@@ -3,7 +3,7 @@
 //! time and memory, and none delays another.
 
 use super::channel::{self, Channel};
-use super::voice::Voice;
+use super::console::Console;
 use crate::cli::Failure;
 use rand_core::OsRng;
 use std::collections::BTreeMap;
@@ -26,7 +26,7 @@ const TICK: Duration = Duration::from_millis(500);
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// A robot that has proved the code.
-pub struct Proved {
+pub struct ProvedRobot {
     pub channel: Channel,
     pub name: String,
     pub address: SocketAddr,
@@ -34,7 +34,7 @@ pub struct Proved {
 
 /// What the threads report.
 enum Event {
-    Proved(Box<Proved>),
+    Proved(Box<ProvedRobot>),
     Wrong {
         from: IpAddr,
         left: u8,
@@ -51,7 +51,7 @@ enum Event {
 }
 
 /// What the connections to a waiting base share.
-struct Room {
+struct SharedState {
     name: String,
     code: Code,
     tries: Mutex<RemainingTries>,
@@ -69,14 +69,14 @@ struct RemainingTries {
 #[derive(Default)]
 struct Strangers {
     next: u64,
-    told: u32,
+    reported_errors: u32,
     known: BTreeMap<u64, (IpAddr, TcpStream)>,
 }
 
 impl Strangers {
     fn may_report_error(&mut self) -> bool {
-        self.told = self.told.saturating_add(1);
-        self.told <= MAX_REPORTED_ERRORS
+        self.reported_errors = self.reported_errors.saturating_add(1);
+        self.reported_errors <= MAX_REPORTED_ERRORS
     }
 }
 
@@ -85,12 +85,12 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 /// Waits at `port` for one robot.
-pub struct Waiting {
+pub struct PairingListener {
     events: Receiver<Event>,
     pub code: Code,
 }
 
-impl Waiting {
+impl PairingListener {
     /// Listens on `port`; `name` is the name of the base.
     pub fn start(port: u16, code: Code, name: &str) -> Result<Self, Failure> {
         let listener = listen(port).map_err(|error| {
@@ -101,14 +101,14 @@ impl Waiting {
         })?;
         let (sender, events) = queue(MAX_EVENTS);
         let tries = RemainingTries { left: TRIES, next: Instant::now(), is_over: false };
-        let room = Arc::new(Room {
+        let shared = Arc::new(SharedState {
             name: name.into(),
             code,
             tries: Mutex::new(tries),
             strangers: Mutex::default(),
             events: sender,
         });
-        let work = move || accept(&listener, &room);
+        let work = move || accept(&listener, &shared);
         std::thread::Builder::new().name("accept".into()).spawn(work).map_err(Failure::new)?;
         Ok(Self { events, code })
     }
@@ -117,9 +117,9 @@ impl Waiting {
     pub fn wait(
         &self,
         patience: Duration,
-        voice: Voice,
+        console: Console,
         mut check: impl FnMut() -> Result<(), Failure>,
-    ) -> Result<Proved, Failure> {
+    ) -> Result<ProvedRobot, Failure> {
         let start = Instant::now();
         loop {
             check()?;
@@ -131,11 +131,11 @@ impl Waiting {
                 )));
             }
             let (minutes, seconds) = (left.as_secs() / 60, left.as_secs() % 60);
-            voice.progress(&format!("waiting for the robot, {minutes}:{seconds:02} left ..."));
+            console.progress(&format!("waiting for the robot, {minutes}:{seconds:02} left ..."));
             match self.events.recv_timeout(TICK.min(left)) {
                 Ok(Event::Proved(proved)) => return Ok(*proved),
                 Ok(Event::OtherVersion { from, error }) => {
-                    voice.say(&format!("{from} sent {error}"))?;
+                    console.say(&format!("{from} sent {error}"))?;
                 }
                 Ok(Event::Lost { from, error }) => {
                     return Err(Failure::new(format!(
@@ -144,7 +144,7 @@ impl Waiting {
                     )));
                 }
                 Ok(Event::Wrong { from, left: 0 }) => {
-                    voice.event(
+                    console.event(
                         &serde_json::json!({ "event": "wrong_code", "from": from, "left": 0 }),
                     )?;
                     return Err(Failure::new(format!(
@@ -155,14 +155,14 @@ impl Waiting {
                     )));
                 }
                 Ok(Event::Wrong { from, left }) => {
-                    voice.event(
+                    console.event(
                         &serde_json::json!({ "event": "wrong_code", "from": from, "left": left }),
                     )?;
                     let more = match left {
                         1 => "one more ends".to_owned(),
                         left => format!("{left} more end"),
                     };
-                    voice.say(&format!(
+                    console.say(&format!(
                         "warning: {from} entered a wrong code; {more} the pairing"
                     ))?;
                 }
@@ -184,33 +184,33 @@ fn listen(port: u16) -> io::Result<TcpListener> {
     }
 }
 
-fn accept(listener: &TcpListener, room: &Arc<Room>) {
+fn accept(listener: &TcpListener, shared: &Arc<SharedState>) {
     loop {
-        if lock(&room.tries).is_over {
+        if lock(&shared.tries).is_over {
             return;
         }
         let Ok((stream, from)) = listener.accept() else {
             std::thread::sleep(ACCEPT_PAUSE);
             continue;
         };
-        let Some(id) = admit(room, &stream, from.ip().to_canonical()) else { continue };
-        let here = room.clone();
+        let Some(id) = admit(shared, &stream, from.ip().to_canonical()) else { continue };
+        let here = shared.clone();
         let work = move || {
             // An error of a stranger ends only the stranger's connection.
-            let _ = meet(&here, stream, from);
+            let _ = handle_connection(&here, stream, from);
             lock(&here.strangers).known.remove(&id);
         };
         if std::thread::Builder::new().name("stranger".into()).spawn(work).is_err() {
-            lock(&room.strangers).known.remove(&id);
+            lock(&shared.strangers).known.remove(&id);
         }
     }
 }
 
 /// Admits a connection; returns its number. If there are too many, ends the oldest connection of the
 /// address with the most connections.
-fn admit(room: &Room, stream: &TcpStream, from: IpAddr) -> Option<u64> {
+fn admit(shared: &SharedState, stream: &TcpStream, from: IpAddr) -> Option<u64> {
     let kept = stream.try_clone().ok()?;
-    let mut strangers = lock(&room.strangers);
+    let mut strangers = lock(&shared.strangers);
     if strangers.known.len() >= MAX_STRANGERS {
         let mut counts: BTreeMap<IpAddr, usize> = BTreeMap::new();
         strangers.known.values().for_each(|(address, _)| *counts.entry(*address).or_default() += 1);
@@ -227,45 +227,50 @@ fn admit(room: &Room, stream: &TcpStream, from: IpAddr) -> Option<u64> {
 }
 
 /// Carries out the key agreement on one connection.
-fn meet(room: &Room, stream: TcpStream, from: SocketAddr) -> Result<(), channel::ChannelError> {
+fn handle_connection(
+    shared: &SharedState,
+    stream: TcpStream,
+    from: SocketAddr,
+) -> Result<(), channel::ChannelError> {
     channel::tune(&stream)?;
     let until = Instant::now() + STRANGER_TIME;
     let hello = channel::read_open(&stream, until)?;
-    let (exchange, own) = Exchange::start(Role::Base, room.code, &room.name, &mut OsRng);
+    let (exchange, own) = Exchange::start(Role::Base, shared.code, &shared.name, &mut OsRng);
     let address = from.ip().to_canonical();
     let (keys, other) = match exchange.finish(&hello) {
         Ok(done) => done,
         Err(error) => {
             let error = error.to_string();
-            if lock(&room.strangers).may_report_error() {
-                let _ = room.events.try_send(Event::OtherVersion { from: address, error });
+            if lock(&shared.strangers).may_report_error() {
+                let _ = shared.events.try_send(Event::OtherVersion { from: address, error });
             }
             return Ok(());
         }
     };
-    if other.name == room.name {
+    if other.name == shared.name {
         return Ok(channel::write_frame(&stream, &Frame::Refuse(Refusal::SameName).emit())?);
     }
     channel::write_frame(&stream, &own)?;
     let proof = channel::read_open(&stream, until)?;
     let Ok(Frame::Confirm(proof)) = Frame::parse(&proof) else { return Ok(()) };
-    match room.judge(&keys, &proof) {
+    match shared.check_proof(&keys, &proof) {
         Some(refusal) => {
             let sent = channel::write_frame(&stream, &Frame::Refuse(refusal).emit());
             // The refusal is sent before this event, because the last wrong code ends this program.
             if let Refusal::WrongCode { left } = refusal {
-                let _ = room.events.send(Event::Wrong { from: address, left });
+                let _ = shared.events.send(Event::Wrong { from: address, left });
             }
             sent?;
         }
         None => {
             if let Err(error) = channel::write_frame(&stream, &keys.proof()) {
-                let _ = room.events.send(Event::Lost { from: address, error: error.to_string() });
+                let _ = shared.events.send(Event::Lost { from: address, error: error.to_string() });
                 return Err(error.into());
             }
             let channel = Channel::new(stream, keys);
-            let proved = Proved { channel, name: other.name, address: canonical_address(from) };
-            let _ = room.events.send(Event::Proved(Box::new(proved)));
+            let proved =
+                ProvedRobot { channel, name: other.name, address: canonical_address(from) };
+            let _ = shared.events.send(Event::Proved(Box::new(proved)));
         }
     }
     Ok(())
@@ -278,9 +283,9 @@ fn canonical_address(from: SocketAddr) -> SocketAddr {
     }
 }
 
-impl Room {
+impl SharedState {
     /// Checks one proof at a time, with a pause after a wrong one. `None`: the proof is right.
-    fn judge(&self, keys: &Keys, proof: &[u8; 32]) -> Option<Refusal> {
+    fn check_proof(&self, keys: &Keys, proof: &[u8; 32]) -> Option<Refusal> {
         let mut tries = lock(&self.tries);
         if tries.is_over {
             return Some(Refusal::Ended);

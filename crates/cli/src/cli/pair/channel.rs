@@ -7,14 +7,14 @@ use std::net::TcpStream;
 use std::time::{Duration, Instant};
 use tautline_cli::pairing::exchange::Keys;
 use tautline_cli::pairing::facts::Message;
-use tautline_cli::pairing::wire::{LENGTH, frame_length};
+use tautline_cli::pairing::wire::{LENGTH_BYTES, frame_length};
 use tautline_cli::pairing::{MAX_OPEN, MAX_SEALED};
 use tautline_gateway::plain::plain;
 
 /// Time limit for an answer that needs no person.
-pub const PATIENCE: Duration = Duration::from_secs(30);
+pub const REPLY_TIMEOUT: Duration = Duration::from_secs(30);
 /// Time after which a machine that has vanished is noticed.
-const SILENCE: Duration = Duration::from_secs(20);
+const TCP_USER_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Maximum characters of a text of the other end.
 pub const MAX_TEXT: usize = 400;
@@ -54,7 +54,7 @@ impl From<io::Error> for ChannelError {
 pub fn tune(stream: &TcpStream) -> io::Result<()> {
     stream.set_nodelay(true)?;
     let socket = SockRef::from(stream);
-    socket.set_tcp_user_timeout(Some(SILENCE))?;
+    socket.set_tcp_user_timeout(Some(TCP_USER_TIMEOUT))?;
     let each = Duration::from_secs(5);
     let keepalive = TcpKeepalive::new().with_time(each).with_interval(each).with_retries(3);
     socket.set_tcp_keepalive(&keepalive)
@@ -67,7 +67,7 @@ pub fn read_frame(
     until: Instant,
 ) -> Result<Vec<u8>, ChannelError> {
     let mut length = Vec::new();
-    read(stream, LENGTH, until, &mut length)?;
+    read(stream, LENGTH_BYTES, until, &mut length)?;
     let length =
         length.try_into().map_err(|_| ErrorKind::UnexpectedEof).map_err(io::Error::from)?;
     let length = frame_length(length, limit).map_err(|it| ChannelError::Wrong(it.to_string()))?;
@@ -98,7 +98,7 @@ fn read(mut stream: &TcpStream, count: usize, until: Instant, out: &mut Vec<u8>)
 
 /// Writes a frame; a receiver that does not read ends the connection.
 pub fn write_frame(mut stream: &TcpStream, frame: &[u8]) -> io::Result<()> {
-    stream.set_write_timeout(Some(SILENCE))?;
+    stream.set_write_timeout(Some(TCP_USER_TIMEOUT))?;
     stream.write_all(frame)
 }
 
@@ -127,12 +127,12 @@ impl Channel {
 
     /// Fails if the other end has ended the pairing. Reads a message that has arrived, and keeps
     /// [`Message::Ready`] for `receive`. Waits only for the rest of an incomplete frame, for up to
-    /// [`PATIENCE`].
+    /// [`REPLY_TIMEOUT`].
     pub fn watch(&mut self) -> Result<(), ChannelError> {
         if !self.has_bytes()? {
             return Ok(());
         }
-        match self.receive_next(PATIENCE)? {
+        match self.receive_next(REPLY_TIMEOUT)? {
             Message::Ready if self.early.is_none() => {
                 self.early = Some(Message::Ready);
                 Ok(())

@@ -41,7 +41,7 @@ fn open(at: impl std::os::fd::AsFd, path: impl rustix::path::Arg) -> io::Result<
 impl Folder {
     /// Opens and locks a folder, or the nearest existing one above it. Folders in `held` are already locked
     /// by this process.
-    pub fn hold(path: &Path, held: &[Arc<Self>]) -> Result<Arc<Self>, Failure> {
+    pub fn open_locked(path: &Path, held: &[Arc<Self>]) -> Result<Arc<Self>, Failure> {
         let failed = |error: io::Error| cannot_write(path, &error);
         let mut missing = Vec::new();
         let mut above = path;
@@ -196,29 +196,31 @@ mod tests {
     #[test]
     fn the_second_pairing_in_a_folder_names_the_process_of_the_first() {
         let place = tempfile::tempdir().unwrap();
-        let first = Folder::hold(place.path(), &[]).unwrap();
-        let error = Folder::hold(place.path(), &[]).unwrap_err().text;
+        let first = Folder::open_locked(place.path(), &[]).unwrap();
+        let error = Folder::open_locked(place.path(), &[]).unwrap_err().text;
         let named = format!("(process {}) uses {}", std::process::id(), place.path().display());
         assert!(error.contains(&named), "{error}");
         // The key of this pairing may be in the same folder by another path.
         let known = [first];
-        assert!(Folder::hold(&place.path().join("."), &known).is_ok());
+        assert!(Folder::open_locked(&place.path().join("."), &known).is_ok());
         let [first] = known;
         drop(first);
-        assert!(Folder::hold(place.path(), &[]).is_ok());
+        assert!(Folder::open_locked(place.path(), &[]).is_ok());
     }
 
     #[test]
     fn a_missing_folder_is_locked_before_and_after_its_creation() {
         let place = tempfile::tempdir().unwrap();
         let path = place.path().join("etc/tautline");
-        let first = Folder::hold(&path, &[]).unwrap();
-        assert!(Folder::hold(&path, &[]).is_err());
+        let first = Folder::open_locked(&path, &[]).unwrap();
+        assert!(Folder::open_locked(&path, &[]).is_err());
         assert_eq!(std::fs::read_dir(place.path()).unwrap().count(), 0);
         first.make().unwrap();
         first.create("a".as_ref()).unwrap();
         assert!(path.join("a").exists());
-        assert!(Folder::hold(&path, &[]).unwrap_err().text.contains("another 'tautline pair'"));
+        assert!(
+            Folder::open_locked(&path, &[]).unwrap_err().text.contains("another 'tautline pair'")
+        );
     }
 
     #[test]
@@ -226,7 +228,7 @@ mod tests {
         let place = tempfile::tempdir().unwrap();
         let (path, other) = (place.path().join("own"), place.path().join("other"));
         [&path, &other].iter().for_each(|it| std::fs::create_dir(it).unwrap());
-        let folder = Folder::hold(&path, &[]).unwrap();
+        let folder = Folder::open_locked(&path, &[]).unwrap();
         std::fs::rename(&path, place.path().join("moved")).unwrap();
         std::os::unix::fs::symlink(&other, &path).unwrap();
         folder.create("a".as_ref()).unwrap();

@@ -3,7 +3,7 @@
 
 use super::arguments::Arguments;
 use super::folder::Folder;
-use super::ros::{self, Found};
+use super::ros::{self, DetectedRos};
 use crate::cli::Failure;
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
@@ -17,21 +17,21 @@ use tautline::config::{self, Config, ConfigError, DEFAULT_PORT, Security, Surrou
 use tautline::keys::{self, KeyFileError};
 use tautline_cli::interfaces;
 use tautline_cli::pairing::facts::{Facts, MAX_ADDRESSES, MAX_LISTED, TopicFact, is_name, is_type};
-use tautline_cli::pairing::plan::{asked_of_base, by_use};
+use tautline_cli::pairing::plan::{requested_base_topics, sort_by_usefulness};
 use tautline_cli::unit;
 use tautline_proto::{SecretKey, wire};
 
 /// A file that exists.
-pub struct Old {
+pub struct ExistingFile {
     pub text: String,
     pub config: Config,
 }
 
 /// This machine.
-pub struct Local {
+pub struct LocalMachine {
     pub name: String,
     pub file: PathBuf,
-    pub old: Option<Old>,
+    pub old: Option<ExistingFile>,
     /// The folders of the file and of its key, locked; none in a trial.
     pub folders: Vec<Arc<Folder>>,
     pub key_file: PathBuf,
@@ -40,21 +40,21 @@ pub struct Local {
     pub key_is_new: bool,
     /// Owner of new files; `None`: the user of this program.
     pub owner: Option<Owner>,
-    pub ros: Found,
+    pub ros: DetectedRos,
     /// UDP port on which the daemon listens.
     pub port: u16,
     pub dry_run: bool,
 }
 
 /// Whether the file is that of the systemd unit, whose daemon does not see this shell.
-pub fn is_of_unit(file: &Path) -> bool {
+pub fn is_unit_file(file: &Path) -> bool {
     file == Path::new(unit::FILE)
 }
 
 /// The surroundings of the daemon that will read the file.
 pub fn surroundings(file: &Path) -> Surroundings {
     let own = Surroundings::current(file);
-    match is_of_unit(file) {
+    match is_unit_file(file) {
         true => Surroundings {
             folder: own.folder,
             host_name: own.host_name,
@@ -71,14 +71,14 @@ fn folder_of(file: &Path) -> PathBuf {
     folder.unwrap_or(Path::new(".")).to_owned()
 }
 
-impl Local {
+impl LocalMachine {
     /// Reads the settings of this machine; writes nothing.
     pub fn read_settings(arguments: &Arguments) -> Result<Self, Failure> {
         let file = arguments.file.clone();
         let folder = folder_of(&file);
         let mut folders = Vec::new();
         if !arguments.dry_run {
-            folders.push(Folder::hold(&folder, &folders)?);
+            folders.push(Folder::open_locked(&folder, &folders)?);
         }
         let old = read(&file)?;
         let name = name(arguments.name.as_deref(), old.as_ref())?;
@@ -95,20 +95,20 @@ impl Local {
         };
         let of_key = folder_of(&key_file);
         if !arguments.dry_run && of_key != folder {
-            folders.push(Folder::hold(&of_key, &folders)?);
+            folders.push(Folder::open_locked(&of_key, &folders)?);
         }
         let user = rustix::process::geteuid();
-        let of_unit = unit_user().filter(|_| is_of_unit(&file));
+        let of_unit = unit_user().filter(|_| is_unit_file(&file));
         let owner = of_unit.map(|it| it.owner).filter(|_| user.is_root());
         let key_owner = owner.map_or(user.as_raw(), |(user, _)| user);
-        let (key, key_is_new) = match keys::load_of(&key_file, key_owner) {
+        let (key, key_is_new) = match keys::load_for_user(&key_file, key_owner) {
             Ok(key) => (key, false),
-            Err(KeyFileError::Missing(_)) => (keys::draw().map_err(Failure::new)?, true),
+            Err(KeyFileError::Missing(_)) => (keys::random_key().map_err(Failure::new)?, true),
             Err(error) => return Err(Failure::new(error)),
         };
         let config = old.as_ref().map(|it| &it.config);
         let port = config.map_or(DEFAULT_PORT, |it| it.listen.port());
-        let ros = ros::find_ros(&arguments.ros, config, !is_of_unit(&file))?;
+        let ros = ros::find_ros(&arguments.ros, config, !is_unit_file(&file))?;
         let dry_run = arguments.dry_run;
         Ok(Self { name, file, old, folders, key_file, key, key_is_new, owner, ros, port, dry_run })
     }
@@ -123,7 +123,7 @@ impl Local {
 
     /// Returns the facts for the other end. A base already has the facts of the `robot`.
     pub fn facts(&self, robot: Option<&Facts>) -> Facts {
-        let asked = robot.map(asked_of_base);
+        let asked = robot.map(requested_base_topics);
         let is_asked = |name: &String| asked.as_ref().is_none_or(|asked| asked.contains(name));
         let all = self.ros.graph.topics.iter();
         let usable = all.filter(|(name, it)| {
@@ -153,7 +153,7 @@ impl Local {
             taken: taken.into_iter().filter(is_asked).take(MAX_LISTED).collect(),
             dry_run: self.dry_run,
         };
-        facts.list(by_use(topics.collect()));
+        facts.list(sort_by_usefulness(topics.collect()));
         facts
     }
 
@@ -190,7 +190,7 @@ impl Local {
     }
 }
 
-fn read(file: &Path) -> Result<Option<Old>, Failure> {
+fn read(file: &Path) -> Result<Option<ExistingFile>, Failure> {
     let text = match config::read(file) {
         Ok(text) => text,
         Err(ConfigError::Unreadable { cause, .. }) if cause.kind() == ErrorKind::NotFound => {
@@ -199,7 +199,7 @@ fn read(file: &Path) -> Result<Option<Old>, Failure> {
         Err(error) => return Err(Failure::new(error)),
     };
     match config::parse(&text, &surroundings(file)) {
-        Ok(checked) => Ok(Some(Old { text, config: checked.config })),
+        Ok(checked) => Ok(Some(ExistingFile { text, config: checked.config })),
         Err(problems) => {
             let error = ConfigError::Invalid { file: file.into(), problems };
             Err(Failure::new(format!(
@@ -210,7 +210,7 @@ fn read(file: &Path) -> Result<Option<Old>, Failure> {
 }
 
 /// The name of this node: that of its file, the given one, or that of the machine.
-fn name(given: Option<&str>, old: Option<&Old>) -> Result<String, Failure> {
+fn name(given: Option<&str>, old: Option<&ExistingFile>) -> Result<String, Failure> {
     if let Some(given) = given.filter(|it| !is_node_name(it)) {
         let found = tautline_gateway::plain::plain(given, 80);
         return Err(Failure::new(format!(
@@ -218,14 +218,14 @@ fn name(given: Option<&str>, old: Option<&Old>) -> Result<String, Failure> {
         )));
     }
     match (given, old) {
-        (Some(given), Some(Old { config, .. })) if config.name != given => {
+        (Some(given), Some(ExistingFile { config, .. })) if config.name != given => {
             Err(Failure::new(format!(
                 "--name: found '{given}', but the file has 'name: {}'; leave --name out, or change \
                  the file",
                 config.name
             )))
         }
-        (_, Some(Old { config, .. })) => Ok(config.name.clone()),
+        (_, Some(ExistingFile { config, .. })) => Ok(config.name.clone()),
         (Some(given), None) => Ok(given.into()),
         (None, None) => Ok(machine_name(Surroundings::current(Path::new("")).host_name.as_deref())),
     }
@@ -243,7 +243,7 @@ fn machine_name(host: Option<&str>) -> String {
 /// An address of this machine, and how useful it is for other machines.
 struct OwnAddress {
     /// Whether the address is towards containers of this machine; other machines do not reach it.
-    is_inner: bool,
+    is_container_interface: bool,
     is_off_default_route: bool,
     ip: IpAddr,
 }
@@ -259,18 +259,19 @@ fn own_addresses() -> Vec<OwnAddress> {
     let own = interfaces.filter(|it| is_global(&it.ip())).map(|it| {
         let is_off_default_route = !default.contains(&it.ip());
         // A bridge with the default route leads out of the machine.
-        let is_inner = is_off_default_route && interfaces::is_inner(&it.name);
-        OwnAddress { is_inner, is_off_default_route, ip: it.ip() }
+        let is_container_interface =
+            is_off_default_route && interfaces::is_container_interface(&it.name);
+        OwnAddress { is_container_interface, is_off_default_route, ip: it.ip() }
     });
     let mut own: Vec<OwnAddress> = own.collect();
-    own.sort_by_key(|it| (it.is_inner, it.is_off_default_route, it.ip));
+    own.sort_by_key(|it| (it.is_container_interface, it.is_off_default_route, it.ip));
     own.dedup_by_key(|it| it.ip);
     own
 }
 
 /// Addresses of this machine that other machines may reach, the most likely first.
 pub fn outside_addresses() -> Vec<IpAddr> {
-    let own = own_addresses().into_iter().filter(|it| !it.is_inner);
+    let own = own_addresses().into_iter().filter(|it| !it.is_container_interface);
     own.map(|it| it.ip).take(MAX_ADDRESSES).collect()
 }
 

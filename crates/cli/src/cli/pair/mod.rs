@@ -16,6 +16,7 @@ mod agree;
 mod arguments;
 mod base;
 mod channel;
+mod console;
 mod folder;
 mod local;
 mod robot;
@@ -24,20 +25,19 @@ mod search;
 mod show;
 mod ssh;
 mod store;
-mod voice;
 mod write;
 
 use super::Failure;
 use agree::{OtherEnd, Part};
 pub use arguments::Arguments;
-use local::Local;
+use console::Console;
+use local::LocalMachine;
 use rand_core::{OsRng, RngCore};
 use serde_json::json;
 use std::time::Duration;
 use tautline_cli::pairing::exchange::Role;
 use tautline_cli::pairing::plan::prefix;
 use tautline_cli::pairing::{Code, PORT, SEARCH_PORT, code};
-use voice::Voice;
 
 /// The task that the argument `target` selects.
 enum Task {
@@ -47,12 +47,12 @@ enum Task {
 }
 
 pub fn pair(arguments: &Arguments) -> Result<(), Failure> {
-    let voice = Voice { json: arguments.json, yes: arguments.yes };
+    let console = Console { json: arguments.json, yes: arguments.yes };
     let task = task(arguments)?;
     store::end_on_signals().map_err(Failure::new)?;
-    voice.progress("looking at this machine's ROS ...");
-    let local = Local::read_settings(arguments)?;
-    voice.say(&format!(
+    console.progress("looking at this machine's ROS ...");
+    let local = LocalMachine::read_settings(arguments)?;
+    console.say(&format!(
         "this machine: {}, {} {}\nROS: {}",
         local.name,
         if local.old.is_some() { "extends" } else { "will write" },
@@ -60,19 +60,19 @@ pub fn pair(arguments: &Arguments) -> Result<(), Failure> {
         local.ros.words
     ))?;
     let (role, other, remote) = match task {
-        Task::Robot(code) => (Role::Robot, meet_base(code, &local, arguments, voice)?, None),
+        Task::Robot(code) => (Role::Robot, meet_base(code, &local, arguments, console)?, None),
         Task::Base => {
-            let (other, remote) = meet_robot(None, &local, arguments, voice)?;
+            let (other, remote) = meet_robot(None, &local, arguments, console)?;
             (Role::Base, other, remote)
         }
         Task::BaseWithSsh(target) => {
-            let (other, remote) = meet_robot(Some(&target), &local, arguments, voice)?;
+            let (other, remote) = meet_robot(Some(&target), &local, arguments, console)?;
             (Role::Base, other, remote)
         }
     };
-    let part = Part { role, local: &local, voice, replace: arguments.replace };
+    let part = Part { role, local: &local, console, replace: arguments.replace };
     let agreed = part.agree(other)?;
-    let done = after::finish(&local, &agreed, voice, !arguments.no_start);
+    let done = after::finish(&local, &agreed, console, !arguments.no_start);
     // This shows the last lines of the robot's side before this program ends.
     drop(remote);
     done
@@ -80,7 +80,7 @@ pub fn pair(arguments: &Arguments) -> Result<(), Failure> {
 
 fn task(arguments: &Arguments) -> Result<Task, Failure> {
     let is_ssh = arguments.target.as_deref().is_some_and(ssh::is_target);
-    if !arguments.of_robot.is_empty() && !is_ssh {
+    if !arguments.robot_arguments.is_empty() && !is_ssh {
         return Err(Failure::new(
             "arguments after -- are for the robot: tautline pair USER@ROBOT -- ARGUMENTS",
         ));
@@ -106,40 +106,47 @@ fn task(arguments: &Arguments) -> Result<Task, Failure> {
 
 fn meet_base(
     code: Code,
-    local: &Local,
+    local: &LocalMachine,
     arguments: &Arguments,
-    voice: Voice,
+    console: Console,
 ) -> Result<OtherEnd, Failure> {
-    let met = robot::meet(code, &local.name, arguments.at.as_deref(), arguments.port, voice)?;
+    let met = robot::connect_to_base(
+        code,
+        &local.name,
+        arguments.at.as_deref(),
+        arguments.port,
+        console,
+    )?;
     Ok(OtherEnd { channel: met.channel, name: met.name, host: met.host, address: met.address })
 }
 
 fn meet_robot(
     target: Option<&str>,
-    local: &Local,
+    local: &LocalMachine,
     arguments: &Arguments,
-    voice: Voice,
+    console: Console,
 ) -> Result<(OtherEnd, Option<ssh::Remote>), Failure> {
-    let waiting = base::Waiting::start(arguments.port, Code::draw(&mut OsRng), &local.name)?;
+    let waiting =
+        base::PairingListener::start(arguments.port, Code::draw(&mut OsRng), &local.name)?;
     let code = waiting.code;
     let mut instance = [0; 8];
     OsRng.fill_bytes(&mut instance);
     let (selector, port) = (code.selector(), arguments.port);
     let responder = search::Responder { selector, instance, port, name: local.name.clone() };
     if let Err(error) = responder.start() {
-        voice.say(&format!(
+        console.say(&format!(
             "warning: UDP port {SEARCH_PORT}: {error}. The robot needs --at with this machine's address"
         ))?;
     }
     let mut remote = match target {
-        Some(target) => Some(ssh::Remote::start(target, code, arguments, voice)?),
+        Some(target) => Some(ssh::Remote::start(target, code, arguments, console)?),
         None => {
-            show_code(code, local, arguments, voice)?;
+            show_code(code, local, arguments, console)?;
             None
         }
     };
     let patience = Duration::from_secs(arguments.wait);
-    let met = waiting.wait(patience, voice, || match &mut remote {
+    let met = waiting.wait(patience, console, || match &mut remote {
         Some(remote) => remote.check(),
         None => Ok(()),
     })?;
@@ -152,16 +159,16 @@ fn meet_robot(
 
 fn show_code(
     code: Code,
-    local: &Local,
+    local: &LocalMachine,
     arguments: &Arguments,
-    voice: Voice,
+    console: Console,
 ) -> Result<(), Failure> {
     let addresses = local::outside_addresses();
     let port =
         if arguments.port == PORT { String::new() } else { format!(" --port {}", arguments.port) };
     let name = local.free_name();
     let command = format!("sudo tautline pair {code} --name {name}");
-    voice.event(&json!({
+    console.event(&json!({
         "event": "waiting", "code": code.to_string(), "command": command,
         "addresses": addresses, "port": arguments.port,
     }))?;
@@ -169,7 +176,7 @@ fn show_code(
         format!("If the robot does not find this machine, add: --at {address}{port}\n")
     });
     let prefix = prefix(&name);
-    voice.say(&format!(
+    console.say(&format!(
         "\n  code: {code}\n\nOn the robot:\n  {command}\n\
          Then both machines show what they would write, and ask.\n\n\
          --name: the robot's topics appear here under this name, as {prefix}/scan. Choose it freely; \

@@ -2,8 +2,8 @@
 //! The robot: it finds the base, and proves the code.
 
 use super::channel::{self, Channel};
+use super::console::Console;
 use super::search;
-use super::voice::Voice;
 use crate::cli::Failure;
 use rand_core::OsRng;
 use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
@@ -15,10 +15,10 @@ use tautline_cli::pairing::wire::{Frame, Refusal, WireError};
 use tautline_cli::pairing::{Code, MAX_ADDRESSES, STRANGER_TIME, VERSION};
 
 /// Time limit of a connection.
-const CONNECT: Duration = Duration::from_secs(5);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// A base that has proved the code.
-pub struct Proved {
+pub struct ProvedBase {
     pub channel: Channel,
     pub name: String,
     /// The base's host as it was given on the command line; `None` if a search found the base.
@@ -34,17 +34,17 @@ struct Candidate {
 }
 
 /// Meets the base that waits for this code.
-pub fn meet(
+pub fn connect_to_base(
     code: Code,
     own_name: &str,
     at: Option<&str>,
     port: u16,
-    voice: Voice,
-) -> Result<Proved, Failure> {
+    console: Console,
+) -> Result<ProvedBase, Failure> {
     let candidates = match at {
         Some(at) => vec![base_at(at, port)?],
         None => {
-            let bases = search::find_bases(code, voice)?.into_iter();
+            let bases = search::find_bases(code, console)?.into_iter();
             let candidate = |it: search::Base| Candidate {
                 name: Some(it.name),
                 host: None,
@@ -55,7 +55,7 @@ pub fn meet(
     };
     let mut failures = Vec::new();
     for candidate in candidates {
-        match try_base(code, own_name, &candidate, voice) {
+        match try_base(code, own_name, &candidate, console) {
             Ok(proved) => return Ok(proved),
             Err(text) => failures.push(text),
         }
@@ -77,14 +77,19 @@ fn base_at(at: &str, port: u16) -> Result<Candidate, Failure> {
     Ok(Candidate { name: None, host: Some(host), addresses })
 }
 
-fn try_base(code: Code, own_name: &str, base: &Candidate, voice: Voice) -> Result<Proved, String> {
+fn try_base(
+    code: Code,
+    own_name: &str,
+    base: &Candidate,
+    console: Console,
+) -> Result<ProvedBase, String> {
     let mut trouble = format!("{}: no address", base.host.as_deref().unwrap_or("the base"));
     for &address in &base.addresses {
-        voice.progress(&format!("connecting to {address} ..."));
-        match TcpStream::connect_timeout(&address, CONNECT) {
+        console.progress(&format!("connecting to {address} ..."));
+        match TcpStream::connect_timeout(&address, CONNECT_TIMEOUT) {
             Ok(stream) => {
                 let (channel, name) = prove(stream, code, own_name, base, address)?;
-                return Ok(Proved { channel, name, host: base.host.clone(), address });
+                return Ok(ProvedBase { channel, name, host: base.host.clone(), address });
             }
             Err(error) => {
                 trouble = format!(
@@ -112,7 +117,7 @@ fn prove(
     };
     channel::tune(&stream).map_err(|error| failed(&error))?;
     let (exchange, hello) = Exchange::start(Role::Robot, code, own_name, &mut OsRng);
-    let read = || channel::read_open(&stream, Instant::now() + STRANGER_TIME + CONNECT);
+    let read = || channel::read_open(&stream, Instant::now() + STRANGER_TIME + CONNECT_TIMEOUT);
     channel::write_frame(&stream, &hello).map_err(|error| failed(&error))?;
     let answer = read().map_err(|error| failed(&error))?;
     let refused = |refusal| format!("the base {shown}{address} {}", refused(refusal));

@@ -52,7 +52,7 @@ pub struct Flags {
 }
 
 /// The ROS of this machine.
-pub struct Found {
+pub struct DetectedRos {
     pub ros: Option<Ros>,
     pub graph: Graph,
     /// What was tried, for a person.
@@ -65,7 +65,11 @@ pub struct Found {
 
 /// Finds the ROS that the flags, the file or the settings name, and looks at its graph. `sees_shell`:
 /// the daemon is started in the shell of this command.
-pub fn find_ros(flags: &Flags, file: Option<&Config>, sees_shell: bool) -> Result<Found, Failure> {
+pub fn find_ros(
+    flags: &Flags,
+    file: Option<&Config>,
+    sees_shell: bool,
+) -> Result<DetectedRos, Failure> {
     let machine = Machine::default();
     let settings = machine.ros_settings();
     let master = || settings.master().to_owned();
@@ -101,7 +105,7 @@ pub fn find_ros(flags: &Flags, file: Option<&Config>, sees_shell: bool) -> Resul
     let is_silent = matches!(ros, Some(Ros::Ros1 { .. })) && graph.is_none();
     let how = if is_silent { HOW_TO_CONTINUE } else { "" };
     let (words, graph) = (format!("{words}{how}"), graph.unwrap_or_default());
-    Ok(Found { ros, graph, words, is_silent, lines })
+    Ok(DetectedRos { ros, graph, words, is_silent, lines })
 }
 
 /// Says whether settings come from running programs, and which settings are unclear.
@@ -197,10 +201,10 @@ fn survey(ros: &Ros, own: &[String]) -> Result<Graph, String> {
         #[cfg(feature = "ros2")]
         Ros::Ros2 { domain } => {
             use std::time::Duration;
-            use tautline_gateway::ros2::{Range, survey::survey};
+            use tautline_gateway::ros2::{DiscoveryRange, survey::survey};
             // Nodes announce themselves every few seconds, and answer a new participant at once.
             let (patience, quiet) = (Duration::from_secs(5), Duration::from_millis(1500));
-            survey(*domain, Range::Machine, patience, quiet)
+            survey(*domain, DiscoveryRange::Machine, patience, quiet)
         }
         #[allow(unreachable_patterns)]
         _ => {

@@ -2,7 +2,7 @@
 //! How a robot finds the base: a query to the groups of the beacons and to the broadcast addresses
 //! of all networks, on a port of its own, because the daemon holds its own port.
 
-use super::voice::Voice;
+use super::console::Console;
 use crate::cli::Failure;
 use if_addrs::{IfAddr, Interface};
 use rand_core::{OsRng, RngCore};
@@ -12,17 +12,17 @@ use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6, UdpSocket};
 use std::time::{Duration, Instant};
 use tautline::{GROUP_V4, GROUP_V6};
-use tautline_cli::pairing::wire::{Answer, DATAGRAM, NONCE, Query};
+use tautline_cli::pairing::wire::{Answer, DATAGRAM_BYTES, NONCE_BYTES, Query};
 use tautline_cli::pairing::{ANSWERS_PER_SECOND, Code, MAX_ADDRESSES, MAX_BASES, SEARCH_PORT};
 
 /// Interval of queries.
 const INTERVAL: Duration = Duration::from_millis(500);
 /// Time for which a robot searches.
-const PATIENCE: Duration = Duration::from_secs(30);
+const SEARCH_TIMEOUT: Duration = Duration::from_secs(30);
 /// Time for further answers after the first one.
-const MORE: Duration = Duration::from_millis(700);
+const LATE_ANSWER_WINDOW: Duration = Duration::from_millis(700);
 /// Interval at which the base joins the groups of new interfaces.
-const SWEEP: Duration = Duration::from_secs(1);
+const JOIN_INTERVAL: Duration = Duration::from_secs(1);
 /// Maximum wait for a datagram.
 const TICK: Duration = Duration::from_millis(100);
 
@@ -60,8 +60,8 @@ pub struct Base {
 }
 
 /// Asks until a base answers.
-pub fn find_bases(code: Code, voice: Voice) -> Result<Vec<Base>, Failure> {
-    let mut query = Query { selector: code.selector(), nonce: [0; NONCE] };
+pub fn find_bases(code: Code, console: Console) -> Result<Vec<Base>, Failure> {
+    let mut query = Query { selector: code.selector(), nonce: [0; NONCE_BYTES] };
     OsRng.fill_bytes(&mut query.nonce);
     // The well-known port lets one rule of a firewall cover both ends.
     let open = |is_v6| socket(is_v6, SEARCH_PORT).or_else(|_| socket(is_v6, 0));
@@ -69,12 +69,14 @@ pub fn find_bases(code: Code, voice: Voice) -> Result<Vec<Base>, Failure> {
         [false, true].into_iter().filter_map(|is_v6| Some((is_v6, open(is_v6).ok()?))).collect();
     let mut found: BTreeMap<[u8; 8], Base> = BTreeMap::new();
     let (start, mut sent, mut first) = (Instant::now(), None::<Instant>, None::<Instant>);
-    while start.elapsed() < PATIENCE && first.is_none_or(|at| at.elapsed() < MORE) {
+    while start.elapsed() < SEARCH_TIMEOUT
+        && first.is_none_or(|at| at.elapsed() < LATE_ANSWER_WINDOW)
+    {
         if sent.is_none_or(|at| at.elapsed() >= INTERVAL) {
             sent = Some(Instant::now());
             sockets.iter().for_each(|(is_v6, socket)| ask(socket, *is_v6, &query.emit()));
-            let left = PATIENCE.saturating_sub(start.elapsed()).as_secs();
-            voice.progress(&format!("looking for the base on the local networks, {left} s ..."));
+            let left = SEARCH_TIMEOUT.saturating_sub(start.elapsed()).as_secs();
+            console.progress(&format!("looking for the base on the local networks, {left} s ..."));
         }
         for (_, socket) in &sockets {
             let Some((answer, from)) = receive(socket, &query) else { continue };
@@ -100,7 +102,7 @@ pub fn find_bases(code: Code, voice: Voice) -> Result<Vec<Base>, Failure> {
              3. Are both machines on one network, without a firewall that drops UDP {SEARCH_PORT} or \
              TCP 18470?\n\
              4. Where multicast does not pass, name the base: sudo tautline pair CODE --at ADDRESS",
-            PATIENCE.as_secs()
+            SEARCH_TIMEOUT.as_secs()
         )));
     }
     let mut bases: Vec<Base> = found.into_values().collect();
@@ -149,7 +151,7 @@ fn ask(socket: &UdpSocket, is_v6: bool, query: &[u8]) {
 }
 
 fn receive(socket: &UdpSocket, query: &Query) -> Option<(Answer, SocketAddr)> {
-    let mut buffer = [0; DATAGRAM + 1];
+    let mut buffer = [0; DATAGRAM_BYTES + 1];
     let (length, from) = socket.recv_from(&mut buffer).ok()?;
     let answer = Answer::parse(&buffer[..length]).ok()?;
     (answer.nonce == query.nonce).then_some((answer, from))
@@ -183,11 +185,11 @@ impl Responder {
         let mut swept = None::<Instant>;
         let (mut second, mut answers) = (Instant::now(), 0);
         loop {
-            if swept.is_none_or(|at| at.elapsed() >= SWEEP) {
+            if swept.is_none_or(|at| at.elapsed() >= JOIN_INTERVAL) {
                 swept = Some(Instant::now());
                 join_groups(socket, is_v6, &mut joined);
             }
-            let mut buffer = [0; DATAGRAM + 1];
+            let mut buffer = [0; DATAGRAM_BYTES + 1];
             let Ok((length, from)) = socket.recv_from(&mut buffer) else { continue };
             if second.elapsed() >= Duration::from_secs(1) {
                 (second, answers) = (Instant::now(), 0);

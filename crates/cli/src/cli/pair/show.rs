@@ -2,7 +2,7 @@
 //! What a person sees before the question: who the other end is, and which topics cross.
 
 use super::channel::MAX_TEXT;
-use super::voice::Voice;
+use super::console::Console;
 use super::write::Change;
 use crate::cli::{Failure, output};
 use serde_json::json;
@@ -29,14 +29,14 @@ pub struct ShownResult<'a> {
 
 impl ShownResult<'_> {
     /// Shows the result to a person or a program.
-    pub fn show_to(&self, voice: Voice) -> Result<(), Failure> {
+    pub fn show_to(&self, console: Console) -> Result<(), Failure> {
         let parts = [self.who(), self.topics(), self.commands(), self.further_lines(), self.file()];
-        voice.say(&parts.concat())?;
+        console.say(&parts.concat())?;
         let Plan { shown, commands, .. } = self.plan;
         let shown = shown.iter().map(|it| [&it.at_robot, &it.at_base, &it.type_name]);
         let commands = commands.iter().map(|it| [&it.at_robot, &it.at_base, &it.type_name]);
         let entry = |[robot, base, kind]: [&String; 3]| json!({ "at_robot": robot, "at_base": base, "type": kind });
-        voice.event(&json!({
+        console.event(&json!({
             "event": "plan",
             "peer": self.other.name,
             "address": self.address,

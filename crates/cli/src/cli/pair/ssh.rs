@@ -2,7 +2,7 @@
 //! The robot's side over ssh: the code goes through standard input, never on a command line.
 
 use super::arguments::Arguments;
-use super::voice::Voice;
+use super::console::Console;
 use crate::cli::Failure;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::process::CommandExt;
@@ -42,12 +42,12 @@ pub struct Remote {
     /// Set when sudo on the robot has refused.
     is_refused: Arc<AtomicBool>,
     /// Whether the code was proved. From then on, the end of ssh is not a failure.
-    is_met: bool,
+    is_code_proved: bool,
 }
 
 impl Drop for Remote {
     fn drop(&mut self) {
-        if !self.is_met {
+        if !self.is_code_proved {
             let _ = self.child.kill();
         }
         let _ = self.child.wait();
@@ -82,7 +82,7 @@ impl Remote {
         target: &str,
         code: Code,
         arguments: &Arguments,
-        voice: Voice,
+        console: Console,
     ) -> Result<Self, Failure> {
         let at = arguments.at.as_deref().unwrap_or_default();
         if !at.chars().all(|c| c.is_ascii_alphanumeric() || ".:-%[]".contains(c)) {
@@ -92,10 +92,11 @@ impl Remote {
             )));
         }
         let trial = if arguments.dry_run { "--dry-run" } else { "" };
-        let script = SCRIPT
-            .replace("%AT%", at)
-            .replace("%PORT%", &arguments.port.to_string())
-            .replace("%MORE%", &format!("{trial}{}", quoted_arguments(&arguments.of_robot)?));
+        let script =
+            SCRIPT.replace("%AT%", at).replace("%PORT%", &arguments.port.to_string()).replace(
+                "%MORE%",
+                &format!("{trial}{}", quoted_arguments(&arguments.robot_arguments)?),
+            );
         // The login shell of the user there may be any shell.
         let remote = format!("sh -c '{script}'");
         let mut command = Command::new("ssh");
@@ -120,11 +121,11 @@ impl Remote {
         let mut readers = Vec::new();
         for stream in streams.into_iter().flatten() {
             let is_refused = is_refused.clone();
-            let work = move || show(stream, voice, &is_refused);
+            let work = move || show(stream, console, &is_refused);
             let reader = std::thread::Builder::new().name("ssh".into()).spawn(work);
             readers.push(reader.map_err(Failure::new)?);
         }
-        Ok(Self { child, readers, target: target.into(), is_refused, is_met: false })
+        Ok(Self { child, readers, target: target.into(), is_refused, is_code_proved: false })
     }
 
     /// Fails if the robot's side has ended before it proved the code.
@@ -170,11 +171,11 @@ impl Remote {
 
     /// Records that the code was proved.
     pub fn note_code_proved(&mut self) {
-        self.is_met = true;
+        self.is_code_proved = true;
     }
 }
 
-fn show(stream: Box<dyn Read + Send>, voice: Voice, is_refused: &AtomicBool) {
+fn show(stream: Box<dyn Read + Send>, console: Console, is_refused: &AtomicBool) {
     let mut reader = BufReader::new(stream);
     let mut line = Vec::new();
     loop {
@@ -188,7 +189,7 @@ fn show(stream: Box<dyn Read + Send>, voice: Voice, is_refused: &AtomicBool) {
         if REFUSALS.iter().any(|it| text.contains(it)) {
             is_refused.store(true, Ordering::Relaxed);
         }
-        if voice.say(&format!("robot: {text}")).is_err() {
+        if console.say(&format!("robot: {text}")).is_err() {
             return;
         }
     }

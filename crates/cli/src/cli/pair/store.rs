@@ -55,10 +55,11 @@ impl Drop for Prepared {
     fn drop(&mut self) {
         let mut files = lock_temporary_files();
         for pending in &self.0 {
-            let waiting = pending.waiting_name();
-            let _ = pending.folder.remove(&waiting);
-            files
-                .retain(|(folder, name)| !Arc::ptr_eq(folder, &pending.folder) || *name != waiting);
+            let temporary = pending.temporary_name();
+            let _ = pending.folder.remove(&temporary);
+            files.retain(|(folder, name)| {
+                !Arc::ptr_eq(folder, &pending.folder) || *name != temporary
+            });
         }
     }
 }
@@ -75,7 +76,7 @@ fn joined_name(parts: [&OsStr; 3]) -> OsString {
 }
 
 /// The name of the copy of a file that was replaced.
-fn name_of_copy(name: &OsStr) -> OsString {
+fn backup_name(name: &OsStr) -> OsString {
     joined_name(["".as_ref(), name, "~".as_ref()])
 }
 
@@ -91,15 +92,15 @@ impl Prepared {
     ) -> Result<(), Failure> {
         folder.make()?;
         let pending = Pending { folder: folder.clone(), name: name.to_owned(), old };
-        let (waiting, place) = (pending.waiting_name(), pending.place());
+        let (temporary, place) = (pending.temporary_name(), pending.place());
         let write = || {
             // Such a file may be left from a pairing that was killed.
-            match folder.remove(&waiting) {
+            match folder.remove(&temporary) {
                 Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
                 _ => {}
             }
-            lock_temporary_files().push((folder.clone(), waiting.clone()));
-            let mut file = folder.create(&waiting)?;
+            lock_temporary_files().push((folder.clone(), temporary.clone()));
+            let mut file = folder.create(&temporary)?;
             file.write_all(text.as_bytes())?;
             let known = folder.mode_and_owner(name).ok();
             let (mode, owner) = known.map_or((mode, owner), |(mode, owner)| (mode, Some(owner)));
@@ -151,26 +152,26 @@ impl Pending {
     }
 
     /// The name that the file has until it is put in place.
-    fn waiting_name(&self) -> OsString {
+    fn temporary_name(&self) -> OsString {
         joined_name([".".as_ref(), &self.name, ".pairing".as_ref()])
     }
 
     fn put_in_place(&self) -> io::Result<()> {
-        let (folder, name, waiting) = (&self.folder, &self.name, self.waiting_name());
+        let (folder, name, temporary) = (&self.folder, &self.name, self.temporary_name());
         match &self.old {
             Some(old) => {
                 if folder.read(name)? != old.as_bytes() {
                     return Err(io::Error::other("the file has changed since the pairing began"));
                 }
-                let copy = name_of_copy(name);
+                let copy = backup_name(name);
                 let _ = folder.remove(&copy);
                 folder.link(name, &copy)?;
-                folder.rename(&waiting, name)?;
+                folder.rename(&temporary, name)?;
             }
             None => {
                 // In contrast to a rename, this fails if there is a file by now.
-                folder.link(&waiting, name)?;
-                folder.remove(&waiting)?;
+                folder.link(&temporary, name)?;
+                folder.remove(&temporary)?;
             }
         }
         // The file is in place by now. If the sync fails, a power cut may still undo the change.
@@ -188,7 +189,7 @@ impl PlacedFiles {
     pub fn undo(&self) {
         for (folder, name, replaced) in self.0.iter().rev() {
             let _ = match replaced {
-                true => folder.rename(&name_of_copy(name), name),
+                true => folder.rename(&backup_name(name), name),
                 false => folder.remove(name),
             };
         }
@@ -202,7 +203,7 @@ impl PlacedFiles {
     /// The copies of the files that were replaced.
     pub fn copies(&self) -> impl Iterator<Item = PathBuf> {
         let replaced = self.0.iter().filter(|(.., replaced)| *replaced);
-        replaced.map(|(folder, name, _)| folder.path_of(&name_of_copy(name)))
+        replaced.map(|(folder, name, _)| folder.path_of(&backup_name(name)))
     }
 }
 
@@ -229,7 +230,7 @@ mod tests {
         let [file, key] = [FILE, KEY].map(|name| folder.path().join(name));
         fs::write(&file, "old").unwrap();
         fs::set_permissions(&file, fs::Permissions::from_mode(0o640)).unwrap();
-        let held = Folder::hold(folder.path(), &[]).unwrap();
+        let held = Folder::open_locked(folder.path(), &[]).unwrap();
         let prepare = || {
             let mut prepared = Prepared::default();
             prepared.add((&held, KEY.as_ref()), "secret", None, (0o600, None)).unwrap();
@@ -253,7 +254,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join(FILE);
         fs::write(&file, "old").unwrap();
-        let held = Folder::hold(folder.path(), &[]).unwrap();
+        let held = Folder::open_locked(folder.path(), &[]).unwrap();
         let mut prepared = Prepared::default();
         prepared.add((&held, KEY.as_ref()), "secret", None, (0o600, None)).unwrap();
         prepared.add((&held, FILE.as_ref()), "new", Some("old".into()), PLAIN).unwrap();

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The change of the own file, and the files on the disk.
 
-use super::local::Local;
+use super::local::LocalMachine;
 use super::store::Prepared;
 use crate::cli::Failure;
 use std::fmt::Write;
@@ -39,7 +39,7 @@ pub struct Change {
 }
 
 /// Determines the change of this machine's file. With `replace`, the lines of a known peer are written again.
-pub fn change(local: &Local, end: &End, replace: bool) -> Result<Change, Failure> {
+pub fn change(local: &LocalMachine, end: &End, replace: bool) -> Result<Change, Failure> {
     let mut change = Change { notes: notes(end), ..Change::default() };
     let Some(old) = &local.old else {
         let text = end.new_file();
@@ -94,7 +94,7 @@ pub fn change(local: &Local, end: &End, replace: bool) -> Result<Change, Failure
                 local.file.display(),
                 place.display()
             ));
-            let text = to_merge(name, &lines, &topics);
+            let text = merge_text(name, &lines, &topics);
             Ok(Change { lines: lines_of_new_file(&text), text, needs_merge: true, ..change })
         }
     }
@@ -176,7 +176,7 @@ fn lines_of_missing_topics(
     needed
 }
 
-fn to_merge(peer: &str, lines: &[String], topics: &[TopicLine]) -> String {
+fn merge_text(peer: &str, lines: &[String], topics: &[TopicLine]) -> String {
     let mut text = format!("# Merge these lines into the file.\npeers:\n  {peer}:\n");
     lines.iter().for_each(|line| text.extend(["    ", line, "\n"]));
     if !topics.is_empty() {
@@ -189,28 +189,28 @@ fn to_merge(peer: &str, lines: &[String], topics: &[TopicLine]) -> String {
 }
 
 /// The file of lines that a person merges.
-pub fn merge_file(local: &Local) -> PathBuf {
+pub fn merge_file(local: &LocalMachine) -> PathBuf {
     let name = local.file.file_name().unwrap_or_default().to_string_lossy();
     local.file.with_file_name(format!("{name}.new"))
 }
 
 /// The file that gets the text of a change.
-pub fn place(local: &Local, change: &Change) -> PathBuf {
+pub fn target_file(local: &LocalMachine, change: &Change) -> PathBuf {
     if change.needs_merge { merge_file(local) } else { local.file.clone() }
 }
 
 /// Writes the files under temporary names next to their places.
-pub fn prepare(local: &Local, change: &Change) -> Result<Prepared, Failure> {
+pub fn prepare(local: &LocalMachine, change: &Change) -> Result<Prepared, Failure> {
     let mut prepared = Prepared::default();
     if local.key_is_new {
-        let text = keys::file_of(&local.key);
+        let text = keys::key_file_text(&local.key);
         let place = local.place_of(&local.key_file)?;
         prepared.add(place, &text, None, (KEY_MODE, local.owner))?;
     }
     if change.is_same {
         return Ok(prepared);
     }
-    let file = place(local, change);
+    let file = target_file(local, change);
     let (folder, name) = local.place_of(&file)?;
     let old = match change.needs_merge {
         true => folder.read(name).ok().and_then(|bytes| String::from_utf8(bytes).ok()),

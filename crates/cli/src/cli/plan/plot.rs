@@ -17,7 +17,7 @@ const TOP: i32 = 68;
 const LINE: i32 = 24;
 const FONT: &str = "sans-serif";
 /// Room above and below the delays, as a factor.
-const ROOM: f64 = 1.5;
+const RANGE_MARGIN: f64 = 1.5;
 /// Maximum letters of a name in the legend: 14 pixels high, they fill the legend's width.
 const MAX_NAME: usize = 28;
 const MAX_BYTES: usize = 300;
@@ -35,7 +35,7 @@ const COLOURS: [RGBColor; 8] = [
 ];
 const GREY: RGBColor = RGBColor(110, 110, 110);
 /// Colour of loads that do not fit.
-const BEYOND: RGBColor = GREY;
+const OVERLOAD_COLOUR: RGBColor = GREY;
 const SHADE: f64 = 0.12;
 
 type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
@@ -75,7 +75,7 @@ fn curves(area: &Area<'_>, axis: &Axis, sweep: &Sweep) -> DrawResult {
     if let Some(limit) = sweep.limit.filter(|it| *it < to) {
         let (low, high) = (chart.y_range().start, chart.y_range().end);
         let beyond = [(limit.max(from), low), (to, high)];
-        chart.draw_series([Rectangle::new(beyond, BEYOND.mix(SHADE).filled())])?;
+        chart.draw_series([Rectangle::new(beyond, OVERLOAD_COLOUR.mix(SHADE).filled())])?;
     }
     let words = match axis {
         Axis::Load => "load: all rates, as a multiple of the expected ones".into(),
@@ -89,7 +89,7 @@ fn curves(area: &Area<'_>, axis: &Axis, sweep: &Sweep) -> DrawResult {
         .y_desc("delay of a message")
         .x_labels(ticks(axis, from, to))
         .x_label_formatter(&|at| position(axis, *at))
-        .y_label_formatter(&|ms| time(*ms))
+        .y_label_formatter(&|ms| format_delay(*ms))
         .label_style((FONT, 14))
         .axis_desc_style((FONT, 15))
         .draw()?;
@@ -109,11 +109,11 @@ fn curves(area: &Area<'_>, axis: &Axis, sweep: &Sweep) -> DrawResult {
         let end = worst.last().filter(|(at, _)| *at < to).copied();
         chart.draw_series(end.map(|it| Cross::new(it, 4, colour.stroke_width(2))))?;
     }
-    limit(area, &chart, axis, sweep)
+    draw_limit(area, &chart, axis, sweep)
 }
 
 /// Draws the load at which the radio is full, with its name above the curves.
-fn limit(
+fn draw_limit(
     area: &Area<'_>,
     chart: &ChartContext<'_, SVGBackend<'_>, Curves>,
     axis: &Axis,
@@ -188,7 +188,10 @@ fn entry(area: &Area<'_>, sign: &Sign, text: &str, y: i32) -> DrawResult {
         Sign::Solid(colour) => stroke(4, 34, *colour)?,
         Sign::Dashed => [4, 14, 24].into_iter().try_for_each(|x| stroke(x, x + 6, GREY))?,
         Sign::Area => {
-            area.draw(&Rectangle::new([(4, y - 7), (34, y + 7)], BEYOND.mix(SHADE).filled()))?;
+            area.draw(&Rectangle::new(
+                [(4, y - 7), (34, y + 7)],
+                OVERLOAD_COLOUR.mix(SHADE).filled(),
+            ))?;
         }
     }
     let style = (FONT, 14).into_text_style(area).pos(Pos::new(HPos::Left, VPos::Center));
@@ -223,7 +226,11 @@ fn delays(sweep: &Sweep) -> std::ops::Range<f64> {
     let delays: Vec<f64> = topics.flat_map(|it| [it.typical_ms, it.worst_ms]).flatten().collect();
     let least = delays.iter().copied().fold(f64::INFINITY, f64::min);
     let most = delays.iter().copied().fold(0.0, f64::max);
-    if least.is_finite() { least / ROOM..most.max(least * 2.0) * ROOM } else { 1.0..1000.0 }
+    if least.is_finite() {
+        least / RANGE_MARGIN..most.max(least * 2.0) * RANGE_MARGIN
+    } else {
+        1.0..1000.0
+    }
 }
 
 /// The largest number of labels on the axis of loads; few robots have one label each.
@@ -244,7 +251,7 @@ fn position(axis: &Axis, at: f64) -> String {
     }
 }
 
-fn time(ms: f64) -> String {
+fn format_delay(ms: f64) -> String {
     match ms {
         it if it >= 1000.0 => format!("{} s", it / 1000.0),
         it if it < 1.0 => format!("{} µs", (it * 1000.0).round()),

@@ -62,7 +62,7 @@ pub fn top(arguments: &Arguments) -> Result<(), Failure> {
         (false, false) if !std::io::stdout().is_terminal() => Err(Failure::new(
             "top needs a terminal; without one, use: tautline top --once, or --json",
         )),
-        (false, false) => live(client, first, arguments.daemon.clone()),
+        (false, false) => run_interactive(client, first, arguments.daemon.clone()),
     }
 }
 
@@ -107,7 +107,7 @@ fn as_text(previous: &Status, current: &Status, width: u16) -> String {
 /// A message of the watching thread: a snapshot, or the reason why there is none.
 type News = Result<Status, String>;
 
-fn live(client: Client, first: Status, daemon: Daemon) -> Result<(), Failure> {
+fn run_interactive(client: Client, first: Status, daemon: Daemon) -> Result<(), Failure> {
     let (sender, news) = sync_channel(1);
     // A separate thread keeps the keys responsive while the daemon is slow to answer. The thread
     // ends with the channel.

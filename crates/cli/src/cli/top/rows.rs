@@ -124,7 +124,7 @@ mod tests {
     fn flexible_columns_share_the_remaining_width() {
         let columns = [
             column(Cell { keeps_end: true, ..Cell::left_aligned("NAME", Flexible(1)) }),
-            column(Cell::right("N", 3)),
+            column(Cell::right_aligned("N", 3)),
             column(Cell::left_aligned("WHY", Flexible(1))),
         ];
         let row = ["/camera/image", "5", "expired and lost"]

@@ -233,12 +233,12 @@ impl Screen<'_> {
         let mut shown = Vec::new();
         let mut cells: Vec<Row> = vec![Row::new(); reports.len()];
         for (column, cell) in columns.cells() {
-            if self.width < cell.from {
+            if self.width < cell.min_terminal_width {
                 continue;
             }
             let width = if self.is_wide() { cell.wide } else { cell.narrow };
             let values: Vec<Value> = reports.iter().map(column.read).collect();
-            if cell.if_any && values.iter().all(|value| *value == Value::Absent) {
+            if cell.hide_if_empty && values.iter().all(|value| *value == Value::Absent) {
                 continue;
             }
             let texts: Vec<String> = values.iter().map(|value| self.in_cell(value)).collect();

@@ -114,7 +114,7 @@ fn a_clock_without_ntp_is_a_note_while_the_clocks_of_peers_agree() {
     assert_eq!(harm_of(&scene.findings(), "clock").as_deref(), Some("delays"));
     for (offset_ms, harm) in [(Some(0.4), "note"), (Some(400.0), "delays"), (None, "delays")] {
         let clock = ClockReport { offset_ms, bound_ms: 0.8, drift_ppm: None };
-        scene.report(|it| it.peers[0].clock = Some(clock));
+        scene.change_status(|it| it.peers[0].clock = Some(clock));
         assert_eq!(harm_of(&scene.findings(), "clock").as_deref(), Some(harm), "{offset_ms:?}");
     }
 }
@@ -125,7 +125,7 @@ fn losses_of_an_interruption_do_not_count_as_losses_of_the_link() {
     for (acked_packets, lost_packets, is_found) in
         [(500, 2, false), (10, 9, false), (500, 50, true)]
     {
-        scene.report(|it| {
+        scene.change_status(|it| {
             it.links[0].loss = 0.09;
             it.links[0].steady = Some(SteadyReport { seconds: 25.0, acked_packets, lost_packets });
         });
@@ -140,7 +140,7 @@ fn a_peer_with_a_wrong_key_is_not_pinged() {
     let notice = "handshakes from 10.77.0.2 are for another key than that of 'robot1': the key of \
                   'robot1' in the file of the node at 10.77.0.2 is wrong, or only one of the two has \
                   'security: none'";
-    scene.report(|it| {
+    scene.change_status(|it| {
         it.peers[0].state = "down".into();
         it.notices.push(notice.into());
     });
@@ -157,6 +157,6 @@ fn a_refused_topic_that_is_no_longer_published_is_no_finding() {
     let mut scene = Scene::new();
     let refusal =
         "'base' refuses /gone (a/B): add there, under peers.robot1: accept: { /gone: any }";
-    scene.report(|it| it.notices.push(refusal.into()));
+    scene.change_status(|it| it.notices.push(refusal.into()));
     assert_eq!(texts_of(&scene.findings(), "refused-there"), [""; 0]);
 }

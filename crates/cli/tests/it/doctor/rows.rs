@@ -49,10 +49,10 @@ fn replace(scene: &mut Scene, from: &str, to: &str) {
 }
 
 fn notice(scene: &mut Scene, text: &str) {
-    scene.report(|it| it.notices.push(text.into()));
+    scene.change_status(|it| it.notices.push(text.into()));
 }
 
-fn hide_by(scene: &mut Scene, variable: &str, value: &str) {
+fn hide_node_with(scene: &mut Scene, variable: &str, value: &str) {
     scene.file = scene.ros2_file();
     scene.rclpy(&[(variable, value)], false);
 }
@@ -106,7 +106,7 @@ pub const ROWS: &[Row] = &[
         scene.status = None;
     }),
     row("an old daemon", "versions", &["0.0.1", "systemctl restart tautline"], |scene| {
-        scene.report(|it| it.version = "0.0.1".into());
+        scene.change_status(|it| it.version = "0.0.1".into());
     }),
     row("a peer of another version", "versions", &["version 7", "same release"], |scene| {
         notice(
@@ -148,7 +148,7 @@ pub const ROWS: &[Row] = &[
         &["11399", "set ros1.master to http://localhost:11311"],
         |scene| {
             replace(scene, "127.0.0.1:11311", "127.0.0.1:11399");
-            scene.report(|it| it.gateways[0].location = "http://127.0.0.1:11399".into());
+            scene.change_status(|it| it.gateways[0].location = "http://127.0.0.1:11399".into());
         },
     ),
     row(
@@ -185,7 +185,7 @@ pub const ROWS: &[Row] = &[
         "dds-discovery-server",
         &["10.0.0.1:11811", "unset ROS_DISCOVERY_SERVER"],
         |scene| {
-            hide_by(scene, "ROS_DISCOVERY_SERVER", "10.0.0.1:11811");
+            hide_node_with(scene, "ROS_DISCOVERY_SERVER", "10.0.0.1:11811");
         },
     ),
     row(
@@ -193,21 +193,21 @@ pub const ROWS: &[Row] = &[
         "dds-transports",
         &["LARGE_DATA", "FASTDDS_BUILTIN_TRANSPORTS=DEFAULT"],
         |scene| {
-            hide_by(scene, "FASTDDS_BUILTIN_TRANSPORTS", "LARGE_DATA");
+            hide_node_with(scene, "FASTDDS_BUILTIN_TRANSPORTS", "LARGE_DATA");
         },
     ),
     row("shared memory alone", "dds-transports", &["SHM", "UDPv4"], |scene| {
-        hide_by(scene, "FASTDDS_BUILTIN_TRANSPORTS", "SHM");
+        hide_node_with(scene, "FASTDDS_BUILTIN_TRANSPORTS", "SHM");
     }),
     row("discovery off", "dds-range", &["RANGE=OFF", "RANGE=LOCALHOST"], |scene| {
-        hide_by(scene, "ROS_AUTOMATIC_DISCOVERY_RANGE", "OFF");
+        hide_node_with(scene, "ROS_AUTOMATIC_DISCOVERY_RANGE", "OFF");
     }),
     row(
         "nodes on loopback alone",
         "dds-range",
         &["LOCALHOST", "set ros2.range to localhost"],
         |scene| {
-            hide_by(scene, "ROS_LOCALHOST_ONLY", "1");
+            hide_node_with(scene, "ROS_LOCALHOST_ONLY", "1");
         },
     ),
     row(
@@ -225,7 +225,7 @@ pub const ROWS: &[Row] = &[
         "dds-profile",
         &["/tmp/profile.xml", "unset FASTRTPS_DEFAULT_PROFILES_FILE"],
         |scene| {
-            hide_by(scene, "FASTRTPS_DEFAULT_PROFILES_FILE", "/tmp/profile.xml");
+            hide_node_with(scene, "FASTRTPS_DEFAULT_PROFILES_FILE", "/tmp/profile.xml");
         },
     ),
     row(
@@ -488,7 +488,7 @@ pub const ROWS: &[Row] = &[
         "peer-down",
         &["'base' is 'down'", "ping -c 3 10.77.0.2"],
         |scene| {
-            scene.report(|it| {
+            scene.change_status(|it| {
                 it.peers[0].state = "down".into();
                 it.links[0].up = false;
                 it.links[0].remote = "10.77.0.2:18470".into();
@@ -517,7 +517,7 @@ pub const ROWS: &[Row] = &[
         &["400 ms", "set peers.base.move_stamps to true"],
         |scene| {
             let clock = ClockReport { offset_ms: Some(-400.0), bound_ms: 2.0, drift_ppm: None };
-            scene.report(|it| it.peers[0].clock = Some(clock));
+            scene.change_status(|it| it.peers[0].clock = Some(clock));
         },
     ),
     row(
@@ -525,21 +525,21 @@ pub const ROWS: &[Row] = &[
         "path-mtu",
         &["1100 bytes", "black hole", "ICMP"],
         |scene| {
-            scene.report(|it| {
+            scene.change_status(|it| {
                 it.links[0].mtu = 1100;
                 it.links[0].mtu_known_by = "black hole".into();
             });
         },
     ),
     row("a lossy link", "loss", &["loses 9 %", "fec"], |scene| {
-        scene.report(|it| it.links[0].loss = 0.09);
+        scene.change_status(|it| it.links[0].loss = 0.09);
     }),
     row(
         "topics that exceed the link",
         "too-slow",
         &["12.0 Mbps", "4.0 Mbps", "rate to 2Hz"],
         |scene| {
-            scene.report(|it| it.peers[0].wanted_bps = Some(12e6));
+            scene.change_status(|it| it.peers[0].wanted_bps = Some(12e6));
         },
     ),
     row(
@@ -572,7 +572,7 @@ pub const ROWS: &[Row] = &[
                 type_name: "a/B".into(),
                 line: line.into(),
             };
-            scene.report(|it| {
+            scene.change_status(|it| {
                 it.waiting.push(waiting("publish", "/goal", "accept: { /goal: a/B }"));
                 it.waiting.push(waiting("set", "/gain", "set_parameters: /gain"));
                 let lines = "    accept:\n      /goal: a/B\n    set_parameters: [/rate, /gain]\n";
@@ -581,7 +581,7 @@ pub const ROWS: &[Row] = &[
         },
     ),
     row("a topic without a line", "not-accepted", &["/goal", "accept: { /goal: any }"], |scene| {
-        scene.report(|it| {
+        scene.change_status(|it| {
             it.waiting.push(WaitingReport {
                 peer: "base".into(),
                 act: "publish".into(),

@@ -107,12 +107,12 @@ impl Scene {
             keys,
             _master: master,
         };
-        scene.heal();
+        scene.reset();
         scene
     }
 
     /// Removes the faults of a row.
-    pub fn heal(&mut self) {
+    pub fn reset(&mut self) {
         for command in std::mem::take(&mut self.undo) {
             self.robot.run(&command);
         }
@@ -197,7 +197,7 @@ impl Scene {
     }
 
     /// Changes the state of the daemon.
-    pub fn report(&mut self, change: impl FnOnce(&mut Status)) {
+    pub fn change_status(&mut self, change: impl FnOnce(&mut Status)) {
         change(self.status.as_mut().unwrap());
     }
 

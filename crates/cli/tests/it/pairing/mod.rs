@@ -255,7 +255,7 @@ impl Run {
 }
 
 /// A connection that a test carries frame by frame between a robot and a base.
-pub struct Middle {
+pub struct Proxy {
     port: u16,
     listener: std::net::TcpListener,
     network: std::fs::File,
@@ -277,7 +277,7 @@ pub enum From {
     Base,
 }
 
-impl Middle {
+impl Proxy {
     /// Listens on loopback in the network of the robot.
     pub fn new(robot: &Machine) -> Self {
         let listener = robot.inside.call(|| std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap());

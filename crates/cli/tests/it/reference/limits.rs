@@ -2,7 +2,7 @@
 //! docs/reference/limits.md, generated from the limits of the node and the protocol.
 
 use std::fmt::Write;
-use tautline::limits::{OWN_QUEUES_BYTES, parts_of_a_peer, table, team_bytes};
+use tautline::limits::{OWN_QUEUES_BYTES, memory_per_peer, table, team_bytes};
 
 /// Returns the page.
 pub fn markdown() -> String {
@@ -40,7 +40,7 @@ pub fn markdown() -> String {
 const EXAMPLE_PEERS: usize = 10;
 
 fn memory() -> String {
-    let parts = parts_of_a_peer();
+    let parts = memory_per_peer();
     let of_a_peer: usize = parts.iter().map(|(_, bytes)| bytes).sum();
     let (queue, reassembly) =
         (tautline_proto::limits::QUEUE_BYTES, tautline_proto::limits::REASSEMBLY_BYTES);
@@ -136,7 +136,7 @@ const COUNTED_WITH_OTHERS: [&str; 8] = [
 
 #[test]
 fn the_sum_has_every_bound_that_is_in_bytes() {
-    let parts = parts_of_a_peer();
+    let parts = memory_per_peer();
     let all = table().into_iter().chain(tautline_proto::limits::table());
     for (name, ..) in all.filter(|(name, ..)| name.contains("BYTES")) {
         let quoted = format!("`{name}`");

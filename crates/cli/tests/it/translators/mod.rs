@@ -88,7 +88,7 @@ pub fn pairs() -> impl Iterator<Item = [Kind; 2]> {
 /// Creates an enclosure with a public address.
 fn join(internet: &Enclosure, place: &Place, (cable, network): (&str, &str)) -> Enclosure {
     let inside = internet.neighbour(&place.hosts());
-    internet.lay_cable(cable, &inside, "wan");
+    internet.add_veth_pair(cable, &inside, "wan");
     internet.ip(&format!("addr add {network}.1/24 dev {cable}"));
     inside.ip(&format!("addr add {network}.2/24 dev wan"));
     inside.ip(&format!("route add default via {network}.1"));
@@ -185,7 +185,7 @@ impl Router {
     /// Adds a host to the network behind the router.
     fn add_host(&self, place: &Place, port: &str, number: u8) -> Enclosure {
         let host = self.inside.neighbour(&place.hosts());
-        host.lay_cable("lan", &self.inside, port);
+        host.add_veth_pair("lan", &self.inside, port);
         self.inside.ip(&format!("link set {port} master lan"));
         host.ip(&format!("addr add 192.168.1.{number}/24 dev lan"));
         host.ip("route add default via 192.168.1.1");
@@ -238,7 +238,7 @@ impl World {
             }",
         );
         let robot = home.neighbour(&world.place.hosts());
-        robot.lay_cable("lan", home, "inside");
+        robot.add_veth_pair("lan", home, "inside");
         home.ip("addr add 192.168.2.1/24 dev inside");
         robot.ip("addr add 192.168.2.10/24 dev lan");
         robot.ip("route add default via 192.168.2.1");
@@ -329,7 +329,7 @@ impl World {
     }
 
     /// Packets of the size of a scan that the relay has received.
-    pub fn large_at_relay(&self) -> u64 {
+    pub fn large_packets_at_relay(&self) -> u64 {
         let text = self.relay.nft("list counter inet large arrived");
         let packets = text.split_whitespace().skip_while(|word| *word != "packets").nth(1);
         packets.unwrap().parse().unwrap()

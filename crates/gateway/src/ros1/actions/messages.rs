@@ -85,7 +85,7 @@ pub(super) fn is_terminal(status: u8) -> bool {
 }
 
 /// The ROS 1 id of a goal from ROS 2: its UUID in the 36 characters of RFC 9562.
-pub(super) fn id_of(uuid: Uuid) -> String {
+pub(super) fn goal_id(uuid: Uuid) -> String {
     let mut id = String::new();
     for (index, byte) in uuid.iter().enumerate() {
         let dash = if matches!(index, 4 | 6 | 8 | 10) { "-" } else { "" };
@@ -96,14 +96,14 @@ pub(super) fn id_of(uuid: Uuid) -> String {
 
 /// Converts an id of ROS 1 to a UUID of ROS 2: the UUID from which the id was made, else a hash of
 /// `robot` and the id (ids are unique at one master only).
-pub(super) fn uuid_of(robot: &str, id: &str) -> Uuid {
+pub(super) fn goal_id_to_uuid(robot: &str, id: &str) -> Uuid {
     let mut uuid = Uuid::default();
     let digits: Vec<u8> = id.bytes().filter(|byte| *byte != b'-').collect();
     for (byte, pair) in uuid.iter_mut().zip(digits.chunks(2)) {
         let text = std::str::from_utf8(pair).unwrap_or_default();
         *byte = u8::from_str_radix(text, 16).unwrap_or_default();
     }
-    if id_of(uuid) == id {
+    if goal_id(uuid) == id {
         return uuid;
     }
     let hash = Sha256::new().chain_update(robot).chain_update([0]).chain_update(id).finalize();
@@ -155,7 +155,7 @@ fn uuid(reader: &mut Reader<'_>) -> Result<Uuid, TranscodeError> {
     Ok(Uuid::try_from(&*bytes).unwrap_or_default())
 }
 
-fn goal_id(reader: &mut Reader<'_>) -> Result<GoalId, TranscodeError> {
+fn read_goal_id(reader: &mut Reader<'_>) -> Result<GoalId, TranscodeError> {
     let stamp = stamp(reader)?;
     let id = reader.string()?;
     if id.len() > MAX_ID_BYTES {
@@ -167,7 +167,7 @@ fn goal_id(reader: &mut Reader<'_>) -> Result<GoalId, TranscodeError> {
 }
 
 fn goal_status(reader: &mut Reader<'_>) -> Result<GoalStatus, TranscodeError> {
-    let goal = goal_id(reader)?;
+    let goal = read_goal_id(reader)?;
     let status = octet(reader)?;
     let text = String::from_utf8_lossy(reader.string()?).into_owned();
     Ok(GoalStatus { goal, status, text })
@@ -180,14 +180,14 @@ fn header(reader: &mut Reader<'_>) -> Result<(), TranscodeError> {
 
 /// A cancel message of ROS 1.
 pub(super) fn read_cancel(message: &[u8]) -> Result<GoalId, TranscodeError> {
-    goal_id(&mut Reader::new(message, Layout::ROS1))
+    read_goal_id(&mut Reader::new(message, Layout::ROS1))
 }
 
 /// A goal message of ROS 1: its id, and the goal.
 pub(super) fn read_goal(message: &[u8]) -> Result<(GoalId, &[u8]), TranscodeError> {
     let mut reader = Reader::new(message, Layout::ROS1);
     header(&mut reader)?;
-    let id = goal_id(&mut reader)?;
+    let id = read_goal_id(&mut reader)?;
     Ok((id, &message[message.len() - reader.remaining_bytes()..]))
 }
 
@@ -355,15 +355,19 @@ mod tests {
     #[test]
     fn ids_from_ros_2_are_restored_and_others_become_different_uuids() {
         let uuid = std::array::from_fn(|index| 0xf0 + index as u8);
-        let id = id_of(uuid);
+        let id = goal_id(uuid);
         assert_eq!(id, "f0f1f2f3-f4f5-f6f7-f8f9-fafbfcfdfeff");
-        assert_eq!(uuid_of("robot", &id), uuid);
-        let client = uuid_of("robot", "/client-1-7.5");
-        assert_eq!(client, uuid_of("robot", "/client-1-7.5"), "stable");
-        assert_ne!(client, uuid_of("robot", "/client-2-7.5"));
-        assert_ne!(client, uuid_of("other", "/client-1-7.5"));
-        assert_ne!(uuid_of("robot", &id.to_uppercase()), uuid, "another text is another goal");
-        assert_ne!(uuid_of("robot", "é-é"), uuid_of("robot", ""));
+        assert_eq!(goal_id_to_uuid("robot", &id), uuid);
+        let client = goal_id_to_uuid("robot", "/client-1-7.5");
+        assert_eq!(client, goal_id_to_uuid("robot", "/client-1-7.5"), "stable");
+        assert_ne!(client, goal_id_to_uuid("robot", "/client-2-7.5"));
+        assert_ne!(client, goal_id_to_uuid("other", "/client-1-7.5"));
+        assert_ne!(
+            goal_id_to_uuid("robot", &id.to_uppercase()),
+            uuid,
+            "another text is another goal"
+        );
+        assert_ne!(goal_id_to_uuid("robot", "é-é"), goal_id_to_uuid("robot", ""));
     }
 
     #[test]

@@ -27,9 +27,9 @@ use crate::shared::Shared;
 use crate::threads::End;
 use crate::types::Dialect;
 use crate::types::action::{ActionType, Part, Parts, STATUS_ARRAY};
-use crate::types::installed::Installed;
-use crate::{Command, Event, Events, Named, Selector, Service, Source, Topic};
-use names::Names;
+use crate::types::installed::InstalledTypes;
+use crate::{Command, Event, Events, ResourceName, Selector, Service, Source, Topic};
+use names::ActionNames;
 use offered::{Call, OfferedAction};
 use outputs::{FIRST_CALL, Moment, Output, Outputs};
 use served::ServedAction;
@@ -46,7 +46,7 @@ const LOCAL_SERVER: &str = "a server of this robot has this name";
 
 /// The services and topics of an action that a peer offers.
 #[derive(Debug, Default)]
-struct FoundOffer {
+struct PeerOffer {
     services: BTreeMap<String, Service>,
     topics: BTreeMap<String, Topic>,
 }
@@ -56,7 +56,7 @@ struct FoundOffer {
 struct LocalTopics(BTreeMap<String, Topic>);
 
 impl LocalTopics {
-    fn has_server(&self, names: &Names) -> bool {
+    fn has_server(&self, names: &ActionNames) -> bool {
         self.0.get(&names.status()).is_some_and(|topic| topic.type_name == STATUS_ARRAY)
     }
 }
@@ -64,15 +64,15 @@ impl LocalTopics {
 #[derive(Default)]
 struct State {
     /// The topics of local nodes, by action.
-    seen: BTreeMap<String, LocalTopics>,
+    local_topics: BTreeMap<String, LocalTopics>,
     offered: BTreeMap<String, OfferedAction>,
     /// The services and topics of peers' actions, by action.
-    found: BTreeMap<String, FoundOffer>,
+    peer_offers: BTreeMap<String, PeerOffer>,
     served: BTreeMap<String, ServedAction>,
     /// Topics that the node reads as well.
-    node_reads: BTreeSet<String>,
+    node_subscriptions: BTreeSet<String>,
     /// Topics read for actions.
-    own_reads: BTreeSet<String>,
+    own_subscriptions: BTreeSet<String>,
     out: Outputs,
 }
 
@@ -85,7 +85,7 @@ pub(super) struct Actions {
     selector: Selector,
     orders: WeakUnboundedSender<Order>,
     shared: Arc<Shared>,
-    installed: Installed,
+    installed: InstalledTypes,
     robot: String,
     changed: Notify,
 }
@@ -93,7 +93,7 @@ pub(super) struct Actions {
 impl Actions {
     pub fn new(
         robot: &str,
-        installed: Installed,
+        installed: InstalledTypes,
         selector: Selector,
         events: Arc<dyn Events>,
         orders: WeakUnboundedSender<Order>,
@@ -119,9 +119,9 @@ impl Actions {
             if selector(named) {
                 return true;
             }
-            let Named::Topic(topic) = named else { return false };
-            Names::from_ros1_topic(topic).is_some_and(|(names, _)| {
-                selector(Named::Service(&names.send_goal()))
+            let ResourceName::Topic(topic) = named else { return false };
+            ActionNames::from_ros1_topic(topic).is_some_and(|(names, _)| {
+                selector(ResourceName::Service(&names.send_goal()))
                     || lock(&served).contains(&names.action)
             })
         })
@@ -190,12 +190,12 @@ impl Actions {
     fn has_effect(state: &mut State, command: &Command) -> bool {
         match command {
             Command::Subscribe { topic } => {
-                state.own_reads.insert(topic.clone());
-                !state.node_reads.contains(topic)
+                state.own_subscriptions.insert(topic.clone());
+                !state.node_subscriptions.contains(topic)
             }
             Command::Unsubscribe { topic } => {
-                state.own_reads.remove(topic);
-                !state.node_reads.contains(topic)
+                state.own_subscriptions.remove(topic);
+                !state.node_subscriptions.contains(topic)
             }
             _ => true,
         }
@@ -213,7 +213,7 @@ impl Actions {
             }
             _ => None,
         };
-        if orders.send(Order::Own(command)).is_err()
+        if orders.send(Order::ExecuteForAction(command)).is_err()
             && let Some(bytes) = bytes
         {
             self.shared.backlog.release(bytes);
@@ -222,43 +222,39 @@ impl Actions {
 
     fn take_command(&self, state: &mut State, at: Moment, command: Command) -> Option<Command> {
         match command {
-            Command::Serve { service } if Names::from_service(&service.name).is_some() => {
+            Command::Serve { service } if ActionNames::from_service(&service.name).is_some() => {
                 self.on_service_offered(state, at, service);
             }
-            Command::Unserve { service } if Names::from_service(&service).is_some() => {
+            Command::Unserve { service } if ActionNames::from_service(&service).is_some() => {
                 self.on_part_withdrawn(state, at, &service);
             }
-            Command::Advertise { topic } if Names::from_ros2_topic(&topic).is_some() => {
+            Command::Advertise { topic } if ActionNames::from_ros2_topic(&topic).is_some() => {
                 self.on_topic_advertised(state, at, topic);
             }
-            Command::Unadvertise { topic } if Names::from_ros2_name(&topic).is_some() => {
+            Command::Unadvertise { topic } if ActionNames::from_ros2_name(&topic).is_some() => {
                 self.on_part_withdrawn(state, at, &topic);
             }
-            Command::Publish { topic, payload, .. } if Names::from_ros2_name(&topic).is_some() => {
-                self.shared.backlog.release(payload.len());
-                let names = Names::from_ros2_name(&topic)?;
-                let action = state.served.get_mut(&names.action)?;
-                match topic == names.ros2_status() {
-                    true => action.on_status(at, &payload, &mut state.out),
-                    false => action.on_feedback(at, &payload, &mut state.out),
-                }
+            Command::Publish { topic, payload, .. }
+                if ActionNames::from_ros2_name(&topic).is_some() =>
+            {
+                self.on_server_message(state, at, &topic, &payload);
             }
             Command::Answer { service, call, outcome } if call >= FIRST_CALL => {
                 if let Ok(response) = &outcome {
                     self.shared.backlog.release(response.len());
                 }
-                let (names, _) = Names::from_service(&service)?;
+                let (names, _) = ActionNames::from_service(&service)?;
                 let action = state.served.get_mut(&names.action)?;
                 action.on_answer(at, call, &outcome, &mut state.out);
             }
-            Command::Call { service, call, request, patience, peer }
-                if Names::from_service(&service).is_some() =>
+            Command::Call { service, call, request, time_limit, peer }
+                if ActionNames::from_service(&service).is_some() =>
             {
                 self.shared.backlog.release(request.len());
-                let (names, part) = Names::from_service(&service)?;
+                let (names, part) = ActionNames::from_service(&service)?;
                 match state.offered.get_mut(&names.action) {
                     Some(action) => {
-                        let call = Call { peer, part, call, request, patience };
+                        let call = Call { peer, part, call, request, time_limit };
                         action.on_call(at, call, &mut state.out);
                     }
                     None => {
@@ -267,19 +263,20 @@ impl Actions {
                     }
                 }
             }
-            Command::Subscribe { topic } if Names::from_ros2_name(&topic).is_some() => {
+            Command::Subscribe { topic } if ActionNames::from_ros2_name(&topic).is_some() => {
                 self.on_topic_wanted(state, &topic, true);
             }
-            Command::Unsubscribe { topic } if Names::from_ros2_name(&topic).is_some() => {
+            Command::Unsubscribe { topic } if ActionNames::from_ros2_name(&topic).is_some() => {
                 self.on_topic_wanted(state, &topic, false);
             }
             Command::Subscribe { topic } => {
-                state.node_reads.insert(topic.clone());
-                return (!state.own_reads.contains(&topic)).then_some(Command::Subscribe { topic });
+                state.node_subscriptions.insert(topic.clone());
+                return (!state.own_subscriptions.contains(&topic))
+                    .then_some(Command::Subscribe { topic });
             }
             Command::Unsubscribe { topic } => {
-                state.node_reads.remove(&topic);
-                let is_read = state.own_reads.contains(&topic);
+                state.node_subscriptions.remove(&topic);
+                let is_read = state.own_subscriptions.contains(&topic);
                 return (!is_read).then_some(Command::Unsubscribe { topic });
             }
             Command::Reselect => {
@@ -291,8 +288,19 @@ impl Actions {
         None
     }
 
+    /// Handles the status or feedback of a server of ROS 2.
+    fn on_server_message(&self, state: &mut State, at: Moment, topic: &str, payload: &[u8]) {
+        self.shared.backlog.release(payload.len());
+        let Some(names) = ActionNames::from_ros2_name(topic) else { return };
+        let Some(action) = state.served.get_mut(&names.action) else { return };
+        match topic == names.ros2_status() {
+            true => action.on_status(at, payload, &mut state.out),
+            false => action.on_feedback(at, payload, &mut state.out),
+        }
+    }
+
     fn on_topic_wanted(&self, state: &mut State, topic: &str, wanted: bool) {
-        let Some(names) = Names::from_ros2_name(topic) else { return };
+        let Some(names) = ActionNames::from_ros2_name(topic) else { return };
         if let Some(action) = state.offered.get_mut(&names.action) {
             action.on_wanted(topic, wanted, &mut state.out);
         }
@@ -303,7 +311,7 @@ impl Actions {
         match event {
             Event::Offered(topic) => {
                 self.on_local_topic(state, at, topic);
-                (self.selector)(Named::Topic(&topic.name))
+                (self.selector)(ResourceName::Topic(&topic.name))
             }
             Event::Withdrawn { topic } => {
                 self.on_local_topic_gone(state, at, topic);
@@ -312,20 +320,20 @@ impl Actions {
             }
             Event::Message { topic, source, payload, .. } => {
                 self.on_message(state, at, topic, *source, payload);
-                state.node_reads.contains(topic) || !state.own_reads.contains(topic)
+                state.node_subscriptions.contains(topic) || !state.own_subscriptions.contains(topic)
             }
             Event::SourceGone { topic, source } => {
-                if let Some((names, _)) = Names::from_ros1_topic(topic)
+                if let Some((names, _)) = ActionNames::from_ros1_topic(topic)
                     && *topic == names.status()
                     && let Some(action) = state.offered.get_mut(&names.action)
                 {
                     action.on_source_gone(at, *source);
                     self.changed.notify_one();
                 }
-                state.node_reads.contains(topic) || !state.own_reads.contains(topic)
+                state.node_subscriptions.contains(topic) || !state.own_subscriptions.contains(topic)
             }
             Event::Wanted { topic, wanted } => {
-                let Some((names, _)) = Names::from_ros1_topic(topic) else { return true };
+                let Some((names, _)) = ActionNames::from_ros1_topic(topic) else { return true };
                 if let Some(action) = state.offered.get_mut(&names.action) {
                     if *topic == names.goal() {
                         action.on_connected(at, *wanted, &mut state.out);
@@ -347,10 +355,10 @@ impl Actions {
         source: Source,
         payload: &[u8],
     ) {
-        if !state.own_reads.contains(topic) {
+        if !state.own_subscriptions.contains(topic) {
             return;
         }
-        let Some((names, _)) = Names::from_ros1_topic(topic) else { return };
+        let Some((names, _)) = ActionNames::from_ros1_topic(topic) else { return };
         let out = &mut state.out;
         if let Some(action) = state.offered.get_mut(&names.action) {
             match topic {
@@ -372,12 +380,12 @@ impl Actions {
 
     /// Handles a topic that a local node publishes, which may be a topic of an action.
     fn on_local_topic(&self, state: &mut State, at: Moment, topic: &Topic) {
-        let Some((names, end)) = Names::from_ros1_topic(&topic.name) else { return };
-        let is_new = !state.seen.contains_key(&names.action);
-        if end == "cancel" || is_new && state.seen.len() >= MAX_ACTIONS {
+        let Some((names, end)) = ActionNames::from_ros1_topic(&topic.name) else { return };
+        let is_new = !state.local_topics.contains_key(&names.action);
+        if end == "cancel" || is_new && state.local_topics.len() >= MAX_ACTIONS {
             return;
         }
-        let seen = state.seen.entry(names.action.clone()).or_default();
+        let seen = state.local_topics.entry(names.action.clone()).or_default();
         let before = seen.0.insert(topic.name.clone(), topic.clone());
         let has_server = seen.has_server(&names);
         if state.served.get(&names.action).is_some_and(|it| !it.is_stopping()) && has_server {
@@ -401,27 +409,27 @@ impl Actions {
 
     /// The node's selector has changed.
     fn reselect(&self, state: &mut State, at: Moment) {
-        let may_leave = |action: &String| self.may_leave(&Names { action: action.clone() });
+        let may_leave = |action: &String| self.may_leave(&ActionNames { action: action.clone() });
         let denied: Vec<_> = state.offered.keys().filter(|it| !may_leave(it)).cloned().collect();
         for action in denied {
             self.stop_offering(state, at, &action);
         }
-        for action in state.seen.keys().cloned().collect::<Vec<_>>() {
-            self.offer(state, Names { action });
+        for action in state.local_topics.keys().cloned().collect::<Vec<_>>() {
+            self.offer(state, ActionNames { action });
         }
     }
 
-    fn may_leave(&self, names: &Names) -> bool {
-        (self.selector)(Named::Service(&names.send_goal()))
+    fn may_leave(&self, names: &ActionNames) -> bool {
+        (self.selector)(ResourceName::Service(&names.send_goal()))
     }
 
     /// Offers an action whose server has all its topics.
-    fn offer(&self, state: &mut State, names: Names) {
+    fn offer(&self, state: &mut State, names: ActionNames) {
         let is_offered = |action: &OfferedAction| !action.is_stopping();
         if state.offered.get(&names.action).is_some_and(is_offered) || !self.may_leave(&names) {
             return;
         }
-        let Some(LocalTopics(topics)) = state.seen.get(&names.action) else { return };
+        let Some(LocalTopics(topics)) = state.local_topics.get(&names.action) else { return };
         let status = topics.get(&names.status());
         let (Some(result), Some(_)) = (topics.get(&names.result()), topics.get(&names.feedback()))
         else {
@@ -465,12 +473,13 @@ impl Actions {
     }
 
     fn on_local_topic_gone(&self, state: &mut State, at: Moment, topic: &str) {
-        let Some((names, _)) = Names::from_ros1_topic(topic) else { return };
-        let Some(LocalTopics(topics)) = state.seen.get_mut(&names.action) else { return };
+        let Some((names, _)) = ActionNames::from_ros1_topic(topic) else { return };
+        let Some(LocalTopics(topics)) = state.local_topics.get_mut(&names.action) else { return };
         topics.remove(topic);
-        let has_server = state.seen.get(&names.action).is_some_and(|it| it.has_server(&names));
-        if state.seen.get(&names.action).is_some_and(|it| it.0.is_empty()) {
-            state.seen.remove(&names.action);
+        let has_server =
+            state.local_topics.get(&names.action).is_some_and(|it| it.has_server(&names));
+        if state.local_topics.get(&names.action).is_some_and(|it| it.0.is_empty()) {
+            state.local_topics.remove(&names.action);
         }
         if topic != names.goal() {
             self.shared.troubles.clear(&names.action, "action");
@@ -487,7 +496,7 @@ impl Events for Actions {
     fn emit(&self, event: Event) {
         let mut state = lock(&self.state);
         if let Event::Message { topic, .. } = &event
-            && !state.own_reads.contains(topic)
+            && !state.own_subscriptions.contains(topic)
         {
             return self.events.emit(event);
         }

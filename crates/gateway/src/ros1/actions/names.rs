@@ -14,14 +14,14 @@ pub(super) enum ServicePart {
 
 /// An action by its name (`/navigate`).
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Names {
+pub(super) struct ActionNames {
     pub action: String,
 }
 
 /// Last levels of the names of an action's topics in ROS 1.
 const ROS1: [&str; 5] = ["goal", "cancel", "status", "feedback", "result"];
 
-impl Names {
+impl ActionNames {
     fn new(action: &str) -> Self {
         Self { action: action.into() }
     }

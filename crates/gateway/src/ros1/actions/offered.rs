@@ -6,8 +6,8 @@
 //! rejecting it. Its client is never left waiting: a goal that the server does not list any more is
 //! aborted, since ROS 2 has no state for lost goals.
 
-use super::messages::{self, GoalId, GoalState, GoalStatus, Stamp, cancel, id_of, ros1, ros2};
-use super::names::Names;
+use super::messages::{self, GoalId, GoalState, GoalStatus, Stamp, cancel, goal_id, ros1, ros2};
+use super::names::ActionNames;
 use super::names::ServicePart;
 use super::outputs::{Moment, Outputs};
 use crate::types::action::{self, ActionType, Part, Uuid};
@@ -35,7 +35,7 @@ const PENDING_GRACE: Duration = Duration::from_secs(1);
 const REPORT_WAIT: Duration = Duration::from_secs(5);
 
 /// How long the services remain after the server has left, so that answers reach the clients.
-pub(super) const FAREWELL: Duration = Duration::from_secs(2);
+pub(super) const SHUTDOWN_GRACE: Duration = Duration::from_secs(2);
 
 /// A call of a peer.
 pub(super) struct Call {
@@ -43,7 +43,7 @@ pub(super) struct Call {
     pub part: ServicePart,
     pub call: CallId,
     pub request: Bytes,
-    pub patience: Duration,
+    pub time_limit: Duration,
 }
 
 #[derive(Debug)]
@@ -107,7 +107,7 @@ struct Cancel {
 
 #[derive(Debug)]
 pub(super) struct OfferedAction {
-    names: Names,
+    names: ActionNames,
     robot: String,
     types: ActionType,
     goals: BTreeMap<Uuid, Goal>,
@@ -119,14 +119,14 @@ pub(super) struct OfferedAction {
     feedback_wanted: bool,
     status_wanted: bool,
     /// The last status message to peers.
-    shown: Bytes,
+    last_status_message: Bytes,
     seq: u32,
     /// When the services end, once the server has left.
-    ends: Option<Instant>,
+    ends_at: Option<Instant>,
 }
 
 impl OfferedAction {
-    pub fn new(names: Names, robot: &str, types: ActionType) -> Self {
+    pub fn new(names: ActionNames, robot: &str, types: ActionType) -> Self {
         Self {
             names,
             robot: robot.into(),
@@ -137,9 +137,9 @@ impl OfferedAction {
             connected: false,
             feedback_wanted: false,
             status_wanted: false,
-            shown: messages::states_message(&[]),
+            last_status_message: messages::states_message(&[]),
             seq: 0,
-            ends: None,
+            ends_at: None,
         }
     }
 
@@ -163,19 +163,19 @@ impl OfferedAction {
     pub fn stop(&mut self, at: Moment, out: &mut Outputs) {
         let was_busy = self.goals.values().any(|goal| goal.ended.is_none());
         for uuid in self.goals.keys().copied().collect::<Vec<_>>() {
-            self.lose(at, uuid, out);
+            self.end_lost_goal(at, uuid, out);
         }
         self.settle_cancels(at, out);
-        self.ends = Some(if was_busy { at.now + FAREWELL } else { at.now });
+        self.ends_at = Some(if was_busy { at.now + SHUTDOWN_GRACE } else { at.now });
     }
 
     pub fn is_stopping(&self) -> bool {
-        self.ends.is_some()
+        self.ends_at.is_some()
     }
 
     /// Whether the services have to end.
     pub fn has_ended(&self, at: Moment) -> bool {
-        self.ends.is_some_and(|ends| ends <= at.now)
+        self.ends_at.is_some_and(|ends| ends <= at.now)
     }
 
     pub fn end(self, out: &mut Outputs) {
@@ -210,13 +210,13 @@ impl OfferedAction {
             self.feedback_wanted = wanted;
         } else {
             self.status_wanted = wanted;
-            self.show(out);
+            self.send_status(out);
         }
     }
 
-    fn show(&self, out: &mut Outputs) {
+    fn send_status(&self, out: &mut Outputs) {
         if self.status_wanted {
-            out.message(self.names.ros2_status(), self.shown.clone());
+            out.message(self.names.ros2_status(), self.last_status_message.clone());
         }
     }
 
@@ -249,15 +249,15 @@ impl OfferedAction {
     ) -> Result<Option<Outcome>, String> {
         let (uuid, goal) = self.types.to_ros1(Part::Goal, &call.request)?;
         let rejected = Ok(Some(Ok(messages::goal_response(false, Stamp::ZERO))));
-        if self.is_stopping() || self.goals.contains_key(&uuid) || !self.has_room(call.peer) {
+        if self.is_stopping() || self.goals.contains_key(&uuid) || !self.make_room(call.peer) {
             return rejected;
         }
         self.seq = self.seq.wrapping_add(1);
         // Without a time, the server uses its own clock, which may be simulated.
-        let id = GoalId { stamp: Stamp::ZERO, id: id_of(uuid) };
+        let id = GoalId { stamp: Stamp::ZERO, id: goal_id(uuid) };
         let message = messages::goal_message(self.seq, at.stamp, &id, &goal);
         let mut new = Goal::new(call.peer);
-        new.unanswered = Some((call.call, at.now + response_patience(call.patience)));
+        new.unanswered = Some((call.call, at.now + response_patience(call.time_limit)));
         match self.connected {
             true => out.publish(self.names.goal(), message),
             false => new.unsent = Some(message),
@@ -267,7 +267,7 @@ impl OfferedAction {
     }
 
     /// Whether the peer may have another goal; forgets its oldest ended one if needed.
-    fn has_room(&mut self, peer: u32) -> bool {
+    fn make_room(&mut self, peer: u32) -> bool {
         let own = || self.goals.iter().filter(|(_, goal)| goal.peer == peer);
         if own().count() < MAX_GOALS_PER_PEER {
             return true;
@@ -311,10 +311,10 @@ impl OfferedAction {
         let robot = &self.robot;
         let found = self.listed.iter().find(|(status, _)| {
             let is_live = !messages::is_terminal(status.status);
-            is_live && messages::uuid_of(robot, &status.goal.id) == uuid
+            is_live && messages::goal_id_to_uuid(robot, &status.goal.id) == uuid
         });
         let Some((status, source)) = found.cloned() else { return };
-        if self.has_room(peer) {
+        if self.make_room(peer) {
             let (stamp, status) = (status.goal.stamp, Some(status.status));
             let goal = Goal { stamp, status, source: Some(source), ..Goal::new(peer) };
             self.goals.insert(uuid, goal);
@@ -351,7 +351,7 @@ impl OfferedAction {
             !goal.is_over() && (everything || **other == uuid || before)
         });
         let waiting = goals.map(|(uuid, _)| *uuid).collect();
-        let due = at.now + response_patience(call.patience);
+        let due = at.now + response_patience(call.time_limit);
         self.cancels.insert(call.call, Cancel { due, waiting, canceling: Vec::new() });
         self.settle_cancels(at, out);
         Ok(None)
@@ -360,8 +360,8 @@ impl OfferedAction {
     /// The goal's id at the server, which a client there may have chosen.
     fn id_at_server(&self, uuid: Uuid) -> String {
         let mut listed = self.listed.iter().map(|(status, _)| &status.goal.id);
-        let found = listed.find(|id| messages::uuid_of(&self.robot, id) == uuid);
-        found.cloned().unwrap_or_else(|| id_of(uuid))
+        let found = listed.find(|id| messages::goal_id_to_uuid(&self.robot, id) == uuid);
+        found.cloned().unwrap_or_else(|| goal_id(uuid))
     }
 
     /// Answers the cancel requests whose goals have all shown whether they are being canceled.
@@ -398,9 +398,9 @@ impl OfferedAction {
         self.listed.retain(|(_, other)| *other != source);
         let mut known = BTreeSet::new();
         for status in &statuses {
-            let uuid = messages::uuid_of(&self.robot, &status.goal.id);
+            let uuid = messages::goal_id_to_uuid(&self.robot, &status.goal.id);
             known.insert(uuid);
-            self.observe(at, uuid, status, source, out);
+            self.update_goal_status(at, uuid, status, source, out);
         }
         self.listed.extend(statuses.into_iter().map(|status| (status, source)));
         self.listed.truncate(messages::MAX_LISTED);
@@ -408,28 +408,28 @@ impl OfferedAction {
             !known.contains(*uuid) && goal.source == Some(source) && !goal.is_over()
         });
         for uuid in gone.map(|(uuid, _)| *uuid).collect::<Vec<_>>() {
-            self.lose(at, uuid, out);
+            self.end_lost_goal(at, uuid, out);
         }
         self.settle_cancels(at, out);
-        self.show_changes(out);
+        self.send_changed_status(out);
     }
 
-    fn show_changes(&mut self, out: &mut Outputs) {
+    fn send_changed_status(&mut self, out: &mut Outputs) {
         let listed = self.listed.iter().filter(|(it, _)| it.status != ros1::REJECTED);
         let states = listed.take(MAX_SHOWN).map(|(it, _)| GoalState {
-            uuid: messages::uuid_of(&self.robot, &it.goal.id),
+            uuid: messages::goal_id_to_uuid(&self.robot, &it.goal.id),
             stamp: it.goal.stamp,
             status: messages::to_ros2(it.status),
         });
         let message = messages::states_message(&states.collect::<Vec<_>>());
-        if message != self.shown {
-            self.shown = message;
-            self.show(out);
+        if message != self.last_status_message {
+            self.last_status_message = message;
+            self.send_status(out);
         }
     }
 
     /// Handles the state of a goal that the server reports.
-    fn observe(
+    fn update_goal_status(
         &mut self,
         at: Moment,
         uuid: Uuid,
@@ -474,14 +474,14 @@ impl OfferedAction {
     }
 
     /// Ends a goal that the server no longer has and for which it sent no result.
-    fn lose(&mut self, at: Moment, uuid: Uuid, out: &mut Outputs) {
+    fn end_lost_goal(&mut self, at: Moment, uuid: Uuid, out: &mut Outputs) {
         let Some(goal) = self.goals.get(&uuid).filter(|goal| goal.ended.is_none()) else { return };
         if goal.unanswered.is_some() {
             return self.accept(uuid, false, out);
         }
         // The outcome is unknown if the goal has ended.
         let status = if goal.is_over() { ros2::UNKNOWN } else { ros2::ABORTED };
-        tracing::warn!(action = self.names.action, goal = id_of(uuid), "goal lost by its server");
+        tracing::warn!(action = self.names.action, goal = goal_id(uuid), "goal lost by its server");
         let outcome = self.no_result(status);
         self.finish(at, uuid, outcome, out);
     }
@@ -515,8 +515,8 @@ impl OfferedAction {
     /// Handles a result of the server.
     pub fn on_result(&mut self, at: Moment, source: Source, message: &[u8], out: &mut Outputs) {
         let Ok((status, result)) = messages::read_report(message) else { return };
-        let uuid = messages::uuid_of(&self.robot, &status.goal.id);
-        self.observe(at, uuid, &status, source, out);
+        let uuid = messages::goal_id_to_uuid(&self.robot, &status.goal.id);
+        self.update_goal_status(at, uuid, &status, source, out);
         if self.goals.get(&uuid).is_some_and(|goal| goal.ended.is_none()) {
             let response = self.types.result_to_ros2(messages::to_ros2(status.status), result);
             let outcome = response.map(Bytes::from).or_else(|error| {
@@ -531,8 +531,8 @@ impl OfferedAction {
     /// Handles feedback of the server.
     pub fn on_feedback(&mut self, at: Moment, source: Source, message: &[u8], out: &mut Outputs) {
         let Ok((status, feedback)) = messages::read_report(message) else { return };
-        let uuid = messages::uuid_of(&self.robot, &status.goal.id);
-        self.observe(at, uuid, &status, source, out);
+        let uuid = messages::goal_id_to_uuid(&self.robot, &status.goal.id);
+        self.update_goal_status(at, uuid, &status, source, out);
         self.settle_cancels(at, out);
         if !self.feedback_wanted {
             return;
@@ -557,7 +557,7 @@ impl OfferedAction {
 
     pub fn next_timeout(&self) -> Option<Instant> {
         let goals = self.goals.values().filter_map(Goal::next_timeout);
-        goals.chain(self.cancels.values().map(|request| request.due)).chain(self.ends).min()
+        goals.chain(self.cancels.values().map(|request| request.due)).chain(self.ends_at).min()
     }
 
     pub fn handle_timeout(&mut self, at: Moment, out: &mut Outputs) {
@@ -573,7 +573,7 @@ impl OfferedAction {
                     self.accept(uuid, true, out);
                 }
                 Some((_, due)) if at.now >= due => self.give_up(uuid, out),
-                _ => self.lose(at, uuid, out),
+                _ => self.end_lost_goal(at, uuid, out),
             }
         }
         self.settle_cancels(at, out);
@@ -585,7 +585,7 @@ impl OfferedAction {
         let Some(goal) = self.goals.get(&uuid) else { return };
         let is_pending = goal.status.is_some();
         if goal.unsent.is_none() && !is_pending {
-            let id = GoalId { stamp: Stamp::ZERO, id: id_of(uuid) };
+            let id = GoalId { stamp: Stamp::ZERO, id: goal_id(uuid) };
             out.publish(self.names.cancel(), messages::cancel_message(&id));
         }
         self.accept(uuid, is_pending, out);
@@ -593,6 +593,6 @@ impl OfferedAction {
 }
 
 /// The part of a caller's patience in which the response is sent, so that it arrives in time.
-fn response_patience(patience: Duration) -> Duration {
-    patience.mul_f64(0.75).min(Duration::from_secs(3600))
+fn response_patience(time_limit: Duration) -> Duration {
+    time_limit.mul_f64(0.75).min(Duration::from_secs(3600))
 }

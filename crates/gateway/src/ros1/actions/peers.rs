@@ -3,7 +3,7 @@
 //! has the name of the action.
 
 use super::served::ServedAction;
-use super::{Actions, FoundOffer, LOCAL_SERVER, MAX_ACTIONS, Moment, Names, State};
+use super::{ActionNames, Actions, LOCAL_SERVER, MAX_ACTIONS, Moment, PeerOffer, State};
 use crate::lock::lock;
 use crate::types::Dialect;
 use crate::types::action::{ActionType, Part, Parts, action_of_type};
@@ -13,43 +13,43 @@ use crate::{Event, Service, Topic};
 impl Actions {
     /// Records a service that a peer offers and that belongs to an action.
     pub(super) fn on_service_offered(&self, state: &mut State, at: Moment, mut service: Service) {
-        let Some((names, _)) = Names::from_service(&service.name) else { return };
+        let Some((names, _)) = ActionNames::from_service(&service.name) else { return };
         // The peer's text counts only if it has the offered hash; installed types take precedence.
         service.definition = trusted_service(&service, &self.installed).unwrap_or_else(|reason| {
             tracing::warn!(service = service.name, %reason, "a peer's definition is not used");
             "".into()
         });
-        let is_new = !state.found.contains_key(&names.action);
-        if is_new && state.found.len() >= MAX_ACTIONS {
+        let is_new = !state.peer_offers.contains_key(&names.action);
+        if is_new && state.peer_offers.len() >= MAX_ACTIONS {
             let reason = format!("{MAX_ACTIONS} actions of peers are served already");
             return state.out.event(Event::Refused { topic: names.action, reason });
         }
-        let found = state.found.entry(names.action.clone()).or_default();
+        let found = state.peer_offers.entry(names.action.clone()).or_default();
         if found.services.insert(service.name.clone(), service.clone()) != Some(service) {
             self.serve(state, at, names);
         }
     }
 
     pub(super) fn on_topic_advertised(&self, state: &mut State, at: Moment, topic: Topic) {
-        let Some(names) = Names::from_ros2_name(&topic.name) else { return };
-        let is_new = !state.found.contains_key(&names.action);
-        if is_new && state.found.len() >= MAX_ACTIONS {
+        let Some(names) = ActionNames::from_ros2_name(&topic.name) else { return };
+        let is_new = !state.peer_offers.contains_key(&names.action);
+        if is_new && state.peer_offers.len() >= MAX_ACTIONS {
             return;
         }
-        let found = state.found.entry(names.action.clone()).or_default();
+        let found = state.peer_offers.entry(names.action.clone()).or_default();
         if found.topics.insert(topic.name.clone(), topic.clone()).as_ref() == Some(&topic) {
             return;
         }
         match state.served.get(&names.action).filter(|action| !action.is_stopping()) {
             // Advertised again: the node needs to know again whether the topic is wanted.
-            Some(action) => action.want(true, &mut state.out),
+            Some(action) => action.emit_wanted(true, &mut state.out),
             None => self.serve(state, at, names),
         }
     }
 
     /// Serves an action if all its parts are known.
-    pub(super) fn serve(&self, state: &mut State, at: Moment, names: Names) {
-        let Some(found) = state.found.get(&names.action) else { return };
+    pub(super) fn serve(&self, state: &mut State, at: Moment, names: ActionNames) {
+        let Some(found) = state.peer_offers.get(&names.action) else { return };
         let all = names.services().into_iter().chain(names.ros2_topics());
         let is_known =
             |name: &String| found.services.contains_key(name) || found.topics.contains_key(name);
@@ -60,7 +60,11 @@ impl Actions {
         self.stop_serving(state, at, &names.action);
         self.end_now(state, &names.action);
         let refused = match types {
-            _ if state.seen.get(&names.action).is_some_and(|seen| seen.has_server(&names)) => {
+            _ if state
+                .local_topics
+                .get(&names.action)
+                .is_some_and(|seen| seen.has_server(&names)) =>
+            {
                 Err(LOCAL_SERVER.to_owned())
             }
             types => types,
@@ -86,7 +90,7 @@ impl Actions {
         }
     }
 
-    fn types_of_peer(&self, names: &Names, found: &FoundOffer) -> Result<ActionType, String> {
+    fn types_of_peer(&self, names: &ActionNames, found: &PeerOffer) -> Result<ActionType, String> {
         let goal = found.services.get(&names.send_goal());
         let type_name = goal.map(|service| service.type_name.as_str()).unwrap_or_default();
         let Some((name, _)) = action_of_type(type_name) else {
@@ -108,14 +112,15 @@ impl Actions {
 
     /// Records that a peer has withdrawn a service or topic of an action.
     pub(super) fn on_part_withdrawn(&self, state: &mut State, at: Moment, name: &str) {
-        let names =
-            Names::from_service(name).map(|(names, _)| names).or(Names::from_ros2_name(name));
+        let names = ActionNames::from_service(name)
+            .map(|(names, _)| names)
+            .or(ActionNames::from_ros2_name(name));
         let Some(names) = names else { return };
-        if let Some(found) = state.found.get_mut(&names.action) {
+        if let Some(found) = state.peer_offers.get_mut(&names.action) {
             found.services.remove(name);
             found.topics.remove(name);
             if found.services.is_empty() && found.topics.is_empty() {
-                state.found.remove(&names.action);
+                state.peer_offers.remove(&names.action);
             }
         }
         self.shared.troubles.clear(&names.action, "action");

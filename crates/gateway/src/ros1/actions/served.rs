@@ -6,9 +6,9 @@
 //! clients declare it LOST: no server may send that state (actionlib_msgs/GoalStatus).
 
 use super::messages::{self, GoalId, GoalStatus, Stamp, ros1, ros2};
-use super::names::Names;
+use super::names::ActionNames;
 use super::names::ServicePart;
-use super::offered::FAREWELL;
+use super::offered::SHUTDOWN_GRACE;
 use super::outputs::{Moment, Outputs};
 use crate::ros1::shown::for_logs;
 use crate::types::action::{self, ActionType, Part, Uuid};
@@ -54,9 +54,9 @@ struct Goal {
     accepted: bool,
     canceling: Canceling,
     /// Time at which the result is requested again.
-    retry: Option<Instant>,
+    retry_at: Option<Instant>,
     /// Time since which requests for the result have failed.
-    failing: Option<Instant>,
+    failing_since: Option<Instant>,
     ended: Option<Instant>,
 }
 
@@ -68,7 +68,7 @@ struct Pending {
 
 #[derive(Debug)]
 pub(super) struct ServedAction {
-    names: Names,
+    names: ActionNames,
     robot: String,
     types: ActionType,
     goals: Vec<Goal>,
@@ -76,12 +76,12 @@ pub(super) struct ServedAction {
     early_cancels: VecDeque<(GoalId, Instant)>,
     next_status: Instant,
     /// When the topics end, once the peer's server has stopped.
-    ends: Option<Instant>,
+    ends_at: Option<Instant>,
     seq: u32,
 }
 
 impl ServedAction {
-    pub fn new(at: Moment, names: Names, robot: &str, types: ActionType) -> Self {
+    pub fn new(at: Moment, names: ActionNames, robot: &str, types: ActionType) -> Self {
         Self {
             names,
             robot: robot.into(),
@@ -90,7 +90,7 @@ impl ServedAction {
             calls: BTreeMap::new(),
             early_cancels: VecDeque::new(),
             next_status: at.now,
-            ends: None,
+            ends_at: None,
             seq: 0,
         }
     }
@@ -101,11 +101,11 @@ impl ServedAction {
         out.advertise(self.types.ros1_topic(Part::Result, self.names.result()));
         out.subscribe(self.names.goal());
         out.subscribe(self.names.cancel());
-        self.want(true, out);
+        self.emit_wanted(true, out);
     }
 
     /// Asks for the peer's feedback and status messages.
-    pub fn want(&self, wanted: bool, out: &mut Outputs) {
+    pub fn emit_wanted(&self, wanted: bool, out: &mut Outputs) {
         for topic in self.names.ros2_topics() {
             out.event(Event::Wanted { topic, wanted });
         }
@@ -117,16 +117,16 @@ impl ServedAction {
         self.goals.clear();
         self.calls.clear();
         self.publish_status(at, out);
-        self.ends = Some(if was_busy { at.now + FAREWELL } else { at.now });
+        self.ends_at = Some(if was_busy { at.now + SHUTDOWN_GRACE } else { at.now });
     }
 
     /// Whether the topics have to end.
     pub fn has_ended(&self, at: Moment) -> bool {
-        self.ends.is_some_and(|ends| ends <= at.now)
+        self.ends_at.is_some_and(|ends| ends <= at.now)
     }
 
     pub fn is_stopping(&self) -> bool {
-        self.ends.is_some()
+        self.ends_at.is_some()
     }
 
     pub fn end(self, out: &mut Outputs) {
@@ -153,7 +153,7 @@ impl ServedAction {
         if self.goals.iter().any(|known| known.status.goal.id == id.id) {
             return;
         }
-        let uuid = messages::uuid_of(&self.robot, &id.id);
+        let uuid = messages::goal_id_to_uuid(&self.robot, &id.id);
         let canceled = self.early_cancels.iter().position(|(early, _)| early.id == id.id);
         let canceled = canceled.and_then(|index| self.early_cancels.remove(index)).is_some();
         let status = GoalStatus { goal: id, status: ros1::PENDING, text: String::new() };
@@ -162,8 +162,8 @@ impl ServedAction {
             status,
             accepted: false,
             canceling: Canceling::No,
-            retry: None,
-            failing: None,
+            retry_at: None,
+            failing_since: None,
             ended: None,
         });
         let live = self.goals.iter().filter(|goal| goal.ended.is_none()).count();
@@ -238,8 +238,8 @@ impl ServedAction {
                 let request = messages::cancel_request(goal.uuid, Stamp::ZERO);
                 calls.push((goal.uuid, ServicePart::CancelGoal, request));
             }
-            if goal.retry.is_some_and(|due| due <= at.now) {
-                goal.retry = None;
+            if goal.retry_at.is_some_and(|due| due <= at.now) {
+                goal.retry_at = None;
                 let request = messages::result_request(goal.uuid);
                 calls.push((goal.uuid, ServicePart::GetResult, request));
             }
@@ -261,14 +261,14 @@ impl ServedAction {
             (ServicePart::SendGoal, Err(reason)) => {
                 // It is unknown whether the peer has the goal. If the peer has it, the goal is
                 // canceled.
-                self.lose(at, uuid, reason, out);
+                self.remove_lost_goal(at, uuid, reason, out);
                 let request = messages::cancel_request(uuid, Stamp::ZERO);
                 self.call(uuid, ServicePart::CancelGoal, request, out);
             }
             (ServicePart::CancelGoal, Ok(response)) => {
                 let code = messages::read_cancel_response(response);
                 if code == Ok(messages::cancel::ACCEPTED) {
-                    self.observe(at, uuid, ros2::CANCELING, out);
+                    self.update_goal_status(at, uuid, ros2::CANCELING, out);
                 } else if let Some(goal) = self.goal(uuid) {
                     // The client may ask again.
                     goal.canceling = Canceling::No;
@@ -282,10 +282,10 @@ impl ServedAction {
             (ServicePart::GetResult, Ok(response)) => self.on_result(at, uuid, response, out),
             (ServicePart::GetResult, Err(reason)) => {
                 let Some(goal) = self.goal(uuid) else { return };
-                let since = *goal.failing.get_or_insert(at.now);
-                goal.retry = Some(at.now + RETRY);
+                let since = *goal.failing_since.get_or_insert(at.now);
+                goal.retry_at = Some(at.now + RETRY);
                 if at.now >= since + PATIENCE {
-                    self.lose(at, uuid, reason, out);
+                    self.remove_lost_goal(at, uuid, reason, out);
                 }
             }
         }
@@ -295,18 +295,18 @@ impl ServedAction {
         let Some(goal) = self.goal(uuid) else { return };
         match messages::read_accepted(response) {
             Ok(true) => {
-                (goal.accepted, goal.retry) = (true, Some(at.now));
+                (goal.accepted, goal.retry_at) = (true, Some(at.now));
                 self.send_due(at, out);
             }
             Ok(false) => self.end_goal(at, uuid, ros1::REJECTED, "", None, out),
-            Err(error) => self.lose(at, uuid, &error.to_string(), out),
+            Err(error) => self.remove_lost_goal(at, uuid, &error.to_string(), out),
         }
     }
 
     fn on_result(&mut self, at: Moment, uuid: Uuid, response: &[u8], out: &mut Outputs) {
         let (status, result) = match self.types.result_to_ros1(response) {
             Ok(found) => found,
-            Err(error) => return self.lose(at, uuid, &error, out),
+            Err(error) => return self.remove_lost_goal(at, uuid, &error, out),
         };
         let Some(goal) = self.goal(uuid) else { return };
         let was_pending = matches!(goal.status.status, ros1::PENDING | ros1::RECALLING);
@@ -315,7 +315,7 @@ impl ServedAction {
             ros2::CANCELED if was_pending => ros1::RECALLED,
             ros2::CANCELED => ros1::PREEMPTED,
             ros2::ABORTED => ros1::ABORTED,
-            _ => return self.lose(at, uuid, "its server does not know it", out),
+            _ => return self.remove_lost_goal(at, uuid, "its server does not know it", out),
         };
         self.end_goal(at, uuid, status, "", Some(&result), out);
     }
@@ -342,7 +342,7 @@ impl ServedAction {
     }
 
     /// Removes a goal whose outcome is unknown from the status message.
-    fn lose(&mut self, at: Moment, uuid: Uuid, reason: &str, out: &mut Outputs) {
+    fn remove_lost_goal(&mut self, at: Moment, uuid: Uuid, reason: &str, out: &mut Outputs) {
         let Some(goal) = self.goal(uuid) else { return };
         let id = goal.status.goal.id.clone();
         tracing::warn!(action = self.names.action, goal = for_logs(&id), reason, "goal lost");
@@ -351,7 +351,7 @@ impl ServedAction {
     }
 
     /// Handles the state of a goal that the peer reports.
-    fn observe(&mut self, at: Moment, uuid: Uuid, status: u8, out: &mut Outputs) {
+    fn update_goal_status(&mut self, at: Moment, uuid: Uuid, status: u8, out: &mut Outputs) {
         let Some(goal) = self.goal(uuid) else { return };
         let before = goal.status.status;
         goal.status.status = match (status, before) {
@@ -369,14 +369,14 @@ impl ServedAction {
     /// Handles a status message of the peer.
     pub fn on_status(&mut self, at: Moment, message: &[u8], out: &mut Outputs) {
         for goal in messages::read_states(message).unwrap_or_default() {
-            self.observe(at, goal.uuid, goal.status, out);
+            self.update_goal_status(at, goal.uuid, goal.status, out);
         }
     }
 
     /// Feedback of the peer. A goal with feedback is being executed.
     pub fn on_feedback(&mut self, at: Moment, message: &[u8], out: &mut Outputs) {
         let Ok((uuid, feedback)) = self.types.to_ros1(Part::Feedback, message) else { return };
-        self.observe(at, uuid, ros2::EXECUTING, out);
+        self.update_goal_status(at, uuid, ros2::EXECUTING, out);
         let Some(goal) = self.goal(uuid) else { return };
         let status = goal.status.clone();
         self.seq = self.seq.wrapping_add(1);
@@ -398,9 +398,9 @@ impl ServedAction {
                 Canceling::Wanted(due) => Some(due),
                 _ => None,
             };
-            [cancel, goal.retry].into_iter().flatten()
+            [cancel, goal.retry_at].into_iter().flatten()
         });
-        due.chain([self.ends.unwrap_or(self.next_status)]).min()
+        due.chain([self.ends_at.unwrap_or(self.next_status)]).min()
     }
 
     pub fn handle_timeout(&mut self, at: Moment, out: &mut Outputs) {

@@ -3,7 +3,7 @@
 //! client learns when the other side is gone.
 
 use super::messages::{
-    self, GoalId, GoalState, GoalStatus, Stamp, cancel, id_of, ros1, ros2, uuid_of,
+    self, GoalId, GoalState, GoalStatus, Stamp, cancel, goal_id, goal_id_to_uuid, ros1, ros2,
 };
 use super::names::ServicePart;
 use super::offered::{self, Call, OfferedAction};
@@ -21,8 +21,8 @@ const PATIENCE: Duration = Duration::from_secs(4);
 const SERVER: Source = Source::local(3);
 const STAMP: Stamp = Stamp { secs: 100, nanos: 5 };
 
-fn names() -> Names {
-    Names::from_ros2_name("/fib/_action/status").unwrap()
+fn names() -> ActionNames {
+    ActionNames::from_ros2_name("/fib/_action/status").unwrap()
 }
 
 fn types() -> ActionType {
@@ -114,7 +114,7 @@ impl Server {
     }
 
     fn call(&mut self, seconds: f64, peer: u32, part: ServicePart, call: CallId, request: Bytes) {
-        let call = Call { peer, part, call, request, patience: PATIENCE };
+        let call = Call { peer, part, call, request, time_limit: PATIENCE };
         self.action.on_call(self.clock.at(seconds), call, &mut self.out);
     }
 
@@ -158,7 +158,7 @@ impl Server {
 }
 
 fn goal_status(uuid: Uuid, status: u8) -> GoalStatus {
-    GoalStatus { goal: GoalId { stamp: STAMP, id: id_of(uuid) }, status, text: String::new() }
+    GoalStatus { goal: GoalId { stamp: STAMP, id: goal_id(uuid) }, status, text: String::new() }
 }
 
 const RESULT: &str = "[1, 0, 0, 0, 9, 0, 0, 0]";
@@ -167,7 +167,7 @@ const RESULT: &str = "[1, 0, 0, 0, 9, 0, 0, 0]";
 fn a_ros_2_goal_is_accepted_executed_and_gets_its_result() {
     let mut server = Server::new();
     let sent = server.send(0.0, 0, 1, UUID);
-    assert_eq!(sent, [format!("goal {} [5, 0, 0, 0]", id_of(UUID))]);
+    assert_eq!(sent, [format!("goal {} [5, 0, 0, 0]", goal_id(UUID))]);
     assert!(server.status(0.1, &[(UUID, ros1::PENDING)]).is_empty(), "it may be rejected still");
     assert_eq!(server.status(0.2, &[(UUID, ros1::ACTIVE)]), ["answer 1 true"]);
     assert!(server.ask(0.3, 2, UUID).is_empty());
@@ -213,7 +213,7 @@ fn a_goal_that_no_server_accepts_is_rejected_and_recalled() {
     let mut server = Server::new();
     server.send(0.0, 0, 1, UUID);
     let given_up = server.pass(3.1);
-    assert_eq!(given_up, [format!("cancel '{}' 0", id_of(UUID)), "answer 1 false".into()]);
+    assert_eq!(given_up, [format!("cancel '{}' 0", goal_id(UUID)), "answer 1 false".into()]);
     // Without a connection it is sent later, or never.
     let at = server.clock.at(4.0);
     server.action.on_connected(at, false, &mut server.out);
@@ -222,7 +222,7 @@ fn a_goal_that_no_server_accepts_is_rejected_and_recalled() {
     assert_eq!(server.pass(7.1), ["answer 2 false"]);
     let at = server.clock.at(7.2);
     server.action.on_connected(at, true, &mut server.out);
-    assert_eq!(drain_outputs(&mut server.out), [format!("goal {} [5, 0, 0, 0]", id_of([9; 16]))]);
+    assert_eq!(drain_outputs(&mut server.out), [format!("goal {} [5, 0, 0, 0]", goal_id([9; 16]))]);
 }
 
 #[test]
@@ -234,7 +234,7 @@ fn the_answer_to_a_cancel_request_follows_the_server() {
     let active = [1, 2, 3].map(|it| ([it; 16], ros1::ACTIVE));
     server.status(0.1, &active);
     let sent = server.cancel(1.0, 11, [1; 16], Stamp::ZERO);
-    assert_eq!(sent, [format!("cancel '{}' 0", id_of([1; 16]))]);
+    assert_eq!(sent, [format!("cancel '{}' 0", goal_id([1; 16]))]);
     let listed = [([1; 16], ros1::PREEMPTING), active[1], active[2]];
     assert_eq!(server.status(1.1, &listed), ["answer 11 0 of 1"]);
     // A server that continues the goal refuses; one that ends it otherwise reports that.
@@ -375,7 +375,7 @@ impl Client {
     }
 
     fn status(&mut self, seconds: f64, id: &str, status: u8) -> Vec<String> {
-        let state = GoalState { uuid: uuid_of(ROBOT, id), stamp: Stamp::ZERO, status };
+        let state = GoalState { uuid: goal_id_to_uuid(ROBOT, id), stamp: Stamp::ZERO, status };
         let message = messages::states_message(&[state]);
         self.action.on_status(self.clock.at(seconds), &message, &mut self.out);
         drain_outputs(&mut self.out)
@@ -402,7 +402,7 @@ fn a_ros_1_goal_is_accepted_executed_and_gets_its_result() {
     assert!(client.send(0.1, "a").is_empty(), "the same goal again");
     assert_eq!(client.accept(0.2, 1), ["call 2 get_result 20"]);
     assert_eq!(client.status(0.3, "a", ros2::EXECUTING), ["status a=1"]);
-    let feedback = types().to_ros2(Part::Feedback, uuid_of(ROBOT, "a"), &[0; 4]).unwrap();
+    let feedback = types().to_ros2(Part::Feedback, goal_id_to_uuid(ROBOT, "a"), &[0; 4]).unwrap();
     client.action.on_feedback(client.clock.at(0.4), &feedback, &mut client.out);
     assert_eq!(drain_outputs(&mut client.out), ["/fib/feedback a=1 [0, 0, 0, 0]"]);
     let done = client.answer(1.0, 2, result(ros2::SUCCEEDED));

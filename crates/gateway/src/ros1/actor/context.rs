@@ -32,14 +32,14 @@ pub struct Context {
     pub prober: Prober,
     pub notes: mpsc::Sender<Note>,
     next_serial: u64,
-    is_poll_wanted: bool,
+    is_poll_requested: bool,
 }
 
 impl Context {
     pub fn new(setup: Setup, notes: mpsc::Sender<Note>) -> Self {
         let master = Arc::new(Master::new(setup.master.clone(), setup.own.clone()));
         let prober = Prober::new(master, setup.identity.clone(), setup.own.uri.clone());
-        Self { setup, prober, notes, next_serial: 0, is_poll_wanted: false }
+        Self { setup, prober, notes, next_serial: 0, is_poll_requested: false }
     }
 
     /// Our node name at the master.
@@ -58,13 +58,13 @@ impl Context {
     }
 
     /// Polls the master as soon as the current command or note is done.
-    pub fn want_poll(&mut self) {
-        self.is_poll_wanted = true;
+    pub fn request_poll(&mut self) {
+        self.is_poll_requested = true;
     }
 
     /// Whether a part has wanted a poll since the last call.
-    pub fn take_wanted_poll(&mut self) -> bool {
-        std::mem::take(&mut self.is_poll_wanted)
+    pub fn take_poll_request(&mut self) -> bool {
+        std::mem::take(&mut self.is_poll_requested)
     }
 
     /// Spawns a task whose result is a note.

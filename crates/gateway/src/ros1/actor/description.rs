@@ -96,7 +96,7 @@ impl RobotDescription {
         let parameters = std::mem::take(&mut mirrored.changed);
         self.mirrors.finish(peer, mirrored, PARAMETER_PERIOD, Instant::now());
         if !parameters.is_empty() {
-            context.emit(Event::Changed { peer, parameters });
+            context.emit(Event::ParametersChanged { peer, parameters });
         }
     }
 

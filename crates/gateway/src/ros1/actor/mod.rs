@@ -24,7 +24,7 @@ use super::master::Role;
 use super::note::{Note, Poll};
 use super::order::Order;
 use super::polls::TOPIC_OF_ALL_NODES;
-use super::registration::{Attempt, NotRegistered};
+use super::registration::{Attempt, RegistrationError};
 use super::xmlrpc::CallError;
 use crate::{Command, Service, Topic};
 use context::Context;
@@ -81,21 +81,21 @@ impl Actor {
         loop {
             tokio::select! {
                 order = orders.recv() => match order {
-                    Some(Order::Do(command)) => {
+                    Some(Order::Execute(command)) => {
                         if let Some(command) = actions.command(command) {
                             self.command(command);
                         }
                     }
-                    Some(Order::Own(command)) => self.command(command),
+                    Some(Order::ExecuteForAction(command)) => self.command(command),
                     Some(Order::Emit(event)) => self.context.emit(event),
                     Some(Order::Stop) | None => break,
                 },
                 Some(note) = self.received.recv() => self.note(note),
-                () = wait_until(self.polling.next_poll()) => self.context.want_poll(),
+                () = wait_until(self.polling.next_poll()) => self.context.request_poll(),
                 () = wait_until(actions.next_timeout()) => actions.handle_timeout(),
                 () = actions.timeout_changed() => {}
             }
-            if self.context.take_wanted_poll() {
+            if self.context.take_poll_request() {
                 self.polling.start(&self.context, self.registrar.names_to_check());
             }
         }
@@ -108,7 +108,7 @@ impl Actor {
             Command::Subscribe { topic } => {
                 if self.subscriptions.add(context, &topic) {
                     self.registrar.add(context, Role::Subscriber, &topic);
-                    context.want_poll();
+                    context.request_poll();
                 }
             }
             Command::Unsubscribe { topic } => {
@@ -125,21 +125,21 @@ impl Actor {
             Command::Serve { service } => self.serve(service),
             Command::Unserve { service } => self.unserve(&service),
             Command::Answer { call, outcome, .. } => self.services.answer(context, call, outcome),
-            Command::Call { service, call, request, patience, .. } => {
-                self.services.call(context, service, call, request, patience);
+            Command::Call { service, call, request, time_limit, .. } => {
+                self.services.call(context, service, call, request, time_limit);
             }
             Command::Describe { nodes, parameters } => self.description.want(nodes, parameters),
-            Command::StandIn { peer, nodes } => self.registrar.set_stand_ins(peer, nodes),
-            Command::Mirror { peer, prefix, parameters } => {
+            Command::ShowNodes { peer, nodes } => self.registrar.set_stand_ins(peer, nodes),
+            Command::ShowParameters { peer, prefix, parameters } => {
                 self.description.mirrors.set(peer, prefix, parameters);
             }
             Command::SetParameters { parameters } => self.description.set(context, parameters),
-            Command::LargestMessage { .. } => {}
+            Command::SetMaxMessage { .. } => {}
             Command::Reselect => {
                 // Withdraws what may no longer leave the robot; the next poll adds what now may.
                 self.subscriptions.reselect(context);
                 self.services.reselect(context);
-                context.want_poll();
+                context.request_poll();
             }
         }
     }
@@ -151,7 +151,7 @@ impl Actor {
         self.unadvertise(&topic.name);
         self.registrar.add(&mut self.context, Role::Publisher, &topic.name);
         self.publications.add(&self.context, topic);
-        self.context.want_poll();
+        self.context.request_poll();
     }
 
     fn unadvertise(&mut self, topic: &str) {
@@ -167,7 +167,7 @@ impl Actor {
         self.unserve(&service.name);
         self.registrar.add(&mut self.context, Role::Service, &service.name);
         self.services.serve(&mut self.context, service);
-        self.context.want_poll();
+        self.context.request_poll();
     }
 
     fn unserve(&mut self, service: &str) {
@@ -247,7 +247,7 @@ impl Actor {
     }
 
     /// A call that registers has ended.
-    fn on_registered(&mut self, attempt: Attempt, outcome: Result<Vec<String>, NotRegistered>) {
+    fn on_registered(&mut self, attempt: Attempt, outcome: Result<Vec<String>, RegistrationError>) {
         let context = &mut self.context;
         let (role, name) = (attempt.role, attempt.name.clone());
         if !self.registrar.on_registered(context, attempt, &outcome) {
@@ -259,11 +259,13 @@ impl Actor {
                 self.subscriptions.set_publishers(context, &name, publishers);
             }
             (Role::Service, Ok(_)) => self.services.set_servable(context, &name),
-            (_, Err(NotRegistered::Conflict(reason))) => {
+            (_, Err(RegistrationError::Conflict(reason))) => {
                 self.publications.refuse(context, &name, reason);
             }
-            (_, Err(NotRegistered::Served(node))) => self.services.refuse(context, &name, &node),
-            (_, Err(NotRegistered::Taken | NotRegistered::Master(_))) => {}
+            (_, Err(RegistrationError::Served(node))) => {
+                self.services.refuse(context, &name, &node)
+            }
+            (_, Err(RegistrationError::Taken | RegistrationError::Master(_))) => {}
         }
     }
 

@@ -91,7 +91,8 @@ impl Publications {
     /// Keeps the subscribers that the master lists when it answers for the first time.
     pub fn on_snapshot(&mut self, snapshot: &Snapshot) {
         if self.subscribed_at_start.is_none() {
-            let known = snapshot.subscribers.iter().filter(|it| self.deliveries.knows(it.0));
+            let known =
+                snapshot.subscribers.iter().filter(|it| self.deliveries.has_deliveries(it.0));
             let known = known.map(|(topic, nodes)| (topic.clone(), nodes.clone()));
             self.subscribed_at_start = Some(known.collect());
         }

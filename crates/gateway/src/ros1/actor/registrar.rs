@@ -9,8 +9,8 @@ use crate::description::Nodes;
 use crate::log_limit::LogLimit;
 use crate::ros1::master::{Role, Snapshot};
 use crate::ros1::note::Note;
-use crate::ros1::probes::users_of;
-use crate::ros1::registration::{Attempt, NotRegistered, Registration, Registrations};
+use crate::ros1::probes::nodes_to_query;
+use crate::ros1::registration::{Attempt, Registration, RegistrationError, Registrations};
 use crate::ros1::shown::for_logs;
 use crate::ros1::stand_ins::{ListedRegistration, StandIns, mark_of, marked_by};
 use std::time::Duration;
@@ -115,7 +115,7 @@ impl Registrar {
     /// Suspects that another node has our name: registers nothing until the master was asked.
     pub fn suspect_namesake(&mut self, context: &mut Context) {
         self.name_is_doubtful = true;
-        context.want_poll();
+        context.request_poll();
     }
 
     /// Records another node that has our name: a registration of ours would end that node, and vice versa.
@@ -164,7 +164,7 @@ impl Registrar {
         self.set_rivals(&own_name, snapshot);
         context.setup.shared.troubles.report("", "stand-ins", self.stand_ins.trouble());
         for role in [Role::Subscriber, Role::Publisher, Role::Service] {
-            for name in self.registrations.due_names(role) {
+            for name in self.registrations.names_to_register(role) {
                 self.register(context, role, name, (snapshot, needed));
             }
         }
@@ -181,14 +181,14 @@ impl Registrar {
                 let node = self.stand_ins.node_of(role, &name);
                 let mark = node.map(mark_of).filter(|mark| *mark != name);
                 let mark = mark.and_then(|it| self.registrations.get(Role::Service, &it));
-                let (waits, is_shown) =
+                let (awaits_mark, is_shown) =
                     mark.map_or((false, true), |it| (it.is_undecided(), it.registered));
                 let caller = node.filter(|_| is_shown).unwrap_or(own_name).to_owned();
                 let Some(registration) = self.registrations.in_role(role).get_mut(&name) else {
                     continue;
                 };
-                registration.waits = waits;
-                if !waits && !registration.pending {
+                registration.awaits_mark = awaits_mark;
+                if !awaits_mark && !registration.pending {
                     registration.register_as(&caller);
                 }
             }
@@ -206,7 +206,9 @@ impl Registrar {
         for name in self.registrations.names(Role::Service) {
             let Some(node) = self.ended_mark(&name, services) else { continue };
             let is_used = ours.iter().any(|it| it.caller == node && it.name != name)
-                || self.registrations.any(|it| it.pending && it.chosen.as_deref() == Some(node));
+                || self
+                    .registrations
+                    .any(|it| it.pending && it.next_caller.as_deref() == Some(node));
             if !is_used {
                 self.remove(context, Role::Service, &name);
             }
@@ -252,7 +254,8 @@ impl Registrar {
         let Some(registration) = self.registrations.in_role(role).get_mut(&name) else { return };
         registration.pending = true;
         let (serial, rival) = (registration.serial, registration.rival.clone());
-        let caller = registration.chosen.clone().unwrap_or_else(|| context.own_name().to_owned());
+        let caller =
+            registration.next_caller.clone().unwrap_or_else(|| context.own_name().to_owned());
         let is_stand_in = caller != context.own_name();
         // The master would not forget the node of a service that another one has taken over.
         let before = registration.caller.clone().filter(|it| *it != caller);
@@ -263,7 +266,7 @@ impl Registrar {
             Some(found) => {
                 let users = match found.cleared {
                     true => Vec::new(),
-                    false => users_of(snapshot, &found.topic, context.own_name()),
+                    false => nodes_to_query(snapshot, &found.topic, context.own_name()),
                 };
                 (found.topic.type_name.clone(), Some((found.topic.clone(), users)))
             }
@@ -283,16 +286,18 @@ impl Registrar {
             };
             let outcome = match (conflict, rival) {
                 // The master would end a local node of this name.
-                _ if is_stand_in && prober.may_be_taken(&caller).await => Err(NotRegistered::Taken),
-                (Some(conflict), _) => Err(NotRegistered::Conflict(conflict)),
-                (None, Some(node)) => Err(NotRegistered::Served(node)),
+                _ if is_stand_in && prober.may_be_taken(&caller).await => {
+                    Err(RegistrationError::Taken)
+                }
+                (Some(conflict), _) => Err(RegistrationError::Conflict(conflict)),
+                (None, Some(node)) => Err(RegistrationError::Served(node)),
                 (None, None) => {
                     if let Some(before) = before {
                         // If this fails, the next poll unregisters it.
                         let _ = prober.master.unregister(role, &name, &before).await;
                     }
                     let registered = prober.master.register(role, &name, &type_name, &caller).await;
-                    registered.map_err(NotRegistered::Master)
+                    registered.map_err(RegistrationError::Master)
                 }
             };
             Note::Registered(Attempt { role, name, caller, serial }, outcome)
@@ -304,7 +309,7 @@ impl Registrar {
         &mut self,
         context: &mut Context,
         attempt: Attempt,
-        outcome: &Result<Vec<String>, NotRegistered>,
+        outcome: &Result<Vec<String>, RegistrationError>,
     ) -> bool {
         let Attempt { role, name, caller, serial } = attempt;
         if outcome.is_ok() && caller != context.own_name() {
@@ -318,7 +323,7 @@ impl Registrar {
         registration.finish(outcome);
         let is_mark = role == Role::Service && self.stand_ins.is_mark(&name);
         if let (Some(node), true) = (marked_by(&name), is_mark) {
-            self.stand_ins.set_taken(node, matches!(outcome, Err(NotRegistered::Taken)));
+            self.stand_ins.set_taken(node, matches!(outcome, Err(RegistrationError::Taken)));
         }
         match outcome {
             Ok(_) => {
@@ -327,12 +332,12 @@ impl Registrar {
                 // Others may wait for a free slot, or for this mark.
                 let mut others = self.registrations.in_role(role).values();
                 if has_moved || is_mark || others.any(Registration::is_new) {
-                    context.want_poll();
+                    context.request_poll();
                 }
             }
-            Err(NotRegistered::Master(error)) => {
+            Err(RegistrationError::Master(error)) => {
                 static LIMITS: [LogLimit; 3] = [const { LogLimit::new() }; 3];
-                if let Some(left_out) = LIMITS[role as usize].withheld_before_this() {
+                if let Some(left_out) = LIMITS[role as usize].admit() {
                     tracing::warn!(name, %error, left_out, "a registration at the ROS master failed");
                 }
             }

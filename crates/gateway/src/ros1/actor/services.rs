@@ -15,7 +15,7 @@ use crate::ros1::service_discovery::{Change, ServiceDiscovery};
 use crate::ros1::shown::{for_logs, name_with_type};
 use crate::ros1::slots::{Slot, SlotPool};
 use crate::types::Dialect;
-use crate::types::installed::{Cache, Installed};
+use crate::types::installed::{Cache, InstalledTypes};
 use crate::{CallId, Event, Outcome, Service};
 use bytes::Bytes;
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -85,7 +85,7 @@ impl Services {
                 for_logs(&format!("{error}"))
             );
         };
-        let read = |installed: &Installed| installed.service(type_name, Dialect::Ros1);
+        let read = |installed: &InstalledTypes| installed.service(type_name, Dialect::Ros1);
         self.definitions.get(type_name, read, report)
     }
 
@@ -283,7 +283,7 @@ impl Services {
         service: String,
         call: CallId,
         request: Bytes,
-        patience: Duration,
+        time_limit: Duration,
     ) {
         let bytes = request.len();
         if self.calls.contains(&call) {
@@ -301,7 +301,7 @@ impl Services {
         let mut reservation = self.responses.reservation();
         context.spawn(async move {
             let request =
-                ServiceCall { service: &service, md5: &md5, request, max_response, patience };
+                ServiceCall { service: &service, md5: &md5, request, max_response, time_limit };
             let outcome = prober.call_service(request, &mut reservation).await;
             Note::Service(ServiceNote::Done { service, call, bytes, outcome, reservation })
         });

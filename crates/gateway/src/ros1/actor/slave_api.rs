@@ -37,7 +37,7 @@ impl SlaveApi<'_> {
                     self.polling.on_nodes_changed();
                 }
                 if self.subscriptions.set_publishers(self.context, &topic, publishers) {
-                    self.context.want_poll();
+                    self.context.request_poll();
                 }
                 success("publisher update", Value::Integer(0))
             }

@@ -8,7 +8,7 @@ use crate::ros1::connection::TypeVersion;
 use crate::ros1::discovery::Discovery;
 use crate::ros1::master::Snapshot;
 use crate::ros1::note::{Exclusion, Note, ReaderNote};
-use crate::ros1::probed::{Checked, LocatedPublisher, ProbeResult, Query};
+use crate::ros1::probed::{CheckResult, LocatedPublisher, ProbeResult, Query};
 use crate::ros1::subscription::{
     INCOMPLETE_BYTES, MAX_PUBLISHERS, MAX_READERS, ReaderContext, Subscription,
 };
@@ -96,7 +96,7 @@ impl Subscriptions {
     }
 
     /// A node has been checked.
-    pub fn on_checked(&mut self, context: &mut Context, node: &str, result: Checked) {
+    pub fn on_checked(&mut self, context: &mut Context, node: &str, result: CheckResult) {
         self.discovery.on_checked(node, result, Instant::now());
         self.after_discovery(context);
     }

@@ -6,7 +6,7 @@ use crate::ros2::liveliness::Timers;
 use crate::ros2::options::Ros2Options;
 use crate::ros2::order::Order;
 use crate::ros2::publication::SharedPublications;
-use crate::{Event, Named, Selector};
+use crate::{Event, ResourceName, Selector};
 use std::sync::mpsc::Sender;
 
 /// The constant part of the state.
@@ -36,7 +36,7 @@ impl Context {
     }
 
     /// Whether a topic or service may leave this robot.
-    pub fn selects(&self, name: Named<'_>) -> bool {
+    pub fn selects(&self, name: ResourceName<'_>) -> bool {
         (self.setup.selector)(name)
     }
 

@@ -17,7 +17,7 @@ mod subscriptions;
 
 use super::calls::Call;
 use super::endpoints::Endpoints;
-use super::nodes::{Announced, OwnEndpoints};
+use super::nodes::{AnnouncedNodes, OwnEndpoints};
 use super::order::Order;
 use crate::lock::lock;
 use crate::{Command, Event};
@@ -31,7 +31,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 use subscriptions::Subscriptions;
-use tautline_dds::{DdsError, Discovery};
+use tautline_dds::{DdsError, DiscoveryEvent};
 
 /// Maximum number of orders that are processed before the actor updates the topics and services that
 /// they have changed.
@@ -57,7 +57,7 @@ struct Changed {
 impl Actor {
     /// Joins the graph and starts discovery.
     pub fn new(setup: Setup) -> Result<Self, DdsError> {
-        let announced = Arc::<Mutex<Announced>>::default();
+        let announced = Arc::<Mutex<AnnouncedNodes>>::default();
         discover(&setup, announced.clone())?;
         Ok(Self {
             graph: NodeGraph::join(&setup, announced)?,
@@ -80,7 +80,7 @@ impl Actor {
             let more = std::iter::from_fn(|| orders.try_recv().ok()).take(BATCH);
             for order in first.into_iter().chain(more) {
                 match order {
-                    Order::Do(command) => self.command(command, &mut changed),
+                    Order::Execute(command) => self.command(command, &mut changed),
                     Order::Discovered(event) => {
                         self.graph.on_discovered();
                         self.on_discovery(&event, &mut changed);
@@ -141,18 +141,18 @@ impl Actor {
             Command::Answer { service, call, outcome } => {
                 self.services.answer(context, service, call, outcome);
             }
-            Command::Call { service, call, request, patience, .. } => {
-                let deadline = Instant::now() + patience;
-                self.services.call(context, Call { service, call, request, patience, deadline });
+            Command::Call { service, call, request, time_limit, .. } => {
+                let deadline = Instant::now() + time_limit;
+                self.services.call(context, Call { service, call, request, time_limit, deadline });
             }
             Command::Describe { nodes, .. } => self.graph.want_reports(nodes, &context.setup),
-            Command::StandIn { peer, nodes } => {
+            Command::ShowNodes { peer, nodes } => {
                 self.graph.stand_ins.set(peer, nodes);
                 self.graph.on_own_change();
             }
             // Parameters of ROS 1; those of ROS 2 are services of each node.
-            Command::Mirror { .. } | Command::SetParameters { .. } => {}
-            Command::LargestMessage { .. } => {}
+            Command::ShowParameters { .. } | Command::SetParameters { .. } => {}
+            Command::SetMaxMessage { .. } => {}
             Command::Reselect => {
                 self.subscriptions.reselect(context, &self.topic_endpoints);
                 changed.topics.extend(self.topic_endpoints.names().map(str::to_owned));
@@ -161,10 +161,10 @@ impl Actor {
         }
     }
 
-    fn on_discovery(&mut self, event: &Discovery, changed: &mut Changed) {
+    fn on_discovery(&mut self, event: &DiscoveryEvent, changed: &mut Changed) {
         let context = &self.context;
         changed.services.extend(self.service_endpoints.on_event(event));
-        if let Discovery::WriterGone { guid } = event {
+        if let DiscoveryEvent::WriterGone { guid } = event {
             context.setup.endpoints.callers.with(|it| it.forget(*guid));
         }
         if let Some(topic) = self.topic_endpoints.on_event(event) {
@@ -218,7 +218,7 @@ impl Actor {
 }
 
 /// Starts discovery: its thread keeps the known writers, readers and nodes, and sends orders.
-fn discover(setup: &Setup, announced: Arc<Mutex<Announced>>) -> Result<(), DdsError> {
+fn discover(setup: &Setup, announced: Arc<Mutex<AnnouncedNodes>>) -> Result<(), DdsError> {
     let endpoints = &setup.endpoints;
     let (writers, readers) = (endpoints.writers.clone(), endpoints.readers.clone());
     let orders = setup.orders.clone();

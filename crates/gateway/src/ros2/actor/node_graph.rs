@@ -6,9 +6,9 @@ use crate::description::Nodes;
 use crate::lock::lock;
 use crate::log_limit::log_limited;
 use crate::ros2::endpoints::Endpoints;
-use crate::ros2::graph::{self, GidBytes, Node, ObservedGidBytes, Pace};
+use crate::ros2::graph::{self, GidBytes, Node, ObservedGidBytes, Pacer};
 use crate::ros2::names;
-use crate::ros2::nodes::{Announced, OwnEndpoints, Reports, StandIns};
+use crate::ros2::nodes::{AnnouncedNodes, OwnEndpoints, Reports, StandIns};
 use crate::ros2::order::Order;
 use crate::ros2::served::EndpointGuids;
 use bytes::Bytes;
@@ -24,16 +24,16 @@ pub struct NodeGraph {
     observed_gid_bytes: Arc<ObservedGidBytes>,
     /// The last message of our node.
     sent: Bytes,
-    pace: Pace,
+    pace: Pacer,
     /// The nodes of other participants.
-    announced: Arc<Mutex<Announced>>,
+    announced: Arc<Mutex<AnnouncedNodes>>,
     reports: Reports,
     pub stand_ins: StandIns,
 }
 
 impl NodeGraph {
     /// Joins the graph. The discovery thread keeps the nodes that are `announced`.
-    pub fn join(setup: &Setup, announced: Arc<Mutex<Announced>>) -> Result<Self, DdsError> {
+    pub fn join(setup: &Setup, announced: Arc<Mutex<AnnouncedNodes>>) -> Result<Self, DdsError> {
         let participant = &setup.endpoints.participant;
         let dds = Dds {
             durability: 1,
@@ -65,7 +65,7 @@ impl NodeGraph {
             gid_bytes: GidBytes::Sixteen,
             observed_gid_bytes,
             sent: Bytes::new(),
-            pace: Pace::default(),
+            pace: Pacer::default(),
             announced,
             reports: Reports::default(),
             stand_ins: StandIns::default(),

@@ -10,11 +10,11 @@ use crate::ros2::names;
 use crate::ros2::order::Order;
 use crate::ros2::publication::{Publication, REDISCOVERY};
 use crate::ros2::qos;
-use crate::{Event, Named, Topic};
+use crate::{Event, ResourceName, Topic};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Instant;
-use tautline_dds::{DdsError, Discovery, Guid};
+use tautline_dds::{DdsError, DiscoveryEvent, Guid};
 
 /// The topics of peers that are published here. The thread that writes shares their publications.
 pub struct Publications {
@@ -61,15 +61,15 @@ impl Publications {
     }
 
     /// Handles an endpoint of a topic that has appeared or left.
-    pub fn on_discovered(&self, context: &Context, topic: &str, event: &Discovery) {
+    pub fn on_discovered(&self, context: &Context, topic: &str, event: &DiscoveryEvent) {
         let publication = lock(&context.setup.publications).get(topic).cloned();
         match event {
-            Discovery::ReaderGone { guid } => {
+            DiscoveryEvent::ReaderGone { guid } => {
                 let deliveries = &context.setup.endpoints.deliveries;
                 deliveries.forget(topic, u128::from_be_bytes(*guid));
                 publication.iter().for_each(|it| it.on_reader_gone(*guid));
             }
-            Discovery::Reader(reader) => {
+            DiscoveryEvent::Reader(reader) => {
                 let joins_late = qos::offered_qos(&reader.qos).transient_local;
                 publication.iter().for_each(|it| it.on_reader(reader.guid, joins_late));
             }
@@ -118,7 +118,7 @@ impl Publications {
         let Some(advertised) = self.by_topic.get(name) else { return Ok(()) };
         let known = lock(&context.setup.publications).get(name).cloned();
         if let Some(known) = known.filter(|known| known.serves(&advertised.topic)) {
-            return known.follow(&advertised.topic.qos);
+            return known.update_writers(&advertised.topic.qos);
         }
         let (topic, orders) = (advertised.topic.clone(), context.setup.orders.clone());
         let on_change = Box::new(move || drop(orders.send(Order::WritersChanged)));
@@ -153,7 +153,7 @@ impl Publications {
             return;
         }
         let EndpointContext { deliveries, readers, .. } = &context.setup.endpoints;
-        let gone = deliveries.forget_unknown(|it| readers.knows(&it.to_be_bytes()));
+        let gone = deliveries.forget_unknown(|it| readers.contains(&it.to_be_bytes()));
         let publications: Vec<_> = lock(&context.setup.publications).values().cloned().collect();
         for publication in publications {
             gone.iter().for_each(|reader| publication.on_reader_gone(reader.to_be_bytes()));
@@ -163,7 +163,7 @@ impl Publications {
     /// Reports local nodes whose types have a key. A topic with a key would need the definition of the
     /// key, which discovery does not announce.
     pub fn report_keys(&self, context: &Context, endpoints: &Endpoints, name: &str) {
-        let is_sent = context.selects(Named::Topic(name));
+        let is_sent = context.selects(ResourceName::Topic(name));
         let is_published = self.by_topic.contains_key(name);
         let text = endpoints.key_trouble(name, is_sent, is_published);
         let troubles = &context.setup.endpoints.shared.troubles;

@@ -11,13 +11,13 @@ use crate::ros2::definitions::Definitions;
 use crate::ros2::endpoint_context::EndpointContext;
 use crate::ros2::endpoints::Endpoints;
 use crate::ros2::names::dds_service_types;
-use crate::ros2::pairing::{Caller, is_cdr, participant};
-use crate::ros2::served::{EndpointGuids, Served};
+use crate::ros2::pairing::{Caller, guid_prefix, is_cdr};
+use crate::ros2::served::{EndpointGuids, ServiceServer};
 use crate::ros2::service_discovery::Offer;
 use crate::shared::Shared;
 use crate::types::Dialect;
 use crate::types::trust::service_hash;
-use crate::{CallId, Event, Named, Outcome, Service};
+use crate::{CallId, Event, Outcome, ResourceName, Service};
 use bytes::Bytes;
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
@@ -46,7 +46,7 @@ pub struct Services {
 
 struct Serving {
     service: Service,
-    served: Option<Served>,
+    served: Option<ServiceServer>,
     refused: Option<String>,
 }
 
@@ -178,7 +178,7 @@ impl Services {
                 format!("'{type_name}' is no type of a service of ROS 2 (package/srv/Type)");
             return self.refuse(context, name, reason);
         };
-        let served = match Served::new(&serving.service, &types, &context.setup.endpoints) {
+        let served = match ServiceServer::new(&serving.service, &types, &context.setup.endpoints) {
             Ok(served) => served,
             Err(error) => return self.refuse(context, name, error.to_string()),
         };
@@ -291,7 +291,7 @@ impl Services {
 
 /// What local servers offer of a service, if it may leave this robot.
 fn offer_of(context: &Context, endpoints: &Endpoints, service: &str) -> Option<Offer> {
-    endpoints.service_offer(service).filter(|_| context.selects(Named::Service(service)))
+    endpoints.service_offer(service).filter(|_| context.selects(ResourceName::Service(service)))
 }
 
 /// Takes up calls that were pending when this node last ended.
@@ -305,7 +305,13 @@ fn resume_calls(context: &Context, service: &str) {
 
 impl Reply {
     /// Sends or rejects the reply. `false`: retry, since its client is not matched yet or too slow.
-    fn send(&self, served: &Served, matched: &[Guid], shared: &Shared, now: Instant) -> bool {
+    fn send(
+        &self,
+        served: &ServiceServer,
+        matched: &[Guid],
+        shared: &Shared,
+        now: Instant,
+    ) -> bool {
         let has_time = now < self.deadline;
         let reject = |reason| {
             shared.rejections.add(&self.service, reason);
@@ -314,8 +320,8 @@ impl Reply {
         if !is_cdr(&self.response) {
             return reject(Reason::NotCdr);
         }
-        let caller = participant(&self.caller.writer);
-        if !matched.iter().any(|reader| participant(reader) == caller) {
+        let caller = guid_prefix(&self.caller.writer);
+        if !matched.iter().any(|reader| guid_prefix(reader) == caller) {
             return !has_time && reject(Reason::CallerGone);
         }
         match served.reply(&self.caller, self.response.clone()) {

@@ -10,10 +10,10 @@ use crate::ros2::history::Histories;
 use crate::ros2::liveliness::State;
 use crate::ros2::subscription::Subscription;
 use crate::types::{Dialect, Schema, hash};
-use crate::{Event, Named, Topic};
+use crate::{Event, ResourceName, Topic};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
-use tautline_dds::{Discovery, Guid};
+use tautline_dds::{DiscoveryEvent, Guid};
 
 /// The local topics, and the readers of those that peers want.
 pub struct Subscriptions {
@@ -67,7 +67,12 @@ impl Subscriptions {
             let Some(Some(subscription)) = self.by_topic.get(topic) else { continue };
             for (writer, depth) in self.histories.depths(topic) {
                 subscription.set_depth(writer, depth, |source, successor| {
-                    context.emit(Event::Depth { topic: topic.clone(), source, successor, depth });
+                    context.emit(Event::DepthChanged {
+                        topic: topic.clone(),
+                        source,
+                        successor,
+                        depth,
+                    });
                 });
             }
         }
@@ -87,8 +92,9 @@ impl Subscriptions {
     /// The selector has changed: counts the kept messages of topics that may leave the robot now.
     pub fn reselect(&mut self, context: &Context, endpoints: &Endpoints) {
         for topic in endpoints.names() {
-            let is_new = !self.offered.contains_key(topic) && context.selects(Named::Topic(topic));
-            let keeps_messages = |offer: Offer| offer.united.transient_local;
+            let is_new =
+                !self.offered.contains_key(topic) && context.selects(ResourceName::Topic(topic));
+            let keeps_messages = |offer: Offer| offer.qos.transient_local;
             if is_new && endpoints.topic_offer(topic).is_some_and(keeps_messages) {
                 self.histories.schedule(topic, Instant::now());
             }
@@ -96,12 +102,12 @@ impl Subscriptions {
     }
 
     /// Handles an endpoint of a topic that has appeared or left.
-    pub fn on_discovered(&mut self, context: &Context, topic: &str, event: &Discovery) {
-        let is_kept = matches!(event, Discovery::Writer(it) if it.qos.durability > 0);
-        if is_kept && context.selects(Named::Topic(topic)) {
+    pub fn on_discovered(&mut self, context: &Context, topic: &str, event: &DiscoveryEvent) {
+        let is_kept = matches!(event, DiscoveryEvent::Writer(it) if it.qos.durability > 0);
+        if is_kept && context.selects(ResourceName::Topic(topic)) {
             self.histories.schedule(topic, Instant::now());
         }
-        if let Discovery::WriterGone { guid } = event {
+        if let DiscoveryEvent::WriterGone { guid } = event {
             self.histories.forget_writer(topic, guid);
             let subscription = self.by_topic.get(topic).and_then(Option::as_ref);
             if let Some(source) = subscription.and_then(|it| it.forget(*guid)) {
@@ -117,7 +123,8 @@ impl Subscriptions {
 
     /// Offers or withdraws a local topic, and updates its subscription.
     pub fn update(&mut self, context: &mut Context, endpoints: &Endpoints, name: &str) {
-        let offer = endpoints.topic_offer(name).filter(|_| context.selects(Named::Topic(name)));
+        let offer =
+            endpoints.topic_offer(name).filter(|_| context.selects(ResourceName::Topic(name)));
         match &offer {
             Some(offer) => self.offer(context, name, offer.clone()),
             None => self.withdraw(context, name),
@@ -136,16 +143,16 @@ impl Subscriptions {
             ),
         };
         context.set_trouble(name, "types", others);
-        if offer.united.transient_local {
+        if offer.qos.transient_local {
             // Peers get all messages that a publisher keeps only if they know their number in advance.
             // The status topic of an action keeps one.
             let is_new = !self.offered.contains_key(name) && !is_action_status(name);
             if is_new && self.histories.is_uncounted(name) {
                 return;
             }
-            offer.united.depth = self.histories.depth(name);
+            offer.qos.depth = self.histories.depth(name);
         }
-        offer.united.liveliness.lost = self.is_lost(context, name, offer.united.liveliness.lease);
+        offer.qos.liveliness.lost = self.is_lost(context, name, offer.qos.liveliness.lease);
         let topic = self.topic(name, offer);
         if self.offered.get(name) != Some(&topic) {
             self.offered.insert(name.into(), topic.clone());
@@ -190,7 +197,7 @@ impl Subscriptions {
             type_name: offer.type_name,
             type_hash,
             definition,
-            qos: offer.united,
+            qos: offer.qos,
         }
     }
 
@@ -208,7 +215,7 @@ impl Subscriptions {
             }
         }
         let Some(subscription) = slot else { return };
-        let classes = offer.united.all_classes();
+        let classes = offer.qos.all_classes();
         match subscription.read(name, classes, &context.setup.endpoints, &context.setup.orders) {
             Ok(is_changed) => context.endpoints_changed |= is_changed,
             Err(error) => {

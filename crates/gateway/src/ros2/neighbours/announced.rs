@@ -15,7 +15,7 @@ pub struct AnnouncedParticipant {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Transport {
     /// By UDP and IPv4, as we do.
-    Seen,
+    UdpV4,
     Ipv6,
     Tcp,
 }
@@ -42,12 +42,12 @@ const PROCESS: &[u8] = b"fastdds.physical_data.process";
 
 /// Bytes to be read, in the order of the sender.
 #[derive(Clone, Copy)]
-struct Bytes<'a> {
+struct ByteReader<'a> {
     rest: &'a [u8],
     little: bool,
 }
 
-impl<'a> Bytes<'a> {
+impl<'a> ByteReader<'a> {
     fn take(&mut self, length: usize) -> Option<&'a [u8]> {
         let (taken, rest) = self.rest.split_at_checked(length)?;
         self.rest = rest;
@@ -81,7 +81,7 @@ pub fn participant(packet: &[u8]) -> Option<AnnouncedParticipant> {
     let mut rest = &packet[HEADER..];
     loop {
         let (kind, flags) = (*rest.first()?, *rest.get(1)?);
-        let mut head = Bytes { rest: &rest[2..], little: flags & 1 != 0 };
+        let mut head = ByteReader { rest: &rest[2..], little: flags & 1 != 0 };
         let length = usize::from(head.u16()?);
         let whole = head.rest;
         // The last submessage may have the length 0, which means up to the end.
@@ -91,13 +91,13 @@ pub fn participant(packet: &[u8]) -> Option<AnnouncedParticipant> {
             && flags & (INLINE_QOS | PAYLOAD) == PAYLOAD
             && body.get(8..12)? == ANNOUNCER
         {
-            return parameters(prefix, Bytes { rest: body, little: head.little });
+            return parameters(prefix, ByteReader { rest: body, little: head.little });
         }
         rest = head.rest;
     }
 }
 
-fn parameters(prefix: [u8; 12], mut body: Bytes<'_>) -> Option<AnnouncedParticipant> {
+fn parameters(prefix: [u8; 12], mut body: ByteReader<'_>) -> Option<AnnouncedParticipant> {
     body.take(2)?;
     let to_payload = usize::from(body.u16()?);
     body.take(to_payload)?;
@@ -108,7 +108,7 @@ fn parameters(prefix: [u8; 12], mut body: Bytes<'_>) -> Option<AnnouncedParticip
         if id == SENTINEL {
             break;
         }
-        let mut value = Bytes { rest: body.take(usize::from(length))?, ..body };
+        let mut value = ByteReader { rest: body.take(usize::from(length))?, ..body };
         match id {
             DISCOVERY_LOCATOR => kinds.push(value.u32()?),
             PROPERTIES => process = process_in(value),
@@ -116,7 +116,7 @@ fn parameters(prefix: [u8; 12], mut body: Bytes<'_>) -> Option<AnnouncedParticip
         }
     }
     let transport = match &kinds {
-        kinds if kinds.contains(&UDP_V4) => Transport::Seen,
+        kinds if kinds.contains(&UDP_V4) => Transport::UdpV4,
         kinds if kinds.contains(&UDP_V6) => Transport::Ipv6,
         kinds if kinds.iter().any(|kind| TCP.contains(kind)) => Transport::Tcp,
         _ => return None,
@@ -124,7 +124,7 @@ fn parameters(prefix: [u8; 12], mut body: Bytes<'_>) -> Option<AnnouncedParticip
     Some(AnnouncedParticipant { prefix, transport, process })
 }
 
-fn process_in(mut properties: Bytes<'_>) -> Option<u32> {
+fn process_in(mut properties: ByteReader<'_>) -> Option<u32> {
     let count = properties.u32()?;
     for _ in 0..count {
         let (name, value) = (properties.read_text()?, properties.read_text()?);
@@ -170,7 +170,8 @@ mod tests {
         assert_eq!((found.transport, found.process), (Transport::Tcp, Some(4321)));
         assert_eq!(found.prefix[..2], [1, 0xf]);
         let at = kind_at(&packet);
-        for (kind, transport) in [(1, Transport::Seen), (2, Transport::Ipv6), (8, Transport::Tcp)] {
+        for (kind, transport) in [(1, Transport::UdpV4), (2, Transport::Ipv6), (8, Transport::Tcp)]
+        {
             packet[at] = kind;
             assert_eq!(participant(&packet).unwrap().transport, transport);
         }

@@ -7,7 +7,7 @@ mod announced;
 mod settings;
 mod system;
 
-use super::{Range, Shared};
+use super::{DiscoveryRange, Shared};
 use announced::{AnnouncedParticipant, Transport};
 use socket2::{Domain, Protocol, Socket, Type};
 use std::collections::BTreeMap;
@@ -33,7 +33,7 @@ const GROUP: Ipv4Addr = Ipv4Addr::new(239, 255, 0, 1);
 const GROUP_V6: Ipv6Addr = Ipv6Addr::new(0xff1e, 0, 0, 0, 0, 0xffff, 0xefff, 1);
 
 /// Reports settings of the daemon's own environment that hide nodes.
-pub fn check_own_settings(range: Range, shared: &Shared) {
+pub fn check_own_settings(range: DiscoveryRange, shared: &Shared) {
     let hidden = settings::hidden_nodes_trouble(range, |name| std::env::var(name).ok());
     if !hidden.is_empty() {
         tracing::warn!("{hidden}");
@@ -43,10 +43,10 @@ pub fn check_own_settings(range: Range, shared: &Shared) {
 
 /// Reports hidden nodes in a domain until the sender of `stop` is dropped. In the discovery range
 /// LOCALHOST, ROS 2 replaces the transports, so that none are hidden.
-pub fn watch(domain: u32, range: Range, shared: &Arc<Shared>, stop: &Receiver<()>) {
+pub fn watch(domain: u32, range: DiscoveryRange, shared: &Arc<Shared>, stop: &Receiver<()>) {
     let port = system::discovery_port(domain);
     let mut sockets = Vec::new();
-    if range == Range::Machine {
+    if range == DiscoveryRange::Machine {
         for group in [IpAddr::V4(GROUP), IpAddr::V6(GROUP_V6)] {
             match listen(group, port) {
                 Ok(socket) => sockets.push(socket),
@@ -61,8 +61,8 @@ pub fn watch(domain: u32, range: Range, shared: &Arc<Shared>, stop: &Receiver<()
             found.read(socket, Instant::now());
         }
         let in_memory = match range {
-            Range::Machine => system::in_shared_memory(port),
-            Range::Loopback => Vec::new(),
+            DiscoveryRange::Machine => system::shared_memory_processes(port),
+            DiscoveryRange::Loopback => Vec::new(),
         };
         let text = found.trouble(Instant::now(), &in_memory, system::has_discovery_server());
         if text.is_empty() {
@@ -119,7 +119,7 @@ impl Found {
 
     fn add(&mut self, it: AnnouncedParticipant, now: Instant) {
         let has_room = self.0.len() < MAX_FOUND || self.0.contains_key(&it.prefix);
-        if it.transport != Transport::Seen && has_room {
+        if it.transport != Transport::UdpV4 && has_room {
             self.0.insert(it.prefix, (it, now));
         }
     }
@@ -182,7 +182,7 @@ mod tests {
             process: Some(u32::MAX - u32::from(number)),
         };
         found.add(announced(1, Transport::Tcp), now);
-        found.add(announced(2, Transport::Seen), now);
+        found.add(announced(2, Transport::UdpV4), now);
         found.add(announced(3, Transport::Ipv6), now);
         let text = found.trouble(now, &[], false);
         for words in

@@ -2,14 +2,17 @@
 //! Settings of Fast DDS under which our participant cannot see nodes. Programs of one robot mostly
 //! share their environment, so the daemon's own settings hint at those of the nodes.
 
-use super::Range;
+use super::DiscoveryRange;
 
 /// Transports of Fast DDS with data over UDP and IPv4, like those of our participant.
 const VISIBLE: [&str; 2] = ["DEFAULT", "UDPv4"];
 
 /// Describes why nodes in this environment are not seen, and what to set; empty if they are seen. In the
 /// range LOCALHOST, ROS 2 replaces the transports by those that we have.
-pub fn hidden_nodes_trouble(range: Range, variable: impl Fn(&str) -> Option<String>) -> String {
+pub fn hidden_nodes_trouble(
+    range: DiscoveryRange,
+    variable: impl Fn(&str) -> Option<String>,
+) -> String {
     let given = |name| variable(name).filter(|value| !value.is_empty());
     let mut texts = Vec::new();
     if let Some(server) = given("ROS_DISCOVERY_SERVER") {
@@ -20,7 +23,9 @@ pub fn hidden_nodes_trouble(range: Range, variable: impl Fn(&str) -> Option<Stri
     let transports = given("FASTDDS_BUILTIN_TRANSPORTS");
     // Options may follow after a question mark.
     let is_hidden = |it: &String| !VISIBLE.contains(&it.split('?').next().unwrap_or_default());
-    if let Some(transports) = transports.filter(is_hidden).filter(|_| range == Range::Machine) {
+    if let Some(transports) =
+        transports.filter(is_hidden).filter(|_| range == DiscoveryRange::Machine)
+    {
         texts.push(format!(
             "nodes with FASTDDS_BUILTIN_TRANSPORTS={transports} are not seen: set it to UDPv4 or \
              DEFAULT"
@@ -34,7 +39,9 @@ mod tests {
     use super::*;
 
     fn setting_found(name: &str, value: &str) -> String {
-        hidden_nodes_trouble(Range::Machine, |asked| (asked == name).then(|| value.to_owned()))
+        hidden_nodes_trouble(DiscoveryRange::Machine, |asked| {
+            (asked == name).then(|| value.to_owned())
+        })
     }
 
     #[test]
@@ -49,7 +56,7 @@ mod tests {
             let local = |asked: &str| {
                 (asked == "FASTDDS_BUILTIN_TRANSPORTS").then(|| transports.to_owned())
             };
-            assert_eq!(hidden_nodes_trouble(Range::Loopback, local), "");
+            assert_eq!(hidden_nodes_trouble(DiscoveryRange::Loopback, local), "");
         }
         for transports in ["DEFAULT", "UDPv4", ""] {
             assert_eq!(setting_found("FASTDDS_BUILTIN_TRANSPORTS", transports), "");

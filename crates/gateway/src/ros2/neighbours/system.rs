@@ -14,16 +14,16 @@ pub fn discovery_port(domain: u32) -> u16 {
 
 /// The processes that announce themselves in shared memory. Only participants without another
 /// transport do: they hold a lock on a file that has the number of the port.
-pub fn in_shared_memory(port: u16) -> Vec<u32> {
+pub fn shared_memory_processes(port: u16) -> Vec<u32> {
     let locks = fs::read_to_string("/proc/locks").unwrap_or_default();
     let files = ["fastdds", "fastrtps"].map(|name| format!("/dev/shm/{name}_port{port}_sl"));
     let numbers = files.iter().filter_map(|file| fs::metadata(file).ok()).map(|it| it.ino());
     let all = numbers.flat_map(|number| holders(&locks, number));
-    all.filter(|process| !is_elsewhere(*process)).collect()
+    all.filter(|process| !is_in_other_network_namespace(*process)).collect()
 }
 
 /// Whether a process is known to be in another network namespace. The shared memory may be common.
-fn is_elsewhere(process: u32) -> bool {
+fn is_in_other_network_namespace(process: u32) -> bool {
     let network = |process: &str| fs::read_link(format!("/proc/{process}/ns/net"));
     match (network("self"), network(&process.to_string())) {
         (Ok(own), Ok(other)) => own != other,

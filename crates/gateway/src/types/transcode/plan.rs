@@ -2,7 +2,7 @@
 //! Pairs the fields of two definitions of a type.
 
 use super::time::{Side, TimeKind};
-use crate::types::definition::{Arity, Base, DUMMY_FIELD, Field, Primitive, Schema, Struct};
+use crate::types::definition::{Arity, BaseType, DUMMY_FIELD, Field, Primitive, Schema, Struct};
 use std::collections::{HashMap, HashSet};
 
 /// ROS 1's sequence number in a header, which ROS 2 has removed.
@@ -159,17 +159,19 @@ impl Pairing<'_> {
             _ => return Err(mismatch()),
         };
         let kind = match (one.base, two.base) {
-            (Base::Primitive(a), Base::Primitive(b)) => {
+            (BaseType::Primitive(a), BaseType::Primitive(b)) => {
                 if class(a) != class(b) {
                     return Err(mismatch());
                 }
                 number(a)
             }
-            (Base::Primitive(a), Base::Struct(two)) => {
+            (BaseType::Primitive(a), BaseType::Struct(two)) => {
                 Kind::Time(time(a, &self.ros2.structs[two]).ok_or_else(mismatch)?)
             }
-            (Base::String(_), Base::String(bound)) => Kind::Text(bound),
-            (Base::Struct(a), Base::Struct(b)) => Kind::Struct(self.pair(Pair::Both(a, b))?),
+            (BaseType::String(_), BaseType::String(bound)) => Kind::Text(bound),
+            (BaseType::Struct(a), BaseType::Struct(b)) => {
+                Kind::Struct(self.pair(Pair::Both(a, b))?)
+            }
             _ => return Err(mismatch()),
         };
         Ok(Step { name: one.name.clone(), kind, arity, only: None })
@@ -198,13 +200,13 @@ impl Pairing<'_> {
 
     fn one_sided_step_of_field(&mut self, side: Side, field: &Field) -> Result<Step, Mismatch> {
         let kind = match field.base {
-            Base::Primitive(Primitive::Time | Primitive::Duration) => {
+            BaseType::Primitive(Primitive::Time | Primitive::Duration) => {
                 Kind::Struct(self.pair(Pair::Time)?)
             }
-            Base::Primitive(primitive) => number(primitive),
-            Base::String(bound) => Kind::Text(bound),
-            Base::WString(_) => Kind::WideText,
-            Base::Struct(inner) => Kind::Struct(self.pair(match side {
+            BaseType::Primitive(primitive) => number(primitive),
+            BaseType::String(bound) => Kind::Text(bound),
+            BaseType::WString(_) => Kind::WideText,
+            BaseType::Struct(inner) => Kind::Struct(self.pair(match side {
                 Side::Ros1 => Pair::Ros1(inner),
                 Side::Ros2 => Pair::Ros2(inner),
             })?),
@@ -251,7 +253,7 @@ fn time(ros1: Primitive, ros2: &Struct) -> Option<TimeKind> {
         _ => return None,
     };
     let parts = ros2.fields.iter().map(|field| (field.base, field.arity));
-    let [sec, nanosec] = [Primitive::Int32, Primitive::UInt32].map(Base::Primitive);
+    let [sec, nanosec] = [Primitive::Int32, Primitive::UInt32].map(BaseType::Primitive);
     let expected = [(sec, Arity::One), (nanosec, Arity::One)];
     (ros2.name == name && parts.eq(expected)).then_some(kind)
 }

@@ -69,7 +69,7 @@ fn each_publisher_of_a_roscpp_node_is_read_by_its_own_policy() {
     // On a busy machine, the gateway may find later that a message is kept.
     let for_all = |event: Event| match event {
         Event::Message { topic: of, payload, origin, .. } if of == topic => {
-            origin.kept.is_none_or(|it| !it.is_for_later_ones).then(|| payload.to_vec())
+            origin.kept.is_none_or(|it| !it.is_for_late_joiners).then(|| payload.to_vec())
         }
         _ => None,
     };
@@ -110,7 +110,7 @@ fn wait_missed(gateway: &Watched, topic: &str, text: &str) {
         Event::Message { topic: of, payload, origin, .. }
             if of == topic && *payload == string_message(text) =>
         {
-            Some(origin.kept.map(|it| it.is_for_later_ones))
+            Some(origin.kept.map(|it| it.is_for_late_joiners))
         }
         _ => None,
     };

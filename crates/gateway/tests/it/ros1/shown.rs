@@ -8,7 +8,7 @@ use std::net::{TcpListener, TcpStream};
 use std::sync::atomic::{AtomicU16, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
-use tautline_gateway::description::{Nodes, Shown};
+use tautline_gateway::description::{NodeInfo, Nodes};
 use tautline_gateway::{Command, Event};
 use tautline_testkit::http;
 use tautline_testkit::ros::ros1::{Master, start, string_topic, watch};
@@ -65,20 +65,20 @@ fn pass(
 }
 
 fn stand_in(gateway: &Watched, name: &str, topics: &[String]) {
-    let node = Shown { publishes: topics.iter().cloned().collect(), ..Shown::default() };
-    gateway.handle(Command::StandIn { peer: 1, nodes: Nodes::from([(name.into(), node)]) });
+    let node = NodeInfo { publishes: topics.iter().cloned().collect(), ..NodeInfo::default() };
+    gateway.handle(Command::ShowNodes { peer: 1, nodes: Nodes::from([(name.into(), node)]) });
 }
 
 /// Shows these parameters of the peer with this prefix.
 fn mirror(gateway: &Watched, prefix: &str, parameters: &[(&str, i64)]) {
     let parameters = parameters.iter().map(|(name, value)| ((*name).into(), json!(value)));
     let (prefix, parameters) = (prefix.into(), Some(parameters.collect()));
-    gateway.handle(Command::Mirror { peer: 1, prefix, parameters });
+    gateway.handle(Command::ShowParameters { peer: 1, prefix, parameters });
 }
 
 fn remove(gateway: &Watched) {
-    gateway.handle(Command::StandIn { peer: 1, nodes: Nodes::new() });
-    gateway.handle(Command::Mirror { peer: 1, prefix: String::new(), parameters: None });
+    gateway.handle(Command::ShowNodes { peer: 1, nodes: Nodes::new() });
+    gateway.handle(Command::ShowParameters { peer: 1, prefix: String::new(), parameters: None });
 }
 
 fn get(agent: &mut Agent, name: &str) -> Option<Value> {
@@ -196,7 +196,11 @@ fn alternating_lists_are_compared_once_per_period() {
         value += 1;
         mirror(&gateway, "/r", &[("/r/a", value)]);
         // A peer that withdraws its list and shows it again.
-        gateway.handle(Command::Mirror { peer: 1, prefix: String::new(), parameters: None });
+        gateway.handle(Command::ShowParameters {
+            peer: 1,
+            prefix: String::new(),
+            parameters: None,
+        });
         mirror(&gateway, "/r", &[("/r/a", -value)]);
         (proxy.count("getParam") >= 4).then_some(())
     });
@@ -266,7 +270,7 @@ fn values_at_a_new_master_are_local() {
     compare(&gateway, &mut agent, &wanted, 5);
     assert_eq!(get(&mut agent, "/r/a"), Some(json!(7)));
     assert_eq!(get(&mut agent, "/r/c"), Some(json!(3)));
-    let changed = |event: &Event| matches!(event, Event::Changed { .. });
+    let changed = |event: &Event| matches!(event, Event::ParametersChanged { .. });
     assert!(!gateway.events().iter().any(changed), "no peer is asked to set it");
     remove(&gateway);
     wait_value(&mut agent, "/r", Some(json!({"a": 7, "b": 2})));

@@ -3,8 +3,8 @@
 
 use super::STRING;
 use serde_json::json;
-use tautline_gateway::description::{Nodes, Shown};
-use tautline_gateway::ros2::Range;
+use tautline_gateway::description::{NodeInfo, Nodes};
+use tautline_gateway::ros2::DiscoveryRange;
 use tautline_gateway::{Command, Event, Qos};
 use tautline_testkit::ros::ros2::{runs_in_own_network, start, string_topic, watch};
 use tautline_testkit::ros::{Agent, wait_for};
@@ -14,7 +14,7 @@ fn ended_nodes_are_removed_and_stand_ins_use_their_names() {
     if !runs_in_own_network() {
         return;
     }
-    let gateway = watch(Range::Machine, "graph");
+    let gateway = watch(DiscoveryRange::Machine, "graph");
     gateway.handle(Command::Describe { nodes: true, parameters: false });
     // Waits for a report after event `since` with the expected nodes; returns the number of events so far.
     let reported = |since: usize, expected: &[&str]| {
@@ -38,9 +38,9 @@ fn ended_nodes_are_removed_and_stand_ins_use_their_names() {
 
     let seen = gateway.event_count();
     gateway.advertise(&string_topic("/image", Qos::default()));
-    let shown = Shown { publishes: ["/image".to_owned()].into(), ..Shown::default() };
-    let nodes = Nodes::from([("/twin".into(), shown), ("/remote".into(), Shown::default())]);
-    gateway.handle(Command::StandIn { peer: 0, nodes });
+    let shown = NodeInfo { publishes: ["/image".to_owned()].into(), ..NodeInfo::default() };
+    let nodes = Nodes::from([("/twin".into(), shown), ("/remote".into(), NodeInfo::default())]);
+    gateway.handle(Command::ShowNodes { peer: 0, nodes });
     let publisher = |viewer: &mut Agent, expected: &str| {
         wait_for(format!("{expected} as the publisher"), || {
             let graph = viewer.graph("/image");

@@ -4,7 +4,7 @@
 use super::STRING;
 use serde_json::json;
 use std::time::{Duration, Instant};
-use tautline_gateway::ros2::Range;
+use tautline_gateway::ros2::DiscoveryRange;
 use tautline_gateway::{Event, Liveliness, Qos, Topic};
 use tautline_testkit::ros::ros2::{
     runs_in_own_network, start, string_message, string_topic, watch,
@@ -55,7 +55,7 @@ fn the_liveliness_of_a_remote_publisher_is_reported_to_subscribers() {
     if !runs_in_own_network() {
         return;
     }
-    let gateway = watch(Range::Machine, "alive");
+    let gateway = watch(DiscoveryRange::Machine, "alive");
     let mut agents =
         [start("kilted", "SUBNET", "alive_kilted"), start("jazzy", "LOCALHOST", "alive_jazzy")];
     let all =
@@ -129,7 +129,7 @@ fn a_local_publisher_without_liveliness_is_reported() {
     if !runs_in_own_network() {
         return;
     }
-    let gateway = watch(Range::Machine, "asserted");
+    let gateway = watch(DiscoveryRange::Machine, "asserted");
     let mut other = start("jazzy", "SUBNET", "other");
     other.publisher("/shared", STRING, json!({"automatic": LEASE}));
     for version in ["kilted", "jazzy"] {

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tautline_gateway::rejections::Reason;
-use tautline_gateway::ros2::Range;
+use tautline_gateway::ros2::DiscoveryRange;
 use tautline_gateway::types::{Dialect, Schema};
 use tautline_gateway::{Event, Kept, Liveliness, Qos};
 use tautline_testkit::ros::ros2::{
@@ -35,7 +35,7 @@ fn any_type_passes_in_both_directions_with_hash_definition_and_node() {
     if !runs_in_own_network() {
         return;
     }
-    let gateway = watch(Range::Machine, "both");
+    let gateway = watch(DiscoveryRange::Machine, "both");
     let mut agent = start("kilted", "SUBNET", "both_agent");
     agent.publisher("/scan", SCAN, json!({}));
     let topic = gateway.offered("/scan");
@@ -90,8 +90,9 @@ fn a_new_selector_does_not_interrupt_other_topics() {
     }
     let closed = Arc::new(Mutex::new("/late".to_owned()));
     let looked = closed.clone();
-    let gateway =
-        watch_selecting(Range::Machine, "select", move |name| *looked.lock().unwrap() != name);
+    let gateway = watch_selecting(DiscoveryRange::Machine, "select", move |name| {
+        *looked.lock().unwrap() != name
+    });
     let mut agent = start("kilted", "LOCALHOST", "select_agent");
     agent.publisher("/early", STRING, json!({}));
     agent.publisher("/late", STRING, json!({"latch": true}));
@@ -132,7 +133,7 @@ fn quality_of_service_is_reported_and_offered_and_mismatches_are_reported() {
     if !runs_in_own_network() {
         return;
     }
-    let gateway = watch(Range::Machine, "qos");
+    let gateway = watch(DiscoveryRange::Machine, "qos");
     let mut agent = start("kilted", "LOCALHOST", "qos_agent");
     let all = json!({
         "best_effort": true, "latch": true, "deadline": 2.0, "lifespan": 3.0, "lease": 4.0
@@ -177,7 +178,7 @@ fn late_joiners_get_the_last_messages_of_each_publisher() {
     if !runs_in_own_network() {
         return;
     }
-    let gateway = watch(Range::Machine, "late");
+    let gateway = watch(DiscoveryRange::Machine, "late");
     let mut one = start("kilted", "SUBNET", "late_one");
     let latch = json!({"latch": true, "depth": 1});
     for (topic, text) in [("/map", "first"), ("/map", "second")] {
@@ -262,7 +263,7 @@ fn a_late_detected_kept_message_reaches_transient_local_subscribers() {
     if !runs_in_own_network() {
         return;
     }
-    let gateway = watch(Range::Machine, "found");
+    let gateway = watch(DiscoveryRange::Machine, "found");
     let [mut late, mut volatile] = ["late", "volatile"].map(|it| start("kilted", "SUBNET", it));
     late.subscriber("/found", STRING, json!({"latch": true}));
     volatile.subscriber("/found", STRING, json!({}));
@@ -303,9 +304,9 @@ fn a_subscriber_discovered_late_after_a_restart_misses_nothing() {
         depth: 2,
         is_repeatable: true,
         is_history: identity == 1,
-        is_for_later_ones: false,
+        is_for_late_joiners: false,
     };
-    let before = watch_keeping(Range::Machine, "before", &deliveries);
+    let before = watch_keeping(DiscoveryRange::Machine, "before", &deliveries);
     let mut agent = start("kilted", "SUBNET", "late");
     agent.subscriber("/goal", STRING, json!({"latch": true, "depth": 10}));
     before.advertise(&string_topic("/goal", kept));
@@ -316,7 +317,7 @@ fn a_subscriber_discovered_late_after_a_restart_misses_nothing() {
     before.shutdown();
     // While stopped, it answers no announcement.
     agent.signal("-STOP");
-    let after = watch_keeping(Range::Machine, "after", &deliveries);
+    let after = watch_keeping(DiscoveryRange::Machine, "after", &deliveries);
     after.advertise(&string_topic("/goal", kept));
     // Unanswered announcements cannot be observed. In this time, several are sent.
     std::thread::sleep(Duration::from_secs(1));
@@ -349,9 +350,9 @@ fn a_subscriber_that_left_during_a_restart_is_forgotten() {
         depth: 1,
         is_repeatable: true,
         is_history: false,
-        is_for_later_ones: false,
+        is_for_late_joiners: false,
     };
-    let before = watch_keeping(Range::Machine, "before", &deliveries);
+    let before = watch_keeping(DiscoveryRange::Machine, "before", &deliveries);
     let mut left = start("kilted", "SUBNET", "left");
     left.subscriber("/goal", STRING, json!({"latch": true}));
     before.advertise(&string_topic("/goal", kept));
@@ -361,7 +362,7 @@ fn a_subscriber_that_left_during_a_restart_is_forgotten() {
     });
     before.shutdown();
     drop(left);
-    let after = watch_keeping(Range::Machine, "after", &deliveries);
+    let after = watch_keeping(DiscoveryRange::Machine, "after", &deliveries);
     after.advertise(&string_topic("/goal", kept));
     let mut agent = start("kilted", "SUBNET", "agent");
     let mut publishers = move || agent.graph("/goal")["publishers"].as_array().unwrap().len();
@@ -377,7 +378,7 @@ fn a_new_subscriber_gets_no_samples_of_a_killed_subscriber() {
     if !runs_in_own_network() {
         return;
     }
-    let gateway = watch(Range::Machine, "killed");
+    let gateway = watch(DiscoveryRange::Machine, "killed");
     let mut other = start("kilted", "SUBNET", "other");
     let mut killed = start("kilted", "SUBNET", "killed");
     gateway.advertise(&string_topic("/cmd", Qos::default()));
@@ -413,7 +414,7 @@ fn two_types_of_a_topic_are_reported_and_another_hash_is_not_published() {
     if !runs_in_own_network() {
         return;
     }
-    let gateway = watch(Range::Loopback, "types");
+    let gateway = watch(DiscoveryRange::Loopback, "types");
     let mut agent = start("kilted", "LOCALHOST", "types_agent");
     agent.subscriber("/x", STRING, json!({}));
     agent.subscriber("/y", "std_msgs/msg/Int32", json!({}));
@@ -437,7 +438,7 @@ fn a_message_that_is_too_large_is_counted_with_its_topic_and_the_next_arrives() 
     if !runs_in_own_network() {
         return;
     }
-    let gateway = watch(Range::Machine, "large");
+    let gateway = watch(DiscoveryRange::Machine, "large");
     let mut agent = start("kilted", "SUBNET", "large_agent");
     agent.publisher("/large", STRING, json!({}));
     gateway.offered("/large");
@@ -465,7 +466,7 @@ fn types_with_a_key_and_xcdr2_are_reported_and_not_carried() {
     if !runs_in_own_network() {
         return;
     }
-    let gateway = watch(Range::Machine, "odd");
+    let gateway = watch(DiscoveryRange::Machine, "odd");
     let mut agent = start_cyclone(&["odd"]);
     let dds_type = "test_msgs::msg::dds_::KeyedLong_";
     let keyed = |topic: &str, reads: bool| json!({"do": "odd", "topic": topic, "dds_type": dds_type, "keyed": true, "reads": reads});

@@ -4,7 +4,7 @@
 use super::STRING;
 use serde_json::json;
 use std::process::{Child, Command as Process, Stdio};
-use tautline_gateway::ros2::Range;
+use tautline_gateway::ros2::DiscoveryRange;
 use tautline_testkit::ros::ros2::{installation, rclpy, runs_in_own_network, watch};
 use tautline_testkit::ros::{Agent, Watched, wait_for};
 
@@ -50,7 +50,7 @@ fn undiscovered_nodes_are_reported_with_a_remedy() {
     if !runs_in_own_network() {
         return;
     }
-    let gateway = watch(Range::Machine, "neighbours");
+    let gateway = watch(DiscoveryRange::Machine, "neighbours");
     for version in ["kilted", "jazzy"] {
         let hidden = ["LARGE_DATA", "DEFAULTv6", "SHM"];
         let mut agents = hidden.map(|transports| start(version, "SUBNET", transports));
@@ -80,7 +80,7 @@ fn nodes_with_these_settings_are_discovered_in_the_range_localhost() {
     if !runs_in_own_network() {
         return;
     }
-    let gateway = watch(Range::Loopback, "localhost");
+    let gateway = watch(DiscoveryRange::Loopback, "localhost");
     for version in ["kilted", "jazzy"] {
         for transports in ["LARGE_DATA", "DEFAULTv6", "SHM"] {
             let topic = format!("/{version}_{transports}");

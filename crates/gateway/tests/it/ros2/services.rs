@@ -2,7 +2,7 @@
 //! Services: called and served by real nodes, of Fast DDS and in the manner of rmw_cyclonedds.
 
 use serde_json::{Value, json};
-use tautline_gateway::ros2::Range;
+use tautline_gateway::ros2::DiscoveryRange;
 use tautline_gateway::{Event, Service};
 use tautline_testkit::ros::ros2::{runs_in_own_network, start, start_cyclone, watch};
 use tautline_testkit::ros::{Agent, MAX_MESSAGE, Watched, assert_names, bytes_of, wait_for};
@@ -70,7 +70,7 @@ fn a_local_server_is_offered_and_called() {
     if !runs_in_own_network() {
         return;
     }
-    let gateway = watch(Range::Machine, "calls");
+    let gateway = watch(DiscoveryRange::Machine, "calls");
     let mut agent = start("kilted", "SUBNET", "calls_agent");
     agent.serve("/theirs", "done", json!({}));
     let service = gateway.service_offered_since(0, "/theirs");
@@ -121,7 +121,7 @@ fn late_clients_are_served_in_a_busy_domain() {
     if !runs_in_own_network() {
         return;
     }
-    let gateway = watch(Range::Machine, "later");
+    let gateway = watch(DiscoveryRange::Machine, "later");
     let camera =
         Service { type_name: CAMERA.into(), type_hash: String::new(), ..bool_service("/camera") };
     gateway.serve(&camera);
@@ -159,7 +159,7 @@ fn local_clients_are_served_and_answered_out_of_order() {
     if !runs_in_own_network() {
         return;
     }
-    let gateway = watch(Range::Machine, "serves");
+    let gateway = watch(DiscoveryRange::Machine, "serves");
     gateway.serve(&bool_service("/switch"));
     let mut clients = [start("kilted", "SUBNET", "one"), start("jazzy", "SUBNET", "two")];
     for (number, client) in clients.iter_mut().enumerate() {
@@ -266,7 +266,7 @@ fn calls_end_when_their_server_leaves_and_another_is_found() {
     if !runs_in_own_network() {
         return;
     }
-    let gateway = watch(Range::Machine, "leaves");
+    let gateway = watch(DiscoveryRange::Machine, "leaves");
     let mut agent = start("kilted", "SUBNET", "first");
     agent.serve("/slow", "late", json!({"hold": true}));
     gateway.service_offered_since(0, "/slow");
@@ -297,7 +297,7 @@ fn rmw_cyclonedds_is_called_and_served_and_actions_keep_their_names() {
     if !runs_in_own_network() {
         return;
     }
-    let gateway = watch(Range::Machine, "cyclone");
+    let gateway = watch(DiscoveryRange::Machine, "cyclone");
     let mut agent = start_cyclone(&["cyclone"]);
     for (service, dds_type, ros_type) in [
         ("/plain", "std_srvs::srv::dds_::SetBool", BOOL),
@@ -346,7 +346,7 @@ fn services_of_tautline_are_not_offered_and_those_of_local_nodes_not_served() {
     if !runs_in_own_network() {
         return;
     }
-    let gateway = watch(Range::Machine, "own");
+    let gateway = watch(DiscoveryRange::Machine, "own");
     // Another Tautline node, by its user data. It serves one service, and calls another one of ours.
     let mut other = start_cyclone(&["other", "tautline=other;"]);
     let dds_type = "std_srvs::srv::dds_::SetBool";
@@ -398,7 +398,7 @@ fn the_first_request_of_a_new_client_is_not_lost() {
     if !runs_in_own_network() {
         return;
     }
-    let gateway = watch(Range::Machine, "first");
+    let gateway = watch(DiscoveryRange::Machine, "first");
     let [ours, theirs] =
         ["s", "t"].map(|kind| (0..60).map(|number| format!("/{kind}{number}")).collect::<Vec<_>>());
     ours.iter().for_each(|name| gateway.serve(&bool_service(name)));

@@ -15,7 +15,7 @@ use tautline_proto::wire::frame::{
 use tautline_proto::wire::parity::Parity;
 use tautline_proto::wire::relay::{Held, RelayHeader, ShortName};
 use tautline_proto::{OfferedTopic, PublicKey, Role};
-use tautline_testkit::peer::{FRAMES, Peer, ack, data, drawn, fill, topic};
+use tautline_testkit::peer::{FRAMES, Peer, ack, data, fill, random_u64, topic};
 
 /// Topic of the attacker to which a ROS node on the victim's robot subscribes.
 pub const HEARD_TOPIC: &str = "/attacked/text";
@@ -238,7 +238,7 @@ impl Barrage {
                 0 => put_ping(out),
                 _ => put_goodbye(out),
             }),
-            Kind::Garbage => (0..FRAMES / 8).flat_map(|_| drawn().to_le_bytes()).collect(),
+            Kind::Garbage => (0..FRAMES / 8).flat_map(|_| random_u64().to_le_bytes()).collect(),
             Kind::Deep => self.frames.pop_front().unwrap_or_else(|| fill(put_ping)),
             Kind::Relays => fill(|out| self.relay(peer, out)),
             Kind::Fragments => fill(|out| self.fragment(out)),
@@ -247,7 +247,7 @@ impl Barrage {
                 fill(|out| self.ahead(next, out))
             }
             Kind::Parities => fill(|out| self.parity(out)),
-            Kind::Unknown => fill(|out| data(drawn() >> 1, 1, None).emit(b"x", out)),
+            Kind::Unknown => fill(|out| data(random_u64() >> 1, 1, None).emit(b"x", out)),
             Kind::Messages => {
                 fill(|out| data(1, self.next_number(), None).emit(b"\x01\0\0\0x", out))
             }
@@ -294,7 +294,7 @@ impl Barrage {
 
     fn relay(&mut self, peer: &mut Peer, out: &mut Vec<u8>) {
         let to = Some(self.neighbours[1]);
-        let stranger = ShortName([drawn() as u8, 0, 0]);
+        let stranger = ShortName([random_u64() as u8, 0, 0]);
         let from = match self.next_number() % 3 {
             0 => None,
             1 => to,
@@ -314,7 +314,7 @@ impl Barrage {
 
     fn ahead(&mut self, next: u64, out: &mut Vec<u8>) {
         let number = next + 1 + self.next_number() % 1000;
-        let offset = drawn() as u32 % DEFINITION_BYTES as u32;
+        let offset = random_u64() as u32 % DEFINITION_BYTES as u32;
         let place = Some(Fragment { total: DEFINITION_BYTES as u32, offset });
         data(0, number, place).emit(b"x", out);
     }
@@ -323,7 +323,7 @@ impl Barrage {
     fn parity(&mut self, out: &mut Vec<u8>) {
         let number = self.next_number();
         let symbol =
-            Parity { block: number, sources: 1, index: 0 }.with_header(&drawn().to_le_bytes());
+            Parity { block: number, sources: 1, index: 0 }.with_header(&random_u64().to_le_bytes());
         data(1, number, None).emit_parity(&symbol, out);
     }
 

@@ -15,7 +15,7 @@ use tautline_proto::{
     ChannelConfig, ChannelId, Event, LinkId, MAX_CHANNELS, Message, OfferedTopic, PeerId, Rights,
     SecretKey,
 };
-use tautline_testkit::attacker::liar::{Cast, Liar};
+use tautline_testkit::attacker::liar::{Liar, LiarConfig};
 
 /// Share of the runs with a hostile station.
 const SHARE: f64 = 1.0 / 3.0;
@@ -116,7 +116,7 @@ impl World {
         self.net.add_link_on(network, StationId(station), known, remote);
         if let Some(hostile) = &mut self.hostile {
             hostile.known_as.insert(station, (known, offered));
-            let cast = Cast { name: NAME.into(), node, team };
+            let cast = LiarConfig { name: NAME.into(), node, team };
             hostile.liars.entry(station).or_insert_with(|| Liar::new(cast));
         }
         Ok(())

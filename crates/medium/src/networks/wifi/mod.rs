@@ -20,7 +20,7 @@ use crate::scene::Scene;
 pub use access::Category;
 use access::{ChannelAccess, category_of};
 use fastrand::Rng;
-use signals::{Heard, Kind, Powers, Transmission, update_interference};
+use signals::{Kind, Powers, Reception, Transmission, update_interference};
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::RangeInclusive;
 
@@ -73,7 +73,7 @@ struct AckTimeout {
     radio: usize,
 }
 
-/// A data frame at the end of its transmission.
+/// A data frame at the end of its tx.
 #[derive(Debug, Clone, Copy)]
 struct SentData {
     from: usize,
@@ -102,7 +102,7 @@ pub struct Wifi<P> {
     losses: Losses,
     random: Rng,
     next: Option<Nanos>,
-    spare: Vec<Vec<Heard>>,
+    spare: Vec<Vec<Reception>>,
     busy_since: Nanos,
     busy: Nanos,
 }
@@ -174,7 +174,7 @@ impl<P: Clone> Wifi<P> {
             let (kind, bytes) = (Kind::Ack { to }, ACK_BYTES);
             self.radios[from].stats.airtime += end - now;
             let heard = self.heard_from(now, from, scene);
-            self.air(now, Transmission { from: Some(from), kind, end, rate, bytes, heard });
+            self.transmit(now, Transmission { from: Some(from), kind, end, rate, bytes, heard });
         }
     }
 
@@ -191,7 +191,7 @@ impl<P: Clone> Wifi<P> {
                 heard.push(self.powers.heard(power));
             }
             let (from, kind, end) = (None, Kind::Noise, now + what.burst);
-            self.air(now, Transmission { from, kind, end, rate: 0, bytes: 0, heard });
+            self.transmit(now, Transmission { from, kind, end, rate: 0, bytes: 0, heard });
             self.noises[index].schedule(end, &mut self.random);
         }
     }
@@ -222,7 +222,7 @@ impl<P: Clone> Wifi<P> {
         let (from, kind, end) = (Some(radio), Kind::Data { queue, to }, now + airtime);
         let heard = self.heard_from(now, radio, scene);
         let bytes = bytes + MAC_BYTES + extra;
-        self.air(now, Transmission { from, kind, end, rate, bytes, heard });
+        self.transmit(now, Transmission { from, kind, end, rate, bytes, heard });
     }
 
     fn rate_to(&mut self, radio: usize, to: Option<usize>, attempt: u32) -> usize {
@@ -233,14 +233,14 @@ impl<P: Clone> Wifi<P> {
         choice.choose(attempt, &mut self.random)
     }
 
-    fn heard_from(&mut self, now: Nanos, from: usize, scene: &Scene) -> Vec<Heard> {
+    fn heard_from(&mut self, now: Nanos, from: usize, scene: &Scene) -> Vec<Reception> {
         let mut heard = self.spare.pop().unwrap_or_default();
         self.powers.look_up(now, from, &self.config, scene, &self.stations);
         self.powers.heard_from(from, &mut heard);
         heard
     }
 
-    fn air(&mut self, now: Nanos, transmission: Transmission) {
+    fn transmit(&mut self, now: Nanos, transmission: Transmission) {
         if self.on_air.is_empty() {
             self.busy_since = now;
         }
@@ -259,27 +259,27 @@ impl<P: Clone> Wifi<P> {
     }
 
     /// Ends a transmission: determines its receivers and the next actions.
-    fn end(&mut self, now: Nanos, over: &Transmission, outputs: &mut VecDeque<Output<P>>) {
+    fn on_tx_end(&mut self, now: Nanos, tx: &Transmission, outputs: &mut VecDeque<Output<P>>) {
         if self.on_air.is_empty() {
             self.busy += now - self.busy_since;
         }
-        let target = match over.kind {
+        let target = match tx.kind {
             Kind::Data { to, .. } => to,
             Kind::Ack { to } => Some(to),
             Kind::Noise => None,
         };
-        let broadcast = matches!(over.kind, Kind::Data { to: None, .. });
-        let reserved = match over.kind {
+        let broadcast = matches!(tx.kind, Kind::Data { to: None, .. });
+        let reserved = match tx.kind {
             Kind::Data { to: Some(_), .. } => {
-                now + self.config.phy.sifs() + self.config.phy.ack_airtime(over.rate)
+                now + self.config.phy.sifs() + self.config.phy.ack_airtime(tx.rate)
             }
             _ => 0,
         };
         let mut target_read = false;
         let mut receivers = Vec::new();
         for radio in 0..self.radios.len() {
-            let read = self.decodes(over, radio);
-            self.notice_end(now, radio, over, read);
+            let read = self.decodes(tx, radio);
+            self.notice_end(now, radio, tx, read);
             if read && target != Some(radio) {
                 self.radios[radio].access.reserve(reserved);
             }
@@ -288,47 +288,47 @@ impl<P: Clone> Wifi<P> {
                 receivers.push(radio);
             }
         }
-        let Some(from) = over.from else { return };
-        match over.kind {
+        let Some(from) = tx.from else { return };
+        match tx.kind {
             Kind::Data { queue, to: None } => {
-                self.broadcast_over(now, from, queue, receivers, outputs);
+                self.on_broadcast_end(now, from, queue, receivers, outputs);
             }
             Kind::Data { queue, to: Some(to) } => {
-                let data = SentData { from, queue, to, rate: over.rate };
-                self.data_over(now, data, target_read, outputs);
+                let data = SentData { from, queue, to, rate: tx.rate };
+                self.on_data_end(now, data, target_read, outputs);
             }
-            Kind::Ack { to } => self.ack_over(now, from, to, target_read, outputs),
+            Kind::Ack { to } => self.on_ack_end(now, from, to, target_read, outputs),
             Kind::Noise => {}
         }
     }
 
-    fn notice_end(&mut self, now: Nanos, radio: usize, over: &Transmission, read: bool) {
-        let Heard { sensed, disturbance, .. } = over.heard[radio];
+    fn notice_end(&mut self, now: Nanos, radio: usize, tx: &Transmission, read: bool) {
+        let Reception { sensed, disturbance, .. } = tx.heard[radio];
         let access = &mut self.radios[radio].access;
         if sensed {
             access.on_signal_end(now);
         }
         // Interference is no frame, and a transmitting radio cannot receive a frame.
-        let started = sensed && over.kind != Kind::Noise && disturbance.is_finite();
+        let started = sensed && tx.kind != Kind::Noise && disturbance.is_finite();
         if read || started {
             access.on_frame(now, read, &mut self.random);
         }
     }
 
-    fn decodes(&mut self, over: &Transmission, radio: usize) -> bool {
-        let Heard { power, disturbance, .. } = over.heard[radio];
-        if over.kind == Kind::Noise || power == 0.0 {
+    fn decodes(&mut self, tx: &Transmission, radio: usize) -> bool {
+        let Reception { power, disturbance, .. } = tx.heard[radio];
+        if tx.kind == Kind::Noise || power == 0.0 {
             return false;
         }
         if self.config.path_loss.is_none() || disturbance.is_infinite() {
             return disturbance == 0.0;
         }
-        let rate = &self.config.phy.rates()[over.rate];
-        let success = rate.success(over.sinr_db(radio, self.powers.noise_mw), over.bytes);
+        let rate = &self.config.phy.rates()[tx.rate];
+        let success = rate.success(tx.sinr_db(radio, self.powers.noise_mw), tx.bytes);
         self.random.f64() < success
     }
 
-    fn broadcast_over(
+    fn on_broadcast_end(
         &mut self,
         now: Nanos,
         from: usize,
@@ -340,7 +340,7 @@ impl<P: Clone> Wifi<P> {
         let finished = self.radios[from].access.queues[queue].finish(&mut self.random);
         let Some(waiting) = finished else { return };
         for to in receivers {
-            let lost = self.losses.lost(from, to, &mut self.random);
+            let lost = self.losses.draw_loss(from, to, &mut self.random);
             if !lost && to != waiting.origin {
                 self.deliver(now, waiting.origin, to, &waiting.frame, outputs);
             }
@@ -348,7 +348,7 @@ impl<P: Clone> Wifi<P> {
         self.report_sent(now, from, waiting, (Outcome::Done, 1), outputs);
     }
 
-    fn data_over(
+    fn on_data_end(
         &mut self,
         now: Nanos,
         data: SentData,
@@ -357,7 +357,7 @@ impl<P: Clone> Wifi<P> {
     ) {
         let SentData { from, queue, to, rate } = data;
         let by_attempt = self.config.trial == Trial::Attempt;
-        if !read || by_attempt && self.losses.lost(from, to, &mut self.random) {
+        if !read || by_attempt && self.losses.draw_loss(from, to, &mut self.random) {
             let at = now + self.config.phy.ack_timeout();
             self.timeouts.push(AckTimeout { at, radio: from });
             return;
@@ -380,7 +380,7 @@ impl<P: Clone> Wifi<P> {
         let Some(waiting) = first.filter(|waiting| !waiting.delivered) else { return };
         waiting.delivered = true;
         let (frame, origin) = (waiting.frame.clone(), waiting.origin);
-        if self.config.trial == Trial::Frame && self.losses.lost(from, to, &mut self.random) {
+        if self.config.trial == Trial::Frame && self.losses.draw_loss(from, to, &mut self.random) {
             return;
         }
         let forwards = self.access_point() == Some(to) && frame.to != Some(self.radios[to].id);
@@ -396,7 +396,7 @@ impl<P: Clone> Wifi<P> {
         let _ = self.enqueue(now, to, waiting);
     }
 
-    fn ack_over(
+    fn on_ack_end(
         &mut self,
         now: Nanos,
         from: usize,
@@ -408,13 +408,13 @@ impl<P: Clone> Wifi<P> {
         if !read {
             return self.attempt_failed(now, to, outputs);
         }
-        let Some(attempt) = self.attempt_over(now, to, true) else { return };
+        let Some(attempt) = self.finish_attempt(now, to, true) else { return };
         self.radios[to].stats.acknowledged += 1;
         self.finish(now, to, attempt.queue, Outcome::Done, outputs);
     }
 
     fn attempt_failed(&mut self, now: Nanos, radio: usize, outputs: &mut VecDeque<Output<P>>) {
-        let Some(Attempt { queue, .. }) = self.attempt_over(now, radio, false) else { return };
+        let Some(Attempt { queue, .. }) = self.finish_attempt(now, radio, false) else { return };
         let state = &mut self.radios[radio];
         state.stats.failed_attempts += 1;
         let queued = &mut state.access.queues[queue];
@@ -425,7 +425,7 @@ impl<P: Clone> Wifi<P> {
         self.finish(now, radio, queue, Outcome::GivenUp, outputs);
     }
 
-    fn attempt_over(&mut self, now: Nanos, radio: usize, success: bool) -> Option<Attempt> {
+    fn finish_attempt(&mut self, now: Nanos, radio: usize, success: bool) -> Option<Attempt> {
         let radio = &mut self.radios[radio];
         let attempt = radio.attempt.take()?;
         radio.access.release(now);
@@ -490,9 +490,9 @@ impl<P: Clone> Network<P> for Wifi<P> {
     /// Adds a radio; returns its number, which counts from 0.
     fn add(&mut self, id: RadioId, station: StationId, queue_packets: usize) -> usize {
         self.stations.push(station);
-        for transmission in &mut self.on_air {
+        for tx in &mut self.on_air {
             // It cannot receive transmissions that started before.
-            transmission.heard.push(Heard { power: 0.0, disturbance: 0.0, sensed: false });
+            tx.heard.push(Reception { power: 0.0, disturbance: 0.0, sensed: false });
         }
         self.radios.push(Radio {
             id,
@@ -558,9 +558,9 @@ impl<P: Clone> Network<P> for Wifi<P> {
     fn step(&mut self, now: Nanos, scene: &Scene, outputs: &mut VecDeque<Output<P>>) {
         self.powers.refresh(&self.config, scene, self.stations.len());
         while let Some(index) = self.on_air.iter().position(|t| t.end <= now) {
-            let over = self.on_air.swap_remove(index);
-            self.end(now, &over, outputs);
-            self.spare.push(over.heard);
+            let tx = self.on_air.swap_remove(index);
+            self.on_tx_end(now, &tx, outputs);
+            self.spare.push(tx.heard);
         }
         while let Some(index) = self.timeouts.iter().position(|timeout| timeout.at <= now) {
             let AckTimeout { radio, .. } = self.timeouts.swap_remove(index);

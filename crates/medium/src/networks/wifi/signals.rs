@@ -19,7 +19,7 @@ pub enum Kind {
 
 /// One transmission as one radio receives it.
 #[derive(Debug, Clone, Copy)]
-pub struct Heard {
+pub struct Reception {
     /// Received power, milliwatts.
     pub power: f64,
     /// Maximum total power of all other signals, milliwatts; infinite if the radio itself
@@ -39,13 +39,13 @@ pub struct Transmission {
     pub rate: usize,
     pub bytes: u32,
     /// Reception by each radio.
-    pub heard: Vec<Heard>,
+    pub heard: Vec<Reception>,
 }
 
 impl Transmission {
     /// Returns the ratio of signal to noise and interference at a radio, dB.
     pub fn sinr_db(&self, radio: usize, noise_mw: f64) -> f64 {
-        let Heard { power, disturbance, .. } = self.heard[radio];
+        let Reception { power, disturbance, .. } = self.heard[radio];
         decibels(power / (noise_mw + disturbance))
     }
 }
@@ -106,7 +106,7 @@ impl Powers {
     }
 
     /// Fills in the reception of one radio's transmission by all radios, without interference yet.
-    pub fn heard_from(&self, from: usize, reuse: &mut Vec<Heard>) {
+    pub fn heard_from(&self, from: usize, reuse: &mut Vec<Reception>) {
         reuse.clear();
         reuse.extend(self.rows[from].powers.iter().enumerate().map(|(to, power)| {
             let power = if to == from { 0.0 } else { *power };
@@ -114,8 +114,8 @@ impl Powers {
         }));
     }
 
-    pub fn heard(&self, power: f64) -> Heard {
-        Heard { power, disturbance: 0.0, sensed: power > 0.0 && power >= self.sense_mw }
+    pub fn heard(&self, power: f64) -> Reception {
+        Reception { power, disturbance: 0.0, sensed: power > 0.0 && power >= self.sense_mw }
     }
 }
 

@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, HashMap};
 
 /// A block ends with a message once it has this many frames. At 10 % loss and 60 % parity, 1 in 5000
 /// messages is then lost; in a block of five, 1 in 400.
-const ENOUGH: usize = 10;
+const MIN_BLOCK_FRAMES: usize = 10;
 /// A block ends this long after its first frame: longer than ten messages at 50 Hz.
 const MAX_WAIT: Duration = Duration::from_millis(250);
 /// A block waits for at most the lifespan of its messages divided by this number.
@@ -38,7 +38,7 @@ impl JoiningFrame<'_> {
 }
 
 /// A block that is complete.
-pub(crate) struct Complete {
+pub(crate) struct CompleteBlock {
     pub(crate) channel: u64,
     pub(crate) number: u64,
     pub(crate) began: Instant,
@@ -47,7 +47,7 @@ pub(crate) struct Complete {
     symbols: Vec<Vec<u8>>,
 }
 
-impl Complete {
+impl CompleteBlock {
     /// The payloads of its PARITY frames: `percent` of the number of frames, rounded up.
     pub(crate) fn parity(&self, percent: u8) -> Vec<Vec<u8>> {
         let count = (self.symbols.len() * usize::from(percent)).div_ceil(100);
@@ -60,7 +60,7 @@ impl Complete {
 
 /// The block of a channel that new frames join.
 #[derive(Debug)]
-struct Open {
+struct OpenBlock {
     began: Instant,
     ends: Instant,
     /// The shortest lifespan of its messages.
@@ -70,11 +70,12 @@ struct Open {
     symbols: Vec<Vec<u8>>,
 }
 
-impl Open {
+impl OpenBlock {
     fn new(now: Instant, first: &JoiningFrame<'_>) -> Self {
         let frames = first.rest.div_ceil(first.piece.len().max(1)) as usize;
         let blocks = frames.div_ceil(MAX_BLOCK.into()).max(1);
-        let limit = if frames < ENOUGH { MAX_BLOCK.into() } else { frames.div_ceil(blocks) };
+        let limit =
+            if frames < MIN_BLOCK_FRAMES { MAX_BLOCK.into() } else { frames.div_ceil(blocks) };
         let (ends, lifespan) = (now + first.wait(), first.lifespan);
         Self { began: now, ends, lifespan, limit, symbols: Vec::new() }
     }
@@ -85,7 +86,7 @@ impl Open {
 struct Channel {
     /// Number of the last block that is complete.
     last: u64,
-    open: Option<Open>,
+    open: Option<OpenBlock>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -173,7 +174,7 @@ fn acked_positions(fates: impl Iterator<Item = Fate>) -> Vec<u8> {
 
 /// What an acknowledgement decides about other pieces.
 #[derive(Debug, Default)]
-pub(crate) struct Consequences {
+pub(crate) struct AckEffects {
     /// The pieces that the peer has or recovers.
     pub(crate) recovered: Vec<Piece>,
     /// The pieces to be repaired.
@@ -209,30 +210,30 @@ impl Blocks {
         now: Instant,
         channel: u64,
         frame: &JoiningFrame<'_>,
-    ) -> Option<Complete> {
+    ) -> Option<CompleteBlock> {
         let symbol = symbol_of(frame.data, frame.payload)?;
         let blocks = self.channels.entry(channel).or_default();
         let key = (channel, blocks.last + 1);
-        let open = blocks.open.get_or_insert_with(|| Open::new(now, frame));
+        let open = blocks.open.get_or_insert_with(|| OpenBlock::new(now, frame));
         let place = (key, open.symbols.len());
         open.symbols.push(symbol);
         open.ends = open.ends.min(now + frame.wait());
         open.lifespan = open.lifespan.into_iter().chain(frame.lifespan).min();
         let count = open.symbols.len();
         let ends_message = frame.rest <= frame.piece.len();
-        let is_complete = count >= open.limit || ends_message && count >= ENOUGH;
+        let is_complete = count >= open.limit || ends_message && count >= MIN_BLOCK_FRAMES;
         let piece = frame.piece.clone();
         self.places.insert((piece.message, piece.range.start), place);
         self.undecided.entry(key).or_default().frames.push((piece, Fate::Unknown));
         if is_complete { self.complete(channel) } else { None }
     }
 
-    fn complete(&mut self, channel: u64) -> Option<Complete> {
+    fn complete(&mut self, channel: u64) -> Option<CompleteBlock> {
         let blocks = self.channels.get_mut(&channel)?;
         let open = blocks.open.take()?;
         blocks.last += 1;
-        let Open { began, lifespan, symbols, .. } = open;
-        Some(Complete { channel, number: blocks.last, began, lifespan, symbols })
+        let OpenBlock { began, lifespan, symbols, .. } = open;
+        Some(CompleteBlock { channel, number: blocks.last, began, lifespan, symbols })
     }
 
     /// When the next block ends without further frames.
@@ -245,14 +246,19 @@ impl Blocks {
     }
 
     /// Completes a block whose time has passed.
-    pub(crate) fn end_due_block(&mut self, now: Instant) -> Option<Complete> {
+    pub(crate) fn end_due_block(&mut self, now: Instant) -> Option<CompleteBlock> {
         let (_, channel) = self.block_ends().min().filter(|(at, _)| *at <= now)?;
         self.complete(channel)
     }
 
     /// Records that the parity of a complete block is queued as these messages, each of `bytes`
     /// bytes.
-    pub(crate) fn on_parity(&mut self, block: &Complete, messages: Vec<MessageId>, bytes: u32) {
+    pub(crate) fn on_parity_queued(
+        &mut self,
+        block: &CompleteBlock,
+        messages: Vec<MessageId>,
+        bytes: u32,
+    ) {
         let key = (block.channel, block.number);
         let Some(symbols) = self.undecided.get_mut(&key) else { return };
         for (place, id) in (symbols.frames.len()..).zip(&messages) {
@@ -273,15 +279,15 @@ impl Blocks {
     }
 
     /// Records that a piece was acknowledged. Returns what follows for other pieces.
-    pub(crate) fn acked(&mut self, piece: &Piece) -> Consequences {
+    pub(crate) fn on_acked(&mut self, piece: &Piece) -> AckEffects {
         let Some(key) = self.set(piece, Fate::Acked) else {
-            return Consequences::default();
+            return AckEffects::default();
         };
         if self.undecided[&key].is_recovered() {
             let recovered = self.remove_block(key).frames_with(|fate| fate != Fate::Acked);
-            Consequences { recovered, lost: Vec::new() }
+            AckEffects { recovered, lost: Vec::new() }
         } else {
-            Consequences { recovered: Vec::new(), lost: self.lost_pieces_if_failed(key) }
+            AckEffects { recovered: Vec::new(), lost: self.lost_pieces_if_failed(key) }
         }
     }
 
@@ -361,7 +367,7 @@ mod tests {
     }
 
     /// Adds a message of one frame.
-    fn join(blocks: &mut Blocks, now: Instant, id: u64) -> Option<Complete> {
+    fn join(blocks: &mut Blocks, now: Instant, id: u64) -> Option<CompleteBlock> {
         join_part(blocks, now, piece(id), 1000, None)
     }
 
@@ -371,7 +377,7 @@ mod tests {
         piece: Piece,
         rest: u32,
         lifespan: Option<Duration>,
-    ) -> Option<Complete> {
+    ) -> Option<CompleteBlock> {
         let place = Some(blocks.next_place(now, 7));
         let (number, age, fragment) = (piece.message.0, Duration::ZERO, None);
         let data = Data { channel: 7, number, source: 0, encoded: false, age, fragment, place };
@@ -386,7 +392,7 @@ mod tests {
         assert!((1..10).all(|id| join(&mut blocks, Instant(id), id).is_none()));
         let block = join(&mut blocks, Instant(10), 10).unwrap();
         let parity = block.parity(percent).len() as u64;
-        blocks.on_parity(&block, (101..101 + parity).map(MessageId).collect(), 1000);
+        blocks.on_parity_queued(&block, (101..101 + parity).map(MessageId).collect(), 1000);
         blocks
     }
 
@@ -440,12 +446,12 @@ mod tests {
     fn parity_in_parts_counts_once_all_parts_are_acknowledged() {
         let mut blocks = ten_messages(20);
         let others = [1, 2, 4, 5, 6, 7, 8, 9].map(piece);
-        assert!(others.iter().all(|it| blocks.acked(it).recovered.is_empty()));
+        assert!(others.iter().all(|it| blocks.on_acked(it).recovered.is_empty()));
         let part = |id, range| Piece { message: MessageId(id), range };
         for first in [part(101, 0..900), part(102, 0..900), part(102, 900..1000)] {
-            assert_eq!(blocks.acked(&first).recovered, [], "{first:?}");
+            assert_eq!(blocks.on_acked(&first).recovered, [], "{first:?}");
         }
-        let last = blocks.acked(&part(101, 900..1000));
+        let last = blocks.on_acked(&part(101, 900..1000));
         assert_eq!(last.recovered, [piece(3), piece(10)], "ten of twelve");
     }
 
@@ -454,9 +460,9 @@ mod tests {
         let mut blocks = ten_messages(20);
         assert_eq!(blocks.on_lost(&piece(3)), []);
         let others = [1, 2, 4, 5, 6, 7, 8, 9].map(piece);
-        assert!(others.iter().all(|it| blocks.acked(it).recovered.is_empty()));
-        assert_eq!(blocks.acked(&piece(101)).recovered, []);
-        assert_eq!(blocks.acked(&piece(102)).recovered, [piece(3), piece(10)], "ten of twelve");
+        assert!(others.iter().all(|it| blocks.on_acked(it).recovered.is_empty()));
+        assert_eq!(blocks.on_acked(&piece(101)).recovered, []);
+        assert_eq!(blocks.on_acked(&piece(102)).recovered, [piece(3), piece(10)], "ten of twelve");
         assert!(blocks.places.is_empty() && blocks.undecided.is_empty());
     }
 
@@ -483,7 +489,7 @@ mod tests {
         assert!((1..10).all(|id| join(&mut blocks, Instant(id), id).is_none()));
         assert_eq!(blocks.on_lost(&piece(4)), [piece(4)]);
         let block = join(&mut blocks, Instant(10), 10).unwrap();
-        blocks.on_parity(&block, vec![MessageId(101)], 1000);
+        blocks.on_parity_queued(&block, vec![MessageId(101)], 1000);
         assert_eq!(blocks.on_lost(&piece(5)), [piece(5)], "two symbols lack, and one is there");
         assert_eq!(blocks.on_lost(&piece(4)), [piece(4)], "its repair was lost");
     }
@@ -501,8 +507,8 @@ mod tests {
         assert!((1..10).all(|id| join(&mut blocks, Instant(id), id).is_none()));
         assert_eq!(blocks.on_lost(&piece(4)), [piece(4)]);
         let block = join(&mut blocks, Instant(10), 10).unwrap();
-        blocks.on_parity(&block, Vec::new(), 0);
-        (1..=10).filter(|id| *id != 4).for_each(|id| drop(blocks.acked(&piece(id))));
+        blocks.on_parity_queued(&block, Vec::new(), 0);
+        (1..=10).filter(|id| *id != 4).for_each(|id| drop(blocks.on_acked(&piece(id))));
         assert!(blocks.places.is_empty() && blocks.undecided.is_empty(), "{blocks:?}");
     }
 }

@@ -49,7 +49,7 @@ impl Outbox {
     /// the repair budget for the time since the last call.
     pub(crate) fn discard_late(&mut self, now: Instant, scope: Scope) {
         self.expire(now);
-        self.repairs.trickle(now);
+        self.repairs.replenish(now);
         self.control_repairs.update(now);
         while let Some((order, message)) = self.first_ready(scope)
             && self.queues.cannot_arrive_in_time(now, message)
@@ -63,9 +63,9 @@ impl Outbox {
         // All channels depend on control messages: the budget does not limit their repairs.
         message.repairs.first().is_some()
             && match message.traffic {
-                _ if message.spare_is_due => true,
+                _ if message.redundant_copy_is_due => true,
                 Traffic::Control => self.control_repairs.is_allowed(),
-                _ => self.repairs.is_left(),
+                _ => self.repairs.has_credit(),
             }
     }
 
@@ -88,7 +88,7 @@ impl Outbox {
         }
     }
 
-    /// Cuts the next frame of a message for a link, of at most `room` bytes. With `whole_within`, returns
+    /// Cuts the next frame of a message for a link, of at most `room` bytes. With `max_whole_bytes`, returns
     /// only a frame that completes its range within that number of bytes: such a frame can share a packet
     /// without delaying it.
     pub(crate) fn next_frame(
@@ -97,7 +97,7 @@ impl Outbox {
         carrier: Carrier,
         order: SendOrder,
         room: usize,
-        whole_within: Option<usize>,
+        max_whole_bytes: Option<usize>,
     ) -> Option<FrameToSend> {
         let message = self.queues.store.get(order.id)?;
         let (range, repair) = self.next_range(message, carrier.link)?;
@@ -106,7 +106,7 @@ impl Outbox {
         let channel = message.traffic.channel();
         let protected = self.queues.is_protected(carrier, message, repair);
         // Symbols in one packet are lost together.
-        if whole_within.is_some() && (protected || kind == FrameKind::Parity) {
+        if max_whole_bytes.is_some() && (protected || kind == FrameKind::Parity) {
             return None;
         }
         let room = if protected { room.saturating_sub(PARITY_OVERHEAD) } else { room };
@@ -133,11 +133,11 @@ impl Outbox {
         };
         let bytes = message.payload.slice(range.start as usize..(end as usize).min(len));
         let exceeds = |limit| data.overhead(bytes.len()) + bytes.len() > limit;
-        if whole_within.is_some_and(|limit| end != range.end || exceeds(limit)) {
+        if max_whole_bytes.is_some_and(|limit| end != range.end || exceeds(limit)) {
             return None;
         }
         let piece = Piece { message: order.id, range: range.start..end };
-        let redundant = repair && message.spare_is_due || kind == FrameKind::Parity;
+        let redundant = repair && message.redundant_copy_is_due || kind == FrameKind::Parity;
         let is_urgent = !repair && self.queues.ends_small_urgent_message(carrier, message, end);
         let urgent_bytes = if is_urgent { message.extent() } else { 0 };
         self.mark_framed(now, carrier, &piece, repair);
@@ -147,7 +147,7 @@ impl Outbox {
             self.on_parity_sent(piece.message);
         }
         if is_urgent {
-            self.queues.schedule_spares(now, carrier, order.id);
+            self.queues.schedule_redundant_copies(now, carrier, order.id);
         }
         self.discard_late(now, carrier.scope);
         Some(FrameToSend { data, bytes, piece, repair, redundant, urgent_bytes, kind })
@@ -158,10 +158,10 @@ impl Outbox {
         // Repairs of control messages leave no debt: the debt would stop other repairs for a
         // minute.
         match repair {
-            true if message.traffic == Traffic::Control || message.spare_is_due => {}
+            true if message.traffic == Traffic::Control || message.redundant_copy_is_due => {}
             true => self.repairs.on_repair(piece.len()),
             false if matches!(message.traffic, Traffic::Parity(_)) => {}
-            false => self.repairs.on_first(now, piece.len()),
+            false => self.repairs.on_first_transmission(now, piece.len()),
         }
         let (traffic, source, extent) = (message.traffic, message.source, message.extent());
         let begins = message.first_sent == Instant::NEVER;
@@ -194,14 +194,14 @@ impl Outbox {
             match &mut message.copies {
                 _ if repair => {
                     message.repairs.remove(&piece.range);
-                    if !message.spare_is_due {
+                    if !message.redundant_copy_is_due {
                         message.futile.on_repair(now);
                     }
                 }
                 Some(copies) => copies.on_sent(carrier.link, piece.range.end),
                 None => message.next = piece.range.end,
             }
-            message.spare_is_due &= message.repairs.first().is_some();
+            message.redundant_copy_is_due &= message.repairs.first().is_some();
         });
     }
 }

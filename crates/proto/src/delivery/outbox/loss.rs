@@ -40,7 +40,7 @@ impl FutileRepairs {
         (self.count, self.last) = (self.count.saturating_add(1), now);
     }
 
-    pub(super) fn is_enough(&self) -> bool {
+    pub(super) fn is_limit_reached(&self) -> bool {
         self.count >= limits::FUTILE_REPAIRS && self.time >= MAX_FUTILE_TIME
     }
 }
@@ -59,20 +59,20 @@ mod tests {
 
     #[test]
     fn repairs_are_futile_after_both_their_number_and_their_time() {
-        assert!(!repairs(10_000, 1).is_enough(), "9.999 s");
-        assert!(!repairs(255, 500).is_enough(), "127 s");
-        assert!(repairs(256, 40).is_enough());
+        assert!(!repairs(10_000, 1).is_limit_reached(), "9.999 s");
+        assert!(!repairs(255, 500).is_limit_reached(), "127 s");
+        assert!(repairs(256, 40).is_limit_reached());
     }
 
     #[test]
     fn an_outage_does_not_count_as_a_futile_repair() {
         let mut futile = repairs(1000, 1);
         futile.on_repair(Instant(1_000_000_000_000));
-        assert!(!futile.is_enough());
+        assert!(!futile.is_limit_reached());
         futile = repairs(300, 30);
         futile.on_repair(Instant(1_000_000_000_000));
-        assert!(!futile.is_enough(), "9 s and the pause");
+        assert!(!futile.is_limit_reached(), "9 s and the pause");
         futile.on_repair(Instant(1_000_100_000_000));
-        assert!(futile.is_enough());
+        assert!(futile.is_limit_reached());
     }
 }

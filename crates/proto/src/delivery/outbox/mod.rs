@@ -48,9 +48,9 @@ pub(crate) struct Outbox {
     /// Limit of the bytes of all messages, as given with the last accepted message.
     queue_bytes: usize,
     /// Largest message that the peer accepts, if the peer has stated it.
-    max_at_peer: usize,
+    peer_max_message: usize,
     /// Pieces whose blocks cannot be recovered, because parity was dropped.
-    unrecovered: Vec<Piece>,
+    unrecoverable_pieces: Vec<Piece>,
     pub(crate) repairs: RepairBudget,
     pub(crate) control_repairs: RepairBackoff,
     /// Counters of relayed packets of others.
@@ -63,8 +63,8 @@ impl Outbox {
             queues: Queues { next_id: 1, ..Queues::default() },
             blocks: Blocks::default(),
             queue_bytes: 0,
-            max_at_peer: usize::MAX,
-            unrecovered: Vec::new(),
+            peer_max_message: usize::MAX,
+            unrecoverable_pieces: Vec::new(),
             repairs: RepairBudget::new(repair_percent),
             control_repairs: RepairBackoff::default(),
             forwarded: Forwarded::default(),
@@ -87,7 +87,7 @@ impl Outbox {
             kept.sources.clear();
             fresh.queues.channels.insert(traffic, kept);
         }
-        fresh.queues.store.backlog = Backlog::after(&mut self.queues.store.backlog);
+        fresh.queues.store.backlog = Backlog::restarted_from(&mut self.queues.store.backlog);
         fresh.forwarded = self.forwarded;
         *self = fresh;
     }
@@ -132,8 +132,8 @@ impl Outbox {
     }
 
     /// Sets the largest message that the peer takes in this session, and drops larger ones.
-    pub(crate) fn set_max_at_peer(&mut self, most: usize) {
-        self.max_at_peer = most;
+    pub(crate) fn set_peer_max_message(&mut self, most: usize) {
+        self.peer_max_message = most;
         let is_larger =
             |it: &Outgoing| matches!(it.traffic, Traffic::Topic(_)) && it.payload.len() > most;
         for id in self.queues.store.ids(is_larger) {
@@ -161,7 +161,8 @@ impl Outbox {
         channel: u64,
         mut message: Message,
     ) -> Result<(), SendError> {
-        let (found, allowed) = (message.payload.len(), config.max_message.min(self.max_at_peer));
+        let (found, allowed) =
+            (message.payload.len(), config.max_message.min(self.peer_max_message));
         if found > allowed {
             return Err(SendError::TooLarge { found, allowed });
         }
@@ -210,7 +211,7 @@ impl Outbox {
         let bound = u128::from(rate_bps) * queue_time.as_millis() / 8000;
         let bound = u64::try_from(bound).unwrap_or(u64::MAX);
         while let Some(rank) = self.queues.store.first_rank_over(bound) {
-            let Some(id) = self.queues.first_not_begun(rank) else { return };
+            let Some(id) = self.queues.first_evictable_unsent(rank) else { return };
             self.drop_message(id, DropReason::Overflow);
         }
     }
@@ -220,7 +221,7 @@ impl Outbox {
     pub(crate) fn expire(&mut self, now: Instant) {
         self.end_blocks(now);
         while let Some((_, id)) = self.queues.store.next_expiry().filter(|(at, _)| *at <= now) {
-            if self.queues.change(id, |message| message.release_spare(now)) == Some(true) {
+            if self.queues.change(id, |message| message.release_redundant_copy(now)) == Some(true) {
                 continue;
             }
             match self.queues.store.get(id) {
@@ -235,7 +236,7 @@ impl Outbox {
         if self.queues.store.get(id).is_some_and(Outgoing::is_forwarded) {
             self.forwarded.dropped.add(reason);
         }
-        self.unrecovered.extend(self.blocks.on_parity_dropped(id));
+        self.unrecoverable_pieces.extend(self.blocks.on_parity_dropped(id));
         if let Some(channel) = self.take(id) {
             channel.stats.dropped.add(reason);
         }

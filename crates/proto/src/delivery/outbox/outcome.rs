@@ -4,7 +4,7 @@
 use super::Outbox;
 use super::loss::{FutileRepairs, LossCertainty};
 use crate::delivery::Piece;
-use crate::delivery::fec::sender::Consequences;
+use crate::delivery::fec::sender::AckEffects;
 use crate::delivery::traffic::Traffic;
 use crate::stats::DropReason;
 use crate::time::{Duration, Instant};
@@ -21,16 +21,16 @@ const LOST_GRACE_WITH_PARITY: Duration = Duration::from_secs(3);
 impl Outbox {
     /// Handles the acknowledgement of a piece. Other pieces that the peer can recover count as
     /// acknowledged with it.
-    pub(crate) fn acked(&mut self, now: Instant, piece: &Piece) {
-        let Consequences { recovered, lost } = self.blocks.acked(piece);
-        self.piece_acked(piece);
-        recovered.iter().for_each(|piece| self.piece_acked(piece));
+    pub(crate) fn on_acked(&mut self, now: Instant, piece: &Piece) {
+        let AckEffects { recovered, lost } = self.blocks.on_acked(piece);
+        self.on_piece_acked(piece);
+        recovered.iter().for_each(|piece| self.on_piece_acked(piece));
         for piece in &lost {
-            self.piece_lost(now, piece, LossCertainty::Certain);
+            self.on_piece_lost(now, piece, LossCertainty::Certain);
         }
     }
 
-    fn piece_acked(&mut self, piece: &Piece) {
+    fn on_piece_acked(&mut self, piece: &Piece) {
         self.queues.change(piece.message, |message| {
             message.repairs.remove(&piece.range);
             // Our own fragments stay below the limit of ranges. If they exceeded the limit, a
@@ -74,12 +74,12 @@ impl Outbox {
         certainty: LossCertainty,
     ) -> bool {
         let lost = self.blocks.on_lost(piece);
-        let repaired = lost.iter().filter(|it| self.piece_lost(now, it, certainty));
+        let repaired = lost.iter().filter(|it| self.on_piece_lost(now, it, certainty));
         // `any` would stop at the first piece.
         repaired.count() > 0
     }
 
-    pub(super) fn piece_lost(
+    pub(super) fn on_piece_lost(
         &mut self,
         now: Instant,
         piece: &Piece,
@@ -91,7 +91,7 @@ impl Outbox {
             let is_relayed = message.origin.is_some();
             let end = if message.expires.is_some_and(|at| at <= now) {
                 Some(DropReason::Expired)
-            } else if message.futile.is_enough()
+            } else if message.futile.is_limit_reached()
                 || is_relayed && now.since(message.first_sent) > MAX_RELAYED_REPAIR_TIME
             {
                 Some(DropReason::Lost)
@@ -111,11 +111,11 @@ impl Outbox {
                 return false;
             }
         }
-        self.send_again(piece)
+        self.queue_repair(piece)
     }
 
     /// Marks a piece for repair; returns whether it is repaired.
-    fn send_again(&mut self, piece: &Piece) -> bool {
+    fn queue_repair(&mut self, piece: &Piece) -> bool {
         let inserted =
             self.queues.change(piece.message, |message| message.repair(piece.range.clone()));
         if inserted == Some(false) {
@@ -128,7 +128,7 @@ impl Outbox {
     /// repair budget, also on a channel without repair, unless parity replaces it.
     pub(crate) fn on_unsent(&mut self, piece: &Piece) {
         for piece in &self.blocks.on_lost(piece) {
-            if self.send_again(piece) {
+            if self.queue_repair(piece) {
                 self.refund(piece);
             }
         }

@@ -5,7 +5,7 @@ use super::Outbox;
 use super::loss::LossCertainty;
 use super::message::Message;
 use crate::config::ChannelConfig;
-use crate::delivery::fec::sender::{Complete, JoiningFrame};
+use crate::delivery::fec::sender::{CompleteBlock, JoiningFrame};
 use crate::delivery::traffic::Traffic;
 use crate::delivery::{MessageId, Piece};
 use crate::path::policy::{LinkPolicy, LinkUse};
@@ -35,15 +35,15 @@ impl Outbox {
         while let Some(block) = self.blocks.end_due_block(now) {
             self.queue_parity(&block);
         }
-        for piece in std::mem::take(&mut self.unrecovered) {
-            self.piece_lost(now, &piece, LossCertainty::Certain);
+        for piece in std::mem::take(&mut self.unrecoverable_pieces) {
+            self.on_piece_lost(now, &piece, LossCertainty::Certain);
         }
     }
 
-    fn queue_parity(&mut self, block: &Complete) {
+    fn queue_parity(&mut self, block: &CompleteBlock) {
         let Some(open) = self.queues.channels.get(&Traffic::Topic(block.channel)) else { return };
         let Some(percent) = open.config.fec else {
-            self.unrecovered.extend(self.blocks.abandon(block.channel));
+            self.unrecoverable_pieces.extend(self.blocks.abandon(block.channel));
             return;
         };
         let expires = block.began + block.lifespan.unwrap_or(LIFESPAN);
@@ -62,7 +62,7 @@ impl Outbox {
             self.queues.insert(parity, message, Some(expires), None);
         }
         let messages = (first..self.queues.next_id).map(MessageId).collect();
-        self.blocks.on_parity(block, messages, bytes);
+        self.blocks.on_parity_queued(block, messages, bytes);
     }
 
     /// Forgets a parity message that was sent, since parity is not repaired. The fate of the parity

@@ -5,8 +5,8 @@ use super::frame::{Carrier, Urgency};
 use super::loss::FutileRepairs;
 use super::message::Message;
 use super::order::SendOrder;
-use super::relayed::{Flow, RelayOrigin, Sum};
-use super::store::{MessageStore, Outgoing, Spares};
+use super::relayed::{BacklogSize, Flow, RelayOrigin};
+use super::store::{MessageStore, Outgoing, RedundantCopies};
 use crate::config::ChannelConfig;
 use crate::delivery::fragment::RangeSet;
 use crate::delivery::traffic::Traffic;
@@ -24,7 +24,7 @@ use std::collections::{BTreeMap, BTreeSet};
 /// A message without a lifespan is due this long after its publication.
 const DEFAULT_DUE: Duration = Duration::from_secs(1);
 /// Largest message of which copies are sent on a lossy link. A laser scan fits, an image does not.
-const MAX_SPARE_BYTES: u32 = 4096;
+const MAX_REDUNDANT_BYTES: u32 = 4096;
 /// A message is assumed to take up to this many times the sending time of the previous message.
 const LATE_SEND_FACTOR: f64 = 1.5;
 /// A message is assumed to be on the path for at most its lifespan divided by this number.
@@ -198,8 +198,8 @@ impl Queues {
             futile: FutileRepairs::default(),
             acked: RangeSet::default(),
             suspected: RangeSet::default(),
-            spares: None,
-            spare_is_due: false,
+            redundant_copies: None,
+            redundant_copy_is_due: false,
         });
     }
 
@@ -269,7 +269,7 @@ impl Queues {
 
     /// The first message to evict among those of `rank` and below that are not begun and are not
     /// the newest of their source.
-    pub(super) fn first_not_begun(&self, rank: u16) -> Option<MessageId> {
+    pub(super) fn first_evictable_unsent(&self, rank: u16) -> Option<MessageId> {
         let order = self.store.eviction_order();
         let mut order = order.take_while(|(_, message)| message.order.rank.0 <= rank);
         let found = order.find(|(id, message)| {
@@ -352,7 +352,7 @@ impl Queues {
     ) -> bool {
         let is_urgent = message.traffic != Traffic::Control && message.order.priority() >= URGENT;
         let is_one_copy = message.copies.is_none() && carrier.copies == 1;
-        let is_small = message.extent() <= MAX_SPARE_BYTES && end == message.extent();
+        let is_small = message.extent() <= MAX_REDUNDANT_BYTES && end == message.extent();
         let config = &self.channels[&message.traffic].config;
         let is_repaired = config.repair && config.fec.is_none();
         is_urgent && is_one_copy && is_small && is_repaired && message.origin.is_none()
@@ -366,10 +366,16 @@ impl Queues {
         message.traffic != Traffic::Control && !repair && !is_copied && has_fec()
     }
 
-    pub(super) fn schedule_spares(&mut self, now: Instant, carrier: Carrier, id: MessageId) {
+    pub(super) fn schedule_redundant_copies(
+        &mut self,
+        now: Instant,
+        carrier: Carrier,
+        id: MessageId,
+    ) {
         let Some(Redundancy { copies, interval }) = carrier.redundancy else { return };
         self.change(id, |message| {
-            message.spares = Some(Spares { next_at: now + interval, interval, left: copies });
+            message.redundant_copies =
+                Some(RedundantCopies { next_at: now + interval, interval, left: copies });
         });
     }
 
@@ -417,9 +423,9 @@ impl Queues {
 
     /// Memory of all relayed packets from one neighbour, with the overhead of each packet.
     pub(crate) fn memory_of_packets_from(&self, hop: PeerId) -> u64 {
-        let first = RelayOrigin::For(hop, Flow::FIRST);
+        let first = RelayOrigin::Forwarded(hop, Flow::FIRST);
         let from = self.store.backlog.sums.range(first..).map_while(|(origin, sum)| match origin {
-            RelayOrigin::For(from, _) if *from == hop => Some(sum.memory_bytes()),
+            RelayOrigin::Forwarded(from, _) if *from == hop => Some(sum.memory_bytes()),
             _ => None,
         });
         from.fold(0, u64::saturating_add)
@@ -429,7 +435,7 @@ impl Queues {
     /// message.
     pub(crate) fn memory_of_messages(&self) -> u64 {
         let (bytes, packets) = (self.store.held_bytes() as u64, self.store.len() as u64);
-        Sum { bytes, packets }.memory_bytes()
+        BacklogSize { bytes, packets }.memory_bytes()
     }
 
     /// Whether relayed packets are queued.

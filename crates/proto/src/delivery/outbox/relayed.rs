@@ -13,7 +13,7 @@ pub(crate) enum RelayOrigin {
     /// This node. The packet uses this link through a relay.
     Own(LinkId),
     /// Another node. The packet belongs to this flow, and this neighbour sent it.
-    For(PeerId, Flow),
+    Forwarded(PeerId, Flow),
 }
 
 /// All packets from one node to another.
@@ -47,19 +47,19 @@ pub(crate) struct RelayedPacket {
 /// Packets queued to be relayed, by their origin.
 #[derive(Debug, Default)]
 pub(super) struct Backlog {
-    pub(super) sums: BTreeMap<RelayOrigin, Sum>,
+    pub(super) sums: BTreeMap<RelayOrigin, BacklogSize>,
     pub(super) changes: BTreeSet<RelayOrigin>,
 }
 
 impl Backlog {
     /// A backlog without packets, in which the changes of `before` are still to be reported.
-    pub(super) fn after(before: &mut Self) -> Self {
+    pub(super) fn restarted_from(before: &mut Self) -> Self {
         Self { sums: BTreeMap::new(), changes: std::mem::take(&mut before.changes) }
     }
 
     pub(super) fn add(&mut self, origin: RelayOrigin, bytes: u64) {
         let sum = self.sums.entry(origin).or_default();
-        *sum = Sum { bytes: sum.bytes + bytes, packets: sum.packets + 1 };
+        *sum = BacklogSize { bytes: sum.bytes + bytes, packets: sum.packets + 1 };
         self.changes.insert(origin);
     }
 
@@ -75,12 +75,12 @@ impl Backlog {
 }
 
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Sum {
+pub(super) struct BacklogSize {
     pub(super) bytes: u64,
     pub(super) packets: u64,
 }
 
-impl Sum {
+impl BacklogSize {
     /// Approximate memory in bytes.
     pub(super) fn memory_bytes(&self) -> u64 {
         self.bytes + self.packets * limits::RELAYED_OVERHEAD_BYTES

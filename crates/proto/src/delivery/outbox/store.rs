@@ -49,14 +49,14 @@ pub(super) struct Outgoing {
     /// `expires`, unless all these ranges are acknowledged before.
     pub(super) suspected: RangeSet,
     /// Copies to be sent for as long as no acknowledgement arrives.
-    pub(super) spares: Option<Spares>,
+    pub(super) redundant_copies: Option<RedundantCopies>,
     /// The range in `repairs` is such a copy, which the repair budget does not pay for.
-    pub(super) spare_is_due: bool,
+    pub(super) redundant_copy_is_due: bool,
 }
 
 /// Copies of a message on a lossy link, in addition to the first transmission.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Spares {
+pub(super) struct RedundantCopies {
     pub(super) next_at: Instant,
     pub(super) interval: Duration,
     pub(super) left: u8,
@@ -64,7 +64,7 @@ pub(super) struct Spares {
 
 /// Positions of a message in the collections, and its contribution to the sums.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-struct Derived {
+struct IndexKeys {
     ready: Option<SendOrder>,
     expiry: Option<Instant>,
     /// Position in the eviction order: by rank, lowest first, then messages that are not begun.
@@ -112,23 +112,30 @@ impl Outgoing {
     }
 
     pub(super) fn is_forwarded(&self) -> bool {
-        matches!(self.origin, Some(RelayOrigin::For(..)))
+        matches!(self.origin, Some(RelayOrigin::Forwarded(..)))
     }
 
     /// Time of the next check, or of the next copy.
     fn next_check(&self) -> Option<Instant> {
-        let spare = self.spares.map(|spares| spares.next_at);
+        let spare = self.redundant_copies.map(|redundant_copies| redundant_copies.next_at);
         let checked = self.expires.filter(|_| !self.is_checked);
         spare.into_iter().chain(checked).min()
     }
 
     /// Makes the next copy due, if its time has come.
-    pub(super) fn release_spare(&mut self, now: Instant) -> bool {
-        let Some(spares) = self.spares.filter(|spares| spares.next_at <= now) else { return false };
-        let left = spares.left - 1;
-        self.spares =
-            (left > 0).then_some(Spares { next_at: now + spares.interval, left, ..spares });
-        self.spare_is_due = self.repair(0..self.extent());
+    pub(super) fn release_redundant_copy(&mut self, now: Instant) -> bool {
+        let Some(redundant_copies) =
+            self.redundant_copies.filter(|redundant_copies| redundant_copies.next_at <= now)
+        else {
+            return false;
+        };
+        let left = redundant_copies.left - 1;
+        self.redundant_copies = (left > 0).then_some(RedundantCopies {
+            next_at: now + redundant_copies.interval,
+            left,
+            ..redundant_copies
+        });
+        self.redundant_copy_is_due = self.repair(0..self.extent());
         true
     }
 
@@ -142,10 +149,10 @@ impl Outgoing {
         inserted
     }
 
-    fn derived(&self) -> Derived {
+    fn index_keys(&self) -> IndexKeys {
         let waiting_bytes = self.waiting_bytes();
         let queued = waiting_bytes > 0;
-        Derived {
+        IndexKeys {
             ready: queued.then_some(self.order),
             expiry: self.next_check(),
             eviction: (self.traffic != Traffic::Control)
@@ -176,7 +183,7 @@ impl MessageStore {
     pub(super) fn insert(&mut self, message: Outgoing) {
         let id = message.order.id;
         self.held_bytes += message.payload.len();
-        self.update(id, message.payload.len(), Derived::default(), message.derived());
+        self.update(id, message.payload.len(), IndexKeys::default(), message.index_keys());
         self.messages.insert(id, message);
     }
 
@@ -187,9 +194,9 @@ impl MessageStore {
         change: impl FnOnce(&mut Outgoing) -> T,
     ) -> Option<T> {
         let message = self.messages.get_mut(&id)?;
-        let before = message.derived();
+        let before = message.index_keys();
         let result = change(message);
-        let (len, after) = (message.payload.len(), message.derived());
+        let (len, after) = (message.payload.len(), message.index_keys());
         self.update(id, len, before, after);
         Some(result)
     }
@@ -198,11 +205,11 @@ impl MessageStore {
     pub(super) fn remove(&mut self, id: MessageId) -> Option<Outgoing> {
         let message = self.messages.remove(&id)?;
         self.held_bytes -= message.payload.len();
-        self.update(id, message.payload.len(), message.derived(), Derived::default());
+        self.update(id, message.payload.len(), message.index_keys(), IndexKeys::default());
         Some(message)
     }
 
-    fn update(&mut self, id: MessageId, len: usize, before: Derived, after: Derived) {
+    fn update(&mut self, id: MessageId, len: usize, before: IndexKeys, after: IndexKeys) {
         if before.ready != after.ready {
             before.ready.map(|order| self.ready.remove(&order));
             self.ready.extend(after.ready);

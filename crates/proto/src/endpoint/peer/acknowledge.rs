@@ -38,7 +38,7 @@ impl Peer {
                 link.report_to_controller(now, clock, ack, &outcome);
                 self.apply_outcome(cx, now, id, outcome);
                 self.links.follow_path_mtu(cx, id, &self.name);
-                cx.ask(Request::AvailableRate(id));
+                cx.push_request(Request::AvailableRate(id));
             }
             Err(()) => cx.refused.add(RefusedPacket::Malformed),
         }
@@ -65,7 +65,7 @@ impl Peer {
         link.ping_now |= link.up && (fell_silent || is_overdue && link.may_ping_again(now));
         let outbox = &mut self.channels.outbox;
         for piece in &outcome.acked {
-            outbox.acked(now, piece);
+            outbox.on_acked(now, piece);
         }
         let certainty =
             if outcome.overdue { LossCertainty::Overdue } else { LossCertainty::Certain };
@@ -77,7 +77,7 @@ impl Peer {
             self.links[id].sent_packets.test_ecn();
             // The peer may have restarted without our keys.
             cx.timers.set(Timer::Reconnect(id), Some(now));
-            self.links.rouse_metered(cx, now);
+            self.links.wake_metered_links(cx, now);
             self.rendezvous.on_link_lost(cx, now, &mut self.links, id);
         } else if was_silent && !silent {
             self.rendezvous.on_link_heard(now, &mut self.links, id);
@@ -90,7 +90,7 @@ impl Peer {
     /// messages go to other links.
     pub(crate) fn mark_stalled(&mut self, cx: &mut Context, now: Instant, id: LinkId) {
         self.links[id].stalled = true;
-        if self.links.has_other(id) {
+        if self.links.has_alternative(id) {
             self.mark_all_lost(cx, now, id);
         }
     }
@@ -143,7 +143,7 @@ impl Links {
             cx.timers.set(Timer::Probe(id), link.sent_packets.mtu.next_search());
         }
         if let Some((BlackHole { lost, passes }, to)) = found.zip(link.remote) {
-            cx.notice(Notice::BlackHole { name: name.to_owned(), to, lost, passes });
+            cx.emit_notice(Notice::BlackHole { name: name.to_owned(), to, lost, passes });
         }
     }
 }

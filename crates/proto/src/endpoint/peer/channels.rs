@@ -37,11 +37,11 @@ pub(crate) struct Channels {
     /// Channels whose definition this node has requested.
     awaiting_definition: BTreeSet<u64>,
     /// Channels to the peer whose definition was sent after their last offer.
-    defined: BTreeSet<u64>,
+    sent_definitions: BTreeSet<u64>,
     /// Definitions from the peer.
     definitions: Definitions,
     /// Limit of control messages from the peer, across sessions.
-    pub(crate) control: Bucket,
+    pub(crate) control_limit: Bucket,
 }
 
 impl Channels {
@@ -54,13 +54,13 @@ impl Channels {
             inbox: Inbox::new(config.max_message, config.reassembly_bytes),
             next_channel: 1,
             awaiting_definition: BTreeSet::new(),
-            defined: BTreeSet::new(),
+            sent_definitions: BTreeSet::new(),
             definitions: Definitions::new(limits::DEFINITIONS_BYTES),
-            control: Bucket::new(limits::CONTROL_MESSAGES),
+            control_limit: Bucket::new(limits::CONTROL_MESSAGES),
         }
     }
 
-    pub(crate) fn settle(&mut self, peer: PeerId, is_member: bool) {
+    pub(crate) fn assign_id(&mut self, peer: PeerId, is_member: bool) {
         (self.peer, self.is_member) = (peer, is_member);
     }
 
@@ -80,10 +80,10 @@ impl Channels {
 
     /// Discards all state of a session. Complete messages of the session are not lost.
     pub(crate) fn reset(&mut self, cx: &mut Context, now: Instant) {
-        self.inbox.end_order(None);
+        self.inbox.release_waiting(None);
         self.deliver_ready(cx, now);
         self.awaiting_definition.clear();
-        self.defined.clear();
+        self.sent_definitions.clear();
         self.inbox = Inbox::new(cx.config.max_message, cx.config.reassembly_bytes);
         self.definitions = Definitions::new(limits::DEFINITIONS_BYTES);
         self.outbox.restart(cx.config.repair_percent);
@@ -129,7 +129,7 @@ impl Channels {
     /// Closes a channel to the peer and drops its queued messages. Returns its last counters.
     pub(crate) fn withdraw(&mut self, now: Instant, channel: ChannelId) -> Option<OutStats> {
         let last = self.outbox.close_channel(channel.0)?;
-        self.defined.remove(&channel.0);
+        self.sent_definitions.remove(&channel.0);
         self.send_control(now, &Control::Withdraw { channel: channel.0 });
         Some(last)
     }
@@ -182,7 +182,7 @@ impl Channels {
     fn announce(&mut self, now: Instant, channel: u64) {
         let Some(config) = self.outbox.queues.config(channel) else { return };
         let topic = config.topic.clone();
-        self.defined.remove(&channel);
+        self.sent_definitions.remove(&channel);
         self.send_control(now, &Control::Offer(Offer { channel, topic }));
     }
 
@@ -205,8 +205,8 @@ impl Channels {
         bytes: &[u8],
     ) {
         let taken = self.inbox.take(now, transit, data, bytes);
-        self.handle_taken(cx, name, now, ChannelId(data.channel), taken);
-        let recovered = self.inbox.protect(now, transit, data, bytes);
+        self.apply_frame_effect(cx, name, now, ChannelId(data.channel), taken);
+        let recovered = self.inbox.add_to_fec_block(now, transit, data, bytes);
         self.handle_recovered(cx, name, now, data.channel, &recovered);
         self.after_fragment(cx, now);
     }
@@ -240,7 +240,7 @@ impl Channels {
         if let FrameEffect::Message(packet) = taken {
             return Some(packet);
         }
-        self.handle_taken(cx, name, now, ChannelId(data.channel), taken);
+        self.apply_frame_effect(cx, name, now, ChannelId(data.channel), taken);
         self.after_fragment(cx, now);
         None
     }
@@ -261,13 +261,13 @@ impl Channels {
     ) {
         for frame in recovered {
             match self.inbox.take_recovered(now, channel, frame) {
-                Ok(taken) => self.handle_taken(cx, name, now, ChannelId(channel), taken),
+                Ok(taken) => self.apply_frame_effect(cx, name, now, ChannelId(channel), taken),
                 Err(reason) => cx.refused.add(reason),
             }
         }
     }
 
-    fn handle_taken(
+    fn apply_frame_effect(
         &mut self,
         cx: &mut Context,
         name: &str,
@@ -284,7 +284,7 @@ impl Channels {
                 for bytes in messages {
                     // Messages that were held for a missing one, or that share a packet, may need
                     // more tokens than there are.
-                    self.control.charge(now);
+                    self.control_limit.charge(now);
                     match Control::parse(&bytes) {
                         Ok(control) => self.handle_control(cx, now, control),
                         Err(_) => cx.refused.add(RefusedPacket::Malformed),
@@ -303,7 +303,7 @@ impl Channels {
         while let Some((channel, message)) = self.inbox.next_ready(now) {
             cx.emit(peer, Event::Message { peer, channel: ChannelId(channel), message });
         }
-        cx.timers.set(Timer::Order(peer), self.inbox.next_end_of_wait());
+        cx.timers.set(Timer::Order(peer), self.inbox.next_wait_deadline());
     }
 
     /// Reports a message that is larger than this node allows, both locally and to its sender. The
@@ -324,7 +324,7 @@ impl Channels {
             let here = &cx.config.name;
             self.refuse(now, channel, too_large::reason(&topic, found, allowed, here));
         }
-        cx.notice(Notice::TooLarge { peer: name.to_owned(), topic, found, allowed });
+        cx.emit_notice(Notice::TooLarge { peer: name.to_owned(), topic, found, allowed });
     }
 }
 
@@ -344,7 +344,7 @@ impl Channels {
             Control::Offer(offer) => self.handle_offer(cx, now, offer),
             Control::Withdraw { channel } => {
                 self.awaiting_definition.remove(&channel);
-                self.inbox.end_order(Some(channel));
+                self.inbox.release_waiting(Some(channel));
                 self.deliver_ready(cx, now);
                 if self.inbox.withdraw(channel) {
                     self.definitions.topic_removed();
@@ -358,7 +358,7 @@ impl Channels {
             }
             Control::GetDefinition { channel } => {
                 if let Some(config) = self.outbox.queues.config(channel) {
-                    if !self.defined.insert(channel) {
+                    if !self.sent_definitions.insert(channel) {
                         return cx.refused.add(RefusedPacket::Bound);
                     }
                     let text = config.definition.to_string();
@@ -431,7 +431,7 @@ impl Channels {
         let mut at = self.outbox.next_expiry();
         if self.outbox.waits_for_budget() {
             at = Some(at.map_or(now + REPAIR_POLL, |at| at.min(now + REPAIR_POLL)));
-            cx.ask(Request::IdleRate(self.peer));
+            cx.push_request(Request::IdleRate(self.peer));
         } else {
             self.outbox.repairs.set_idle(now, None);
         }
@@ -439,7 +439,7 @@ impl Channels {
     }
 
     fn arm_partials(&mut self, cx: &mut Context, now: Instant) {
-        let timer = Timer::Partials(self.peer);
+        let timer = Timer::Reassembly(self.peer);
         if self.inbox.has_partials() && !cx.timers.is_set(&timer) {
             cx.timers.set(timer, Some(now + PARTIAL_CHECK));
         }

@@ -16,7 +16,7 @@ use std::collections::BTreeSet;
 const MAX_PARITIES: usize = 4;
 
 /// The packet in which frames arrived.
-pub(crate) struct FromPeer {
+pub(crate) struct PacketContext {
     pub(crate) now: Instant,
     pub(crate) link: LinkId,
     pub(crate) origin: Origin,
@@ -34,7 +34,7 @@ pub(crate) struct PacketCost {
     parities: usize,
     backlogs: usize,
     /// Whether the packet has a RELAY frame although the peer may not send RELAY frames.
-    pub(crate) refuses_relay: bool,
+    pub(crate) has_forbidden_relay: bool,
 }
 
 impl Peer {
@@ -42,11 +42,11 @@ impl Peer {
     pub(crate) fn handle_frame(
         &mut self,
         cx: &mut Context,
-        packet: &FromPeer,
+        packet: &PacketContext,
         spent: &mut PacketCost,
         frame: &Frame<'_>,
     ) -> Result<(), RefusedPacket> {
-        let &FromPeer { now, link, origin, clock, transit, .. } = packet;
+        let &PacketContext { now, link, origin, clock, transit, .. } = packet;
         let time = (now, transit);
         match frame {
             Frame::Data(data, bytes) => {
@@ -61,12 +61,12 @@ impl Peer {
                 spent.parities += 1;
                 self.channels.handle_parity(cx, &self.name, time, data, bytes);
             }
-            Frame::Relay(..) if !packet.may_relay => spent.refuses_relay = true,
+            Frame::Relay(..) if !packet.may_relay => spent.has_forbidden_relay = true,
             Frame::Relay(data, bytes) => {
                 let packet = self.channels.take_relayed(cx, &self.name, time, data, bytes);
                 if let Some(packet) = packet {
                     let (radio, priority) = (origin.radio, data.channel as u8);
-                    cx.ask(Request::Relay { hop: self.id, radio, priority, packet });
+                    cx.push_request(Request::Relay { hop: self.id, radio, priority, packet });
                 }
             }
             // Each ACK costs a pass over the sent-packet table. One for each link suffices.
@@ -80,26 +80,28 @@ impl Peer {
             }
             Frame::Held(held) => {
                 spent.backlogs += 1;
-                cx.ask(Request::Backlog { hop: self.id, held: *held });
+                cx.push_request(Request::Backlog { hop: self.id, held: *held });
             }
             Frame::Challenge(token) => self.echo(cx, now, link, origin.return_path(), *token),
             Frame::Echo(token) => self.handle_echo(cx, now, origin.return_path(), *token),
             Frame::Clock(report) => {
-                if let (wall, Some(clock)) = (cx.wall(now), clock) {
+                if let (wall, Some(clock)) = (cx.wall_clock_us(now), clock) {
                     self.clock.on_report(now, clock, report, wall);
                 }
             }
             Frame::Observe(own) => self.links[link].on_observe(origin.from, *own),
             Frame::Observed(observed) => {
-                if self.links[link].ends.on_answer(*observed) {
-                    cx.ask(Request::SeekBehind(self.id));
+                if self.links[link].address_discovery.on_answer(*observed) {
+                    cx.push_request(Request::SeekDirectPaths(self.id));
                 }
             }
             Frame::Candidates(candidates) => {
                 let candidates = candidates.clone();
-                cx.ask(Request::Candidates { peer: self.id, candidates });
+                cx.push_request(Request::Candidates { peer: self.id, candidates });
             }
-            Frame::Goodbye => cx.ask(Request::EndSession { peer: self.id, said_goodbye: true }),
+            Frame::Goodbye => {
+                cx.push_request(Request::EndSession { peer: self.id, said_goodbye: true })
+            }
             // The acknowledgement of the packet answers the PING.
             Frame::Ping => {}
             Frame::Unknown(_) => {}

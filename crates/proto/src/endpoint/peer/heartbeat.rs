@@ -32,8 +32,8 @@ impl Links {
     pub(crate) fn arm(&mut self, cx: &mut Context, id: LinkId) {
         cx.timers.set(Timer::Loss(id), self[id].sent_packets.timer());
         let link = &self[id];
-        cx.timers.set(Timer::Stall(id), link.stall_at(self.has_other(id)));
-        let ping_at = link.last_eliciting + self.ping_interval(cx, id);
+        cx.timers.set(Timer::Stall(id), link.stall_at(self.has_alternative(id)));
+        let ping_at = link.last_ack_eliciting + self.ping_interval(cx, id);
         let ping_at = Some(ping_at).filter(|_| link.up);
         cx.timers.set(Timer::Ping(id), ping_at.filter(|_| !link.ping_now));
     }
@@ -57,7 +57,7 @@ impl Links {
     }
 
     /// Lets the metered links show at once whether they are up, because a link is no longer heard.
-    pub(super) fn rouse_metered(&mut self, cx: &mut Context, now: Instant) {
+    pub(super) fn wake_metered_links(&mut self, cx: &mut Context, now: Instant) {
         for id in self.ids().to_vec() {
             let link = &self[id];
             if !link.config.metered || self.is_spared(now, id) {
@@ -65,7 +65,7 @@ impl Links {
             }
             if link.up {
                 let due = now + self.timeout(cx, now, id);
-                cx.timers.bring_forward(Timer::Silent(id), due);
+                cx.timers.bring_forward(Timer::LinkTimeout(id), due);
             }
             if !link.is_heard() {
                 cx.timers.bring_forward(Timer::Reconnect(id), now);
@@ -93,7 +93,7 @@ impl Peer {
         let (was_up, is_metered) = (link.up, link.config.metered);
         // Expect the next packet.
         let timeout = self.links.timeout(cx, now, id);
-        cx.timers.set(Timer::Silent(id), Some(now + timeout));
+        cx.timers.set(Timer::LinkTimeout(id), Some(now + timeout));
         if was_up {
             if is_metered {
                 self.links.arm(cx, id);
@@ -104,10 +104,10 @@ impl Peer {
         link.up = true;
         link.sent_packets.mtu.on_up();
         link.confirm_address();
-        link.last_eliciting = now;
+        link.last_ack_eliciting = now;
         // During the outage, address translators may have forgotten the mapping of this link.
-        link.ends.ask_again();
-        link.ping_now |= link.ends.asks();
+        link.address_discovery.ask_again();
+        link.ping_now |= link.address_discovery.needs_answer();
         self.rendezvous.on_link_up(cx, now, &mut self.links, id);
         self.links.arm(cx, id);
         let peer = self.id;
@@ -125,11 +125,11 @@ impl Peer {
         link.silent = false;
         link.headroom.forget();
         // The machine may have lost the address from which the link sends.
-        link.source.forget();
+        link.local_address.forget();
         self.mark_all_lost(cx, now, id);
         self.links[id].sent_packets.test_ecn();
         cx.timers.set(Timer::Ping(id), None);
-        cx.timers.set(Timer::Silent(id), None);
+        cx.timers.set(Timer::LinkTimeout(id), None);
         cx.timers.set(Timer::Reconnect(id), Some(now));
         let (peer, said_goodbye) = (self.id, self.said_goodbye);
         cx.emit(peer, Event::LinkDown { link: id });
@@ -138,10 +138,10 @@ impl Peer {
             cx.emit(peer, Event::PeerDown { peer, said_goodbye });
         }
         if !self.links.direct().any(|link| link.up) {
-            cx.ask(Request::ForgetRoutes(peer));
+            cx.push_request(Request::ForgetRoutes(peer));
         }
         self.rendezvous.on_link_lost(cx, now, &mut self.links, id);
-        self.links.rouse_metered(cx, now);
+        self.links.wake_metered_links(cx, now);
     }
 
     /// Handles the timeout of a link on which nothing has arrived. If the link has been spared
@@ -152,7 +152,7 @@ impl Peer {
         let due = link.last_received.filter(|_| link.config.metered).map(|at| at + timeout);
         match due.filter(|due| *due > now) {
             None => self.mark_down(cx, now, id),
-            due => cx.timers.set(Timer::Silent(id), due),
+            due => cx.timers.set(Timer::LinkTimeout(id), due),
         }
     }
 

@@ -37,7 +37,7 @@ impl Links {
     /// Sets when the next challenge is due, or an address is given up.
     fn arm_candidates(&self, cx: &mut Context, id: LinkId) {
         let next = self[id].candidates.iter().map(Candidate::timer).min();
-        cx.timers.set(Timer::Path(id), next);
+        cx.timers.set(Timer::PathValidation(id), next);
     }
 
     /// Gives up addresses that did not answer their challenges. Polling for packets finds challenges that are
@@ -64,7 +64,7 @@ impl Links {
 impl Peer {
     /// Whether packets of a direct path must not leave by the radio of a path: links of the radio cost
     /// money, and the direct path would not have their limits.
-    fn shuns(&self, id: LinkId, path: ReturnPath) -> bool {
+    fn avoids_radio(&self, id: LinkId, path: ReturnPath) -> bool {
         path.is_metered && self.rendezvous.is_for(id)
     }
 
@@ -73,7 +73,7 @@ impl Peer {
         let ReturnPath { radio, remote, local, .. } = to;
         // Only the configuration determines which relays lead to a peer.
         let Place::Udp(remote) = remote else { return };
-        if self.shuns(id, to) {
+        if self.avoids_radio(id, to) {
             return;
         }
         let known = self.links[id].candidates.iter().find(|it| it.leads_to(radio, remote));
@@ -105,7 +105,7 @@ impl Peer {
     /// to that address.
     pub(crate) fn forget_learned_address(&mut self, cx: &mut Context, id: LinkId) {
         self.links[id].candidates.clear();
-        cx.timers.set(Timer::Path(id), None);
+        cx.timers.set(Timer::PathValidation(id), None);
         let received = self.received_packets.values_mut();
         received.filter(|it| it.via == Some(id)).for_each(|it| it.via = None);
     }
@@ -119,14 +119,14 @@ impl Peer {
         to: ReturnPath,
         token: u64,
     ) {
-        if !self.echoes.take(now) {
+        if !self.echo_limit.take(now) {
             return cx.refused.add(RefusedPacket::Bound);
         }
-        if self.shuns(id, to) {
+        if self.avoids_radio(id, to) {
             return;
         }
         // The peer sees this node at a new address.
-        self.links[id].ends.ask_again();
+        self.links[id].address_discovery.ask_again();
         let capacity = self.links[id].sent_packets.mtu.datagram_bytes();
         let put = |out: &mut Vec<u8>| put_echo(token, out);
         let datagram = self.single_frame_packet(cx, now, id, capacity, put);
@@ -153,13 +153,13 @@ impl Peer {
 
     /// Moves a link to the address at which the peer now receives.
     pub(super) fn move_link(&mut self, cx: &mut Context, now: Instant, id: LinkId, to: ReturnPath) {
-        if self.shuns(id, to) {
+        if self.avoids_radio(id, to) {
             return;
         }
         let ReturnPath { radio, remote, .. } = to;
         let link = &mut self.links[id];
         link.candidates.clear();
-        cx.timers.set(Timer::Path(id), None);
+        cx.timers.set(Timer::PathValidation(id), None);
         if link.remote == Some(remote) {
             return;
         }

@@ -62,11 +62,11 @@ pub(crate) struct Peer {
     /// The received packets of each link, by the peer's link number.
     pub(crate) received_packets: BTreeMap<u8, ReceivedPackets>,
     /// Limit of packets of control messages to the peer that precede messages to other peers.
-    pub(crate) control_first: Bucket,
+    pub(crate) control_priority_limit: Bucket,
     /// Limit of challenges of the peer that are echoed.
-    echoes: Bucket,
+    echo_limit: Bucket,
     /// Limit of probes of path MTUs to the peer.
-    pub(crate) mtu_probes: Bucket,
+    pub(crate) mtu_probe_limit: Bucket,
     pub(crate) rendezvous: Rendezvous,
 }
 
@@ -95,18 +95,18 @@ impl Peer {
             channels: Channels::new(config),
             forecasts: Forecasts::default(),
             received_packets: BTreeMap::new(),
-            control_first: Bucket::new(limits::CONTROL_FIRST),
-            echoes: Bucket::new(limits::ECHOES),
-            mtu_probes: Bucket::new(limits::MTU_PROBES),
+            control_priority_limit: Bucket::new(limits::CONTROL_FIRST),
+            echo_limit: Bucket::new(limits::ECHOES),
+            mtu_probe_limit: Bucket::new(limits::MTU_PROBES),
             rendezvous: Rendezvous::new(),
         }
     }
 
     /// Gives the peer its id.
-    pub(crate) fn settle(&mut self, id: PeerId) {
+    pub(crate) fn assign_id(&mut self, id: PeerId) {
         self.id = id;
-        self.rendezvous.settle(id);
-        self.channels.settle(id, self.team.is_some());
+        self.rendezvous.assign_id(id);
+        self.channels.assign_id(id, self.team.is_some());
     }
 
     /// The time that a packet was on the path. By default, that is half the smoothed round trip. A packet
@@ -167,8 +167,8 @@ impl Peer {
         for id in self.links.ids().to_vec() {
             self.links[id].reset();
             cx.timers.set(Timer::Loss(id), None);
-            cx.timers.set(Timer::Silent(id), None);
-            cx.timers.set(Timer::Path(id), None);
+            cx.timers.set(Timer::LinkTimeout(id), None);
+            cx.timers.set(Timer::PathValidation(id), None);
             cx.timers.set(Timer::Reconnect(id), Some(now));
         }
     }
@@ -197,16 +197,17 @@ impl Peer {
     /// Removes these timers.
     pub(crate) fn forget_timers(&self, cx: &mut Context) {
         let peer = self.id;
-        let timers = [Timer::Held, Timer::Rekey, Timer::Expiry, Timer::Rendezvous];
+        let timers = [Timer::BacklogReport, Timer::Rekey, Timer::Expiry, Timer::Rendezvous];
         timers.into_iter().for_each(|timer| cx.timers.set(timer(peer), None));
-        cx.timers.set(Timer::Partials(peer), None);
+        cx.timers.set(Timer::Reassembly(peer), None);
         cx.timers.set(Timer::Order(peer), None);
         (0..=u8::MAX).for_each(|number| cx.timers.set(Timer::Ack(peer, number), None));
     }
 
     /// Removes a link. The session continues on other links.
     pub(crate) fn forget_link(&mut self, cx: &mut Context, id: LinkId) {
-        let timers = [Timer::Reconnect, Timer::Path, Timer::Ping, Timer::Silent, Timer::Loss];
+        let timers =
+            [Timer::Reconnect, Timer::PathValidation, Timer::Ping, Timer::LinkTimeout, Timer::Loss];
         timers.into_iter().for_each(|timer| cx.timers.set(timer(id), None));
         cx.timers.set(Timer::Stall(id), None);
         cx.timers.set(Timer::Probe(id), None);

@@ -70,14 +70,14 @@ impl Peer {
     }
 
     /// Starts a packet of at most `capacity` bytes with header, clock, and pending acknowledgements to this
-    /// peer, except acknowledgements that go by another link that is up. `alone`: the packet carries no data.
+    /// peer, except acknowledgements that go by another link that is up. `ack_only`: the packet carries no data.
     pub(crate) fn start_packet(
         &mut self,
         cx: &mut Context,
         now: Instant,
         id: LinkId,
         capacity: usize,
-        alone: bool,
+        ack_only: bool,
     ) -> Option<PacketBuilder> {
         let mut packet = self.start_header(cx, now, id, capacity)?;
         if self.links[id].via.is_none() {
@@ -86,10 +86,10 @@ impl Peer {
                     put_held(&held, packet.plaintext());
                 }
             }
-            cx.timers.set(Timer::Held(self.id), self.backlog_reports.next_due());
+            cx.timers.set(Timer::BacklogReport(self.id), self.backlog_reports.next_due());
         }
         if packet.sealed_len() + 2 * ADDRESS_FRAME_BYTES <= capacity {
-            let ends = &mut self.links[id].ends;
+            let ends = &mut self.links[id].address_discovery;
             let (question, answer) = (ends.take_question(now), ends.take_answer());
             question.into_iter().for_each(|it| put_observe(it, packet.plaintext()));
             answer.into_iter().for_each(|it| put_observed(it, packet.plaintext()));
@@ -108,7 +108,7 @@ impl Peer {
                 break;
             }
             let received = self.received_packets.get_mut(&number);
-            if let Some(ack) = received.and_then(|it| it.take_ack(now, number, alone)) {
+            if let Some(ack) = received.and_then(|it| it.take_ack(now, number, ack_only)) {
                 ack.emit(packet.plaintext());
                 cx.timers.set(Timer::Ack(self.id, number), None);
             }
@@ -150,9 +150,9 @@ impl Peer {
         if ping {
             put_ping(packet.plaintext());
             let least = self.clock.least_difference();
-            ClockReport { least, wall: cx.wall(now) }.emit(packet.plaintext());
+            ClockReport { least, wall: cx.wall_clock_us(now) }.emit(packet.plaintext());
             SessionHeader::mark_ack_soon(packet.plaintext());
-            self.links[id].last_eliciting = now;
+            self.links[id].last_ack_eliciting = now;
         }
         if std::mem::take(&mut self.goodbye_now) {
             put_goodbye(packet.plaintext());

@@ -6,7 +6,7 @@ use crate::ecn::Ecn;
 use crate::endpoint::arrival::Origin;
 use crate::endpoint::context::Context;
 use crate::endpoint::peer::Peer;
-use crate::endpoint::peer::frames::FromPeer;
+use crate::endpoint::peer::frames::PacketContext;
 use crate::endpoint::timer::Timer;
 use crate::ids::LinkId;
 use crate::recovery::received::{AckTrigger, ReceivedPackets};
@@ -40,7 +40,7 @@ impl Peer {
         origin: Origin,
         header: &'a SessionHeader,
         datagram: &'a mut [u8],
-    ) -> Result<(FromPeer, Vec<Frame<'a>>), RefusedPacket> {
+    ) -> Result<(PacketContext, Vec<Frame<'a>>), RefusedPacket> {
         let Origin { radio, from, local, arrived, relayed_age, ecn, .. } = origin;
         let (packet, body) = self.decrypt(cx, now, header, datagram)?;
         let status = self.session.confirm(header.session);
@@ -58,18 +58,18 @@ impl Peer {
             return Err(RefusedPacket::Malformed);
         }
         self.admit(cx, now, &frames)?;
-        let link = self.attribute(cx, now, origin, &packet)?;
+        let link = self.find_packet_link(cx, now, origin, &packet)?;
         self.record_received(cx, (now, arrived, ecn), link, &packet, &frames);
         if self.links[link].remote == Some(from) {
             if packet.number >= packet.expected {
-                self.links[link].source.on_packet(now, from, local);
+                self.links[link].local_address.on_packet(now, from, local);
             }
             self.mark_received(cx, now, link, packet.datagram_len);
         }
         let clock = packet.clock;
         let rtt = self.links[link].sent_packets.rtt().smoothed().unwrap_or_default();
         let transit = self.transit(now, clock, rtt, relayed_age);
-        Ok((FromPeer { now, link, origin, clock, transit, may_relay: false }, frames))
+        Ok((PacketContext { now, link, origin, clock, transit, may_relay: false }, frames))
     }
 
     /// Decrypts a packet of the peer, in place; returns it and its frames.
@@ -119,14 +119,14 @@ impl Peer {
         });
         let mut data = data.peekable();
         let has_room = data.peek().is_none() || cx.events.has_room(Some(self.id));
-        let has_token = self.channels.control.has_token_at(now);
+        let has_token = self.channels.control_limit.has_token_at(now);
         let admits = has_room && self.channels.inbox.admits(data, has_token);
         if admits { Ok(()) } else { Err(RefusedPacket::Bound) }
     }
 
     /// The link to which a packet belongs. If no link leads to the address of the packet, and the
     /// packet has the highest number so far, the peer seems to have moved.
-    fn attribute(
+    fn find_packet_link(
         &mut self,
         cx: &mut Context,
         now: Instant,

@@ -91,7 +91,7 @@ fn likely_sizes_are_found_exactly_and_others_to_a_sixteenth() {
         let mut path = Path::new(9000, passes);
         path.probe();
         let (size, state) = path.found_size();
-        let likely = LIKELY.contains(&passes);
+        let likely = COMMON_MTUS.contains(&passes);
         let least = if likely { passes } else { passes - passes / PRECISION };
         assert!((least..=passes).contains(&size), "{passes}: {size}");
         assert_eq!(state, MtuState::Probed, "{passes}");

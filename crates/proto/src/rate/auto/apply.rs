@@ -94,12 +94,20 @@ impl Auto {
                 let delay = self.jitter.mean() + self.external.delay();
                 let deviation = self.jitter.long_term_deviation();
                 let time = self.feedback_time();
-                let (rooms, tuning) = (self.rooms, &self.tuning);
-                let probe = Probe::begin(now, self.estimate, time, delay, deviation, rooms, tuning);
+                let (successful_probes, tuning) = (self.successful_probes, &self.tuning);
+                let probe = Probe::begin(
+                    now,
+                    self.estimate,
+                    time,
+                    delay,
+                    deviation,
+                    successful_probes,
+                    tuning,
+                );
                 self.state = State::Probe(probe);
             }
             Verdict::Drain { time } => {
-                let (competes, marked) = (self.state.competes(), self.marks.are_recent(now));
+                let (competes, marked) = (self.state.as_compete(), self.marks.are_recent(now));
                 let drain = Drain::begin(now, time, self.feedback_time(), competes, marked);
                 self.state = State::Drain(drain);
                 self.pause_until(drain.until);
@@ -107,7 +115,7 @@ impl Auto {
             Verdict::Compete { arrived, rtt } => {
                 let least = self.feedback.min_rtt();
                 let begin = || Compete::begin(now, arrived, rtt, least, &self.tuning);
-                let mut compete = self.state.competes().unwrap_or_else(begin);
+                let mut compete = self.state.as_compete().unwrap_or_else(begin);
                 self.estimate = compete.grow(now, arrived, rtt, &self.tuning);
                 self.state = State::Compete(compete);
             }

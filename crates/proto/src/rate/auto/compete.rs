@@ -13,7 +13,7 @@ const PACKET_BITS: f64 = 8.0 * FULL_PACKET as f64;
 /// The longest round trip decreases by one part in this many with each sample.
 const LONGEST_DECAY: u32 = 256;
 /// The rate is at most this many times the rate at which packets arrive.
-const MOST: f64 = 2.0;
+const MAX_RATE_FACTOR: f64 = 2.0;
 /// The queue is nearly full above this part of the longest round trip.
 const NEARLY_FULL: f64 = 0.6;
 
@@ -23,7 +23,7 @@ pub(super) struct Compete {
     /// The present window, in packets.
     window: f64,
     /// The window at the last overflow, in packets.
-    max: f64,
+    window_max: f64,
     /// When the queue last overflowed.
     overflow: Instant,
     /// When the window last grew.
@@ -48,7 +48,7 @@ impl Compete {
         let window = rate * rtt.as_secs_f64() / PACKET_BITS;
         Self {
             window,
-            max: window / tuning.backoff,
+            window_max: window / tuning.backoff,
             overflow: now,
             grown: now,
             rtt,
@@ -77,7 +77,7 @@ impl Compete {
 
     /// Reduces the window after an overflow of the queue.
     pub(super) fn reduce(&mut self, now: Instant, tuning: &Tuning) {
-        (self.max, self.overflow, self.grown) = (self.window, now, now);
+        (self.window_max, self.overflow, self.grown) = (self.window, now, now);
         self.window *= tuning.backoff;
     }
 
@@ -93,9 +93,9 @@ impl Compete {
         self.rtt = rtt;
         self.longest = rtt.max(self.longest - self.longest / LONGEST_DECAY);
         let rtt = rtt.as_secs_f64().max(1e-3);
-        let recovery = (self.max * (1.0 - tuning.backoff) / C).cbrt();
+        let recovery = (self.window_max * (1.0 - tuning.backoff) / C).cbrt();
         let since = now.since(self.overflow).as_secs_f64() + rtt;
-        let cubic = C * (since - recovery).powi(3) + self.max;
+        let cubic = C * (since - recovery).powi(3) + self.window_max;
         // The window grows at least as much as that of a Reno with the same reduction (section 4.3). This
         // holds for each round trip, not only for the sum since the overflow. Otherwise, where the plateau is
         // long, a TCP that was there first would keep most of the path.
@@ -104,7 +104,7 @@ impl Compete {
         self.grown = now;
         let most = self.window * (1.0 + passed / 2.0);
         let window = cubic.min(most).max(self.window + reno * passed);
-        self.window = window.min(MOST * arrived * rtt / PACKET_BITS).max(2.0);
+        self.window = window.min(MAX_RATE_FACTOR * arrived * rtt / PACKET_BITS).max(2.0);
         self.window * PACKET_BITS / rtt
     }
 }

@@ -46,7 +46,7 @@ pub(super) struct External {
     /// The highest recent rate that the path carried, in bits per second.
     peak: f64,
     /// The time since which a delay has stayed although the estimate fell.
-    stays_since: Option<Instant>,
+    persistent_since: Option<Instant>,
     /// Our share alongside a download, in bits per second: a fraction of the earlier estimate.
     floor: f64,
     /// The first observation of a delay that our own bytes cannot explain.
@@ -95,7 +95,7 @@ impl External {
     }
 
     /// Records that a probe found spare capacity at this delay.
-    pub(super) fn on_room(&mut self, delay: Duration) {
+    pub(super) fn on_spare_delay(&mut self, delay: Duration) {
         self.measured = self.measured.max(delay);
     }
 
@@ -105,18 +105,24 @@ impl External {
         let packet = serialization_time(FULL_PACKET, self.peak as u64);
         let least = MIN_DELAY.max(packet.mul_f64(OWN_PACKETS));
         let stays = delay >= least && estimate < self.peak * REDUCED;
-        self.stays_since = stays.then(|| self.stays_since.unwrap_or(now));
+        self.persistent_since = stays.then(|| self.persistent_since.unwrap_or(now));
     }
 
     /// Whether a delay has stayed for several rounds although the estimate fell, and a drain may show
     /// why.
-    pub(super) fn persists(&self, now: Instant, delay: Duration, feedback_time: Duration) -> bool {
+    pub(super) fn has_persistent_delay(
+        &self,
+        now: Instant,
+        delay: Duration,
+        feedback_time: Duration,
+    ) -> bool {
         let least = delay * 2 + feedback_time * 3;
-        self.drains.is_due(now) && self.stays_since.is_some_and(|since| now.since(since) > least)
+        self.drains.is_due(now)
+            && self.persistent_since.is_some_and(|since| now.since(since) > least)
     }
 
     /// Whether a drain may show that other senders cause the delay at a bottleneck that marks packets.
-    pub(super) fn may_be_of_others(&self, now: Instant, delay: Duration) -> bool {
+    pub(super) fn may_be_cross_traffic(&self, now: Instant, delay: Duration) -> bool {
         delay > MARKING_DELAY && self.drains.is_due(now)
     }
 
@@ -163,7 +169,7 @@ impl External {
         remaining: Option<Duration>,
         tuning: &Tuning,
     ) {
-        self.stays_since = None;
+        self.persistent_since = None;
         let Some(remaining) = remaining else { return self.drains.postpone(now, tuning) };
         let is_news = remaining.mul_f64(UNCHANGED) > self.measured;
         let is_gone = remaining < self.measured.mul_f64(UNCHANGED);
@@ -202,7 +208,7 @@ pub(super) struct Drain {
 
 /// What a drain showed.
 #[derive(Debug, PartialEq)]
-pub(super) enum Drained {
+pub(super) enum DrainResult {
     /// Our own packets were still on the path: the drain pauses again.
     Again,
     /// The delay without our own packets; `None` after too many pauses.
@@ -230,7 +236,7 @@ impl Drain {
         total_delay: Duration,
         packets: u64,
         sent: Instant,
-    ) -> Option<Drained> {
+    ) -> Option<DrainResult> {
         if sent < self.begun {
             self.last_own = now;
         }
@@ -244,14 +250,14 @@ impl Drain {
         }
         let delay = Duration::from_secs_f64(self.seconds / self.packets.max(1.0));
         if self.last_own < self.until {
-            return Some(Drained::Remaining(Some(delay)));
+            return Some(DrainResult::Remaining(Some(delay)));
         }
         if self.pauses == MAX_PAUSES {
-            return Some(Drained::Remaining(None));
+            return Some(DrainResult::Remaining(None));
         }
         self.until = now + (delay + self.feedback_time).min(MAX_PAUSE);
         (self.pauses, self.seconds, self.packets) = (self.pauses + 1, 0.0, 0.0);
-        Some(Drained::Again)
+        Some(DrainResult::Again)
     }
 }
 
@@ -276,8 +282,8 @@ mod tests {
             let sent = if now <= last_own_ms { at(0).before(ms(1)) } else { at(now - 10) };
             match drain.on_report(at(now), delay, 1, sent) {
                 None => {}
-                Some(Drained::Again) => pauses.push(now),
-                Some(Drained::Remaining(delay)) => return (pauses, delay),
+                Some(DrainResult::Again) => pauses.push(now),
+                Some(DrainResult::Remaining(delay)) => return (pauses, delay),
             }
         }
         unreachable!()
@@ -294,7 +300,7 @@ mod tests {
         assert_eq!((pauses.len(), delay), (1, Some(ms(7))));
         // Each pause ends before the last of our packets is reported.
         let mut drain = Drain::begin(at(0), ms(10), ms(20), None, false);
-        let results: Vec<Drained> = (1..100)
+        let results: Vec<DrainResult> = (1..100)
             .filter_map(|n| {
                 drain.on_report(at(n * 50), ms(7), 1, at(0).before(ms(1)));
                 drain.on_report(at(n * 50), ms(7), 1, at(n * 50))
@@ -302,7 +308,12 @@ mod tests {
             .collect();
         assert_eq!(
             results[..4],
-            [Drained::Again, Drained::Again, Drained::Again, Drained::Remaining(None)]
+            [
+                DrainResult::Again,
+                DrainResult::Again,
+                DrainResult::Again,
+                DrainResult::Remaining(None)
+            ]
         );
     }
 
@@ -324,7 +335,7 @@ mod tests {
         let mut external = External::default();
         let mut is_due = |time, estimate, delay| {
             external.on_sample(at(time), estimate, estimate, ms(delay));
-            external.persists(at(time), ms(delay), ms(20))
+            external.has_persistent_delay(at(time), ms(delay), ms(20))
         };
         assert!(!is_due(0, 8e6, 0));
         assert!(!is_due(10, 5e6, 30) && !is_due(100, 5e6, 30));

@@ -52,14 +52,14 @@ use crate::time::{Duration, Instant, serialization_time};
 use backoff::Backoff;
 use burst::Bursts;
 use ceiling::Ceiling;
-use external::{Drain, Drained, External};
+use external::{Drain, DrainResult, External};
 use feedback::{Feedback, Jitter};
 use limit::Limit;
 use losses::Losses;
 use marks::Marks;
 use probe::{ProbeFinding, RateNoise};
 use sample::{Measurement, Sample};
-use state::{State, TestResult, Verdict, View};
+use state::{RuleInput, State, TestResult, Verdict};
 
 /// The default controller of a link. Rates are in bits per second of IP packets.
 #[derive(Debug)]
@@ -78,7 +78,7 @@ pub struct Auto {
     /// Consecutive growth steps that found spare capacity.
     spare_rounds: u32,
     /// Consecutive probes that found room.
-    rooms: u32,
+    successful_probes: u32,
     measurement: Option<Measurement>,
     feedback: Feedback,
     jitter: Jitter,
@@ -121,7 +121,7 @@ struct Times {
 const MAX_RATE: f64 = 1e10;
 /// A report that the sender asks for arrives after a round trip and at most this time. It covers the sending
 /// of the next packets and a late timer.
-const ASKED_REPORT: Duration = Duration::from_millis(20);
+const REQUESTED_REPORT_DELAY: Duration = Duration::from_millis(20);
 const FIRST_WINDOW: usize = 4 * FULL_PACKET;
 /// Target queue in bytes while packets are cut: 0, since an urgent packet would wait for this queue.
 const INTERLEAVED_TARGET: f64 = 1.0;
@@ -153,7 +153,7 @@ impl Auto {
             held_back: false,
             was_limited: false,
             spare_rounds: 0,
-            rooms: 0,
+            successful_probes: 0,
             measurement: None,
             feedback: Feedback::new(),
             jitter: Jitter::default(),
@@ -227,7 +227,7 @@ impl Auto {
         if !self.capacity_varies() {
             return usual;
         }
-        usual.min(self.feedback.min_rtt() + self.external.delay() + ASKED_REPORT)
+        usual.min(self.feedback.min_rtt() + self.external.delay() + REQUESTED_REPORT_DELAY)
     }
 
     /// Limit of outstanding bytes: the bytes sent until their report arrives, and two packets.
@@ -268,7 +268,7 @@ impl Auto {
         }
         // One or two messages between pauses of the application do not fill the path.
         let fills = self.is_starting()
-            || self.state.competes().is_some()
+            || self.state.as_compete().is_some()
             || sample.never_empty
             || sample.delivery_rate > self.pacing_rate() / 2.0;
         let limited = std::mem::take(&mut self.held_back) && fills;
@@ -282,7 +282,7 @@ impl Auto {
         }
         let marked = self.marks.on_sample(now, sample, self.feedback_time());
         let is_marking = self.marks.are_recent(now);
-        self.external.set_marking(is_marking, self.state.competes().is_some());
+        self.external.set_marking(is_marking, self.state.as_compete().is_some());
         let excess = self.losses.excess(&self.tuning);
         let delivered = excess.map_or(1.0, |excess| self.losses.delivered_fraction(excess.value()));
         let capacity = (sample.delivery_rate * delivered).min(MAX_RATE);
@@ -290,8 +290,8 @@ impl Auto {
             let delay = self.lasting_delay(sample);
             self.external.on_sample(now, capacity.min(self.estimate), self.estimate, delay);
         }
-        let ended = self.advance_test(now, sample, limited);
-        let view = View { auto: self, now, sample, target, capacity, limited, marked, ended };
+        let test = self.advance_test(now, sample, limited);
+        let view = RuleInput { auto: self, now, sample, target, capacity, limited, marked, test };
         let verdict = state::decide(&view);
         self.apply(now, verdict);
         let draining = sample.since < self.times.draining_until;
@@ -309,8 +309,8 @@ impl Auto {
             // A round of Startup also serves as a probe.
             State::Startup { delivered, .. } if limited => {
                 let before = std::mem::replace(delivered, sample.delivery_rate);
-                if let Some(delay) = probe::delay_with_room(sample, before, &self.tuning) {
-                    self.external.on_room(delay);
+                if let Some(delay) = probe::spare_delay(sample, before, &self.tuning) {
+                    self.external.on_spare_delay(delay);
                 }
                 None
             }
@@ -320,13 +320,13 @@ impl Auto {
             State::Probe(probe) => {
                 let found = probe.add(now, sample, limited, &self.tuning)?;
                 match found {
-                    ProbeFinding::Room { delay, .. } => {
+                    ProbeFinding::SpareCapacity { delay, .. } => {
                         self.probes.succeed(now);
-                        self.rooms = self.rooms.saturating_add(1);
-                        self.external.on_room(delay.saturating_sub(self.packet_time()));
+                        self.successful_probes = self.successful_probes.saturating_add(1);
+                        self.external.on_spare_delay(delay.saturating_sub(self.packet_time()));
                     }
                     ProbeFinding::Limit => {
-                        self.rooms = 0;
+                        self.successful_probes = 0;
                         self.probes.fail(now, &self.tuning);
                     }
                     ProbeFinding::Nothing => self.probes.postpone(now, &self.tuning),
@@ -366,8 +366,8 @@ impl Auto {
         self.measurement = Some(Measurement::start(now, report));
         match drained {
             None => {}
-            Some(Drained::Again) => self.pause_until(drain.until),
-            Some(Drained::Remaining(delay)) => {
+            Some(DrainResult::Again) => self.pause_until(drain.until),
+            Some(DrainResult::Remaining(delay)) => {
                 // If this node is alone, only its own packets would be marked: none are left.
                 let own = if drain.marked { Duration::ZERO } else { self.packet_time() };
                 let delay = delay.map(|it| it.saturating_sub(own));
@@ -413,7 +413,7 @@ impl Auto {
         let is_news = is_queue && report.queueing_delay > self.delay_at_pause * 2;
         let is_expected = draining && !is_news || !is_queue && report.queueing_delay <= expected;
         // Others keep their queue however long this sender pauses.
-        if is_expected || self.state.competes().is_some() {
+        if is_expected || self.state.as_compete().is_some() {
             return;
         }
         self.delay_at_pause = report.queueing_delay;

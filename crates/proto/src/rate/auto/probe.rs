@@ -51,7 +51,7 @@ pub(super) struct Probe {
 #[derive(Debug, PartialEq)]
 pub(super) enum ProbeFinding {
     /// The path carries more: `rate`, in bits per second, with this delay.
-    Room { rate: f64, delay: Duration },
+    SpareCapacity { rate: f64, delay: Duration },
     /// The path carries no more. In a queue that a TCP keeps full, too little of the additional data arrives
     /// if our share is more than an eighth.
     Limit,
@@ -60,7 +60,7 @@ pub(super) enum ProbeFinding {
 }
 
 impl Probe {
-    /// `delay` is the present queueing delay, and `deviation` its deviation. `rooms` is the number of probes
+    /// `delay` is the present queueing delay, and `deviation` its deviation. `successful_probes` is the number of probes
     /// in a row that found room. Each of them doubles the additional rate of the next.
     pub(super) fn begin(
         now: Instant,
@@ -68,11 +68,12 @@ impl Probe {
         feedback_time: Duration,
         delay: Duration,
         deviation: Duration,
-        rooms: u32,
+        successful_probes: u32,
         tuning: &Tuning,
     ) -> Self {
         let from = now + feedback_time;
-        let more = ((tuning.probe_gain - 1.0) * f64::from(rooms).exp2()).min(MAX_GAIN - 1.0);
+        let more =
+            ((tuning.probe_gain - 1.0) * f64::from(successful_probes).exp2()).min(MAX_GAIN - 1.0);
         let blurred = deviation.mul_f64(DEVIATIONS / more).min(MAX_TIME);
         Self {
             from,
@@ -125,13 +126,13 @@ impl Probe {
             return Some(ProbeFinding::Limit);
         }
         let delay = Duration::from_secs_f64(self.delay / self.packets.max(1.0));
-        Some(ProbeFinding::Room { rate: rate.min(sent), delay })
+        Some(ProbeFinding::SpareCapacity { rate: rate.min(sent), delay })
     }
 }
 
 /// The delay of a sample, if the sample shows that the delay is not our own queue: every packet was delayed,
 /// more was sent than had arrived in the previous sample (at the rate `before`), and as much more arrived.
-pub(super) fn delay_with_room(sample: &Sample, before: f64, tuning: &Tuning) -> Option<Duration> {
+pub(super) fn spare_delay(sample: &Sample, before: f64, tuning: &Tuning) -> Option<Duration> {
     let is_more = sample.send_rate > tuning.probe_gain * before && before > 0.0;
     let arrived = sample.delivery_rate * (1.0 - sample.losses.value());
     let has_room = sample.never_empty && is_more && arrived > GROWING * sample.send_rate;
@@ -202,7 +203,7 @@ mod tests {
     #[test]
     fn a_delay_is_external_if_more_packets_arrive() {
         let found = probe(std::iter::repeat_with(|| sample(12.5e6, 12.4e6, 8)), true);
-        let ProbeFinding::Room { rate, delay } = found else { panic!("{found:?}") };
+        let ProbeFinding::SpareCapacity { rate, delay } = found else { panic!("{found:?}") };
         assert!((rate - 12.4e6).abs() < 1.0 && delay == Duration::from_millis(8));
     }
 
@@ -235,7 +236,7 @@ mod tests {
             ..Sample::steady(rate)
         };
         let packet = Duration::from_micros(1200);
-        let shown = |sample: &Sample, before| delay_with_room(sample, before, &tuning);
+        let shown = |sample: &Sample, before| spare_delay(sample, before, &tuning);
         assert_eq!(shown(&sample(10e6, 10e6, true), 5e6), Some(delay - packet));
         assert_eq!(shown(&sample(10e6, 10e6, true), 0.0), None, "the first round");
         assert_eq!(shown(&sample(10e6, 10e6, true), 9e6), None, "hardly more was sent");

@@ -79,7 +79,7 @@ pub(super) enum TestResult {
 }
 
 /// The input of a rule.
-pub(super) struct View<'a> {
+pub(super) struct RuleInput<'a> {
     pub(super) auto: &'a Auto,
     pub(super) now: Instant,
     pub(super) sample: &'a Sample,
@@ -91,7 +91,7 @@ pub(super) struct View<'a> {
     pub(super) limited: bool,
     /// The share of packets that were marked, if the marks call for an answer.
     pub(super) marked: Option<f64>,
-    pub(super) ended: Option<TestResult>,
+    pub(super) test: Option<TestResult>,
 }
 
 /// A rule of one state.
@@ -104,14 +104,14 @@ pub(super) struct Rule {
     #[cfg_attr(not(test), expect(dead_code, reason = "a test compares it with the documentation"))]
     pub(super) then: &'static str,
     /// The verdict, if the condition holds.
-    decide: fn(&View<'_>) -> Option<Verdict>,
+    decide: fn(&RuleInput<'_>) -> Option<Verdict>,
 }
 
 const fn rule(
     state: &'static str,
     when: &'static str,
     then: &'static str,
-    decide: fn(&View<'_>) -> Option<Verdict>,
+    decide: fn(&RuleInput<'_>) -> Option<Verdict>,
 ) -> Rule {
     Rule { state, when, then, decide }
 }
@@ -133,26 +133,26 @@ pub(super) const RULES: &[Rule] = &[
         "double the window, and send twice what arrives",
         |v| v.limited.then_some(Verdict::Double { rate: 2.0 * v.capacity }),
     ),
-    rule("Dip", "fewer packets were lost", "cut to what arrived", |v| match v.ended {
+    rule("Dip", "fewer packets were lost", "cut to what arrived", |v| match v.test {
         Some(TestResult::Dip(DipResult::Congestion { arrived })) => {
             Some(Verdict::Cut { rate: BELOW_LOSS * arrived })
         }
         _ => None,
     }),
-    rule("Dip", "many were lost, in another ratio", "dip to half of that", |v| match v.ended {
+    rule("Dip", "many were lost, in another ratio", "dip to half of that", |v| match v.test {
         Some(TestResult::Dip(DipResult::Rising(before))) => {
             Some(Verdict::Dip { estimate: v.auto.estimate, before })
         }
         _ => None,
     }),
-    rule("Dip", "it ended", "track as before", |v| v.ended.is_some().then(|| v.track())),
-    rule("Probe", "as much more arrived", "track the higher rate", |v| match v.ended {
-        Some(TestResult::Probe(ProbeFinding::Room { rate, .. })) => {
+    rule("Dip", "it ended", "track as before", |v| v.test.is_some().then(|| v.track())),
+    rule("Probe", "as much more arrived", "track the higher rate", |v| match v.test {
+        Some(TestResult::Probe(ProbeFinding::SpareCapacity { rate, .. })) => {
             Some(Verdict::Track { estimate: rate.max(v.auto.estimate) })
         }
         _ => None,
     }),
-    rule("Probe", "it ended", "track as before", |v| v.ended.is_some().then(|| v.track())),
+    rule("Probe", "it ended", "track as before", |v| v.test.is_some().then(|| v.track())),
     rule(
         "Track",
         "more is lost than the baseline, or marked, behind a queue of others",
@@ -170,7 +170,7 @@ pub(super) const RULES: &[Rule] = &[
     }),
     rule("Track", "packets are marked, behind a delay", "drain", |v| {
         let delay = v.auto.lasting_delay(v.sample);
-        let is_delayed = v.auto.external.may_be_of_others(v.now, delay);
+        let is_delayed = v.auto.external.may_be_cross_traffic(v.now, delay);
         (v.marked.is_some() && is_delayed).then(|| v.drain())
     }),
     rule("Track", "packets are marked", "cut to what goes unmarked", |v| v.answer_marks()),
@@ -203,7 +203,7 @@ pub(super) const RULES: &[Rule] = &[
 ];
 
 /// Decides on a sample.
-pub(super) fn decide(view: &View<'_>) -> Verdict {
+pub(super) fn decide(view: &RuleInput<'_>) -> Verdict {
     let state = view.auto.state.name();
     let mut rules = RULES.iter().filter(|rule| rule.state == state);
     rules.find_map(|rule| (rule.decide)(view)).unwrap_or(Verdict::Hold)
@@ -211,7 +211,7 @@ pub(super) fn decide(view: &View<'_>) -> Verdict {
 
 impl State {
     /// The window if the state is Compete.
-    pub(super) fn competes(&self) -> Option<Compete> {
+    pub(super) fn as_compete(&self) -> Option<Compete> {
         match self {
             Self::Compete(compete) => Some(*compete),
             _ => None,
@@ -230,7 +230,7 @@ impl State {
     }
 }
 
-impl View<'_> {
+impl RuleInput<'_> {
     /// The standing queue, as a multiple of the target.
     pub(super) fn queue(&self) -> f64 {
         self.sample.standing_bytes / self.target
@@ -344,7 +344,7 @@ impl View<'_> {
     fn download_may_have_ended(&self) -> bool {
         let auto = self.auto;
         let least = auto.external.download_delay(&auto.tuning);
-        let stands = auto.state.competes().is_some_and(|compete| {
+        let stands = auto.state.as_compete().is_some_and(|compete| {
             compete.is_nearly_full() && compete.delay(auto.feedback.rtt()) > least
         });
         stands && auto.external.may_have_ended(self.now)
@@ -362,7 +362,7 @@ impl View<'_> {
         let Self { auto, sample, now, .. } = self;
         let (delay, time) = (auto.lasting_delay(sample), auto.feedback_time());
         let stands = !self.queue_grows() && !self.queue_shrinks();
-        stands && auto.external.persists(*now, delay, time)
+        stands && auto.external.has_persistent_delay(*now, delay, time)
     }
 
     fn may_probe(&self) -> bool {

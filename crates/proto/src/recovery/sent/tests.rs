@@ -106,7 +106,7 @@ fn only_losses_detected_by_a_later_packet_are_undone() {
     let at = sent.timer().unwrap();
     assert_eq!(ids(&sent.on_timer(at).lost), [4]);
     let late = sent.acknowledge(at, &ack(&[(1, 4)])).unwrap();
-    assert_eq!((late.spurious_losses, late.losses_undone), (2, 1));
+    assert_eq!((late.spurious_losses, late.reverted_losses), (2, 1));
 }
 
 #[test]

@@ -7,7 +7,7 @@ use crate::config::table::{LinkKeys, RobotFile, Topic};
 use tautline_proto::{HEARTBEAT_BYTES_PER_SECOND, METERED_HEARTBEAT_BYTES_PER_SECOND};
 
 impl Findings {
-    pub(super) fn budgets(&mut self, file: &RobotFile) {
+    pub(super) fn check_budgets(&mut self, file: &RobotFile) {
         for peer in file.peers.entries() {
             let links = peer.keys.links.entries();
             // An idle metered link has few heartbeats only if another link to the peer is not metered.
@@ -17,14 +17,14 @@ impl Findings {
             };
             for (index, link) in links.iter().enumerate() {
                 let place = format!("{}[{index}]", peer.path_of(&peer.keys.links));
-                self.budget(link, &place, bytes_per_second);
+                self.check_link_budget(link, &place, bytes_per_second);
             }
         }
         self.peers_without_topics_over_budget(file);
         self.topics_over_no_budget(file);
     }
 
-    fn budget(&mut self, link: &LinkKeys, place: &str, idle_bytes_per_second: u64) {
+    fn check_link_budget(&mut self, link: &LinkKeys, place: &str, idle_bytes_per_second: u64) {
         let Some(budget) = link.budget.get() else { return };
         if link.metered.is(false) && link.metered.is_given {
             let found = "'metered: false' together with 'budget'";

@@ -5,7 +5,7 @@ use super::Findings;
 use crate::config::table::RobotFile;
 
 impl Findings {
-    pub(super) fn frames(&mut self, file: &RobotFile) {
+    pub(super) fn check_frames(&mut self, file: &RobotFile) {
         let tf = file.tf.value.as_ref();
         if tf.is_some_and(|tf| tf.prefix.value.is_some()) {
             return;

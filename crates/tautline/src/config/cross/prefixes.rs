@@ -6,7 +6,7 @@ use crate::config::table::{Peer, RobotFile};
 use tautline_gateway::names::is_below;
 
 impl Findings {
-    pub(super) fn prefixes_that_meet(&mut self, file: &RobotFile) {
+    pub(super) fn check_prefix_overlaps(&mut self, file: &RobotFile) {
         let mut earlier: Vec<(&Peer, String)> = Vec::new();
         for peer in file.peers.entries() {
             let prefix = &peer.keys.prefix;

@@ -18,8 +18,10 @@ pub(super) fn channel_config(
 ) -> ChannelConfig {
     let keep_last = u32::from(treatment.keep_last(&topic.type_name));
     // Each message of a latched topic matters, and each tf message describes different frames.
-    let all_count = topic.qos.transient_local || Encoding::of_type(&topic.type_name).is_some();
-    let thin = treatment.when_slow(&topic.type_name) == Some(WhenSlow::Thin) && !all_count;
+    let every_message_matters =
+        topic.qos.transient_local || Encoding::of_type(&topic.type_name).is_some();
+    let thin =
+        treatment.when_slow(&topic.type_name) == Some(WhenSlow::Thin) && !every_message_matters;
     ChannelConfig {
         topic: OfferedTopic {
             name: topic.name.clone(),
@@ -45,7 +47,7 @@ pub(super) fn channel_config(
                 keeping: topic.qos.keeping,
             },
             role: Role::Topic,
-            order: order(treatment, topic.qos.transient_local, all_count),
+            order: order(treatment, topic.qos.transient_local, every_message_matters),
         },
         definition: topic.definition.clone(),
         repair: treatment.repair,
@@ -55,13 +57,13 @@ pub(super) fn channel_config(
     }
 }
 
-fn order(treatment: &Treatment, is_kept: bool, all_count: bool) -> DeliveryOrder {
+fn order(treatment: &Treatment, is_kept: bool, every_message_matters: bool) -> DeliveryOrder {
     match treatment.order {
         OrderChoice::Sent => DeliveryOrder::Sent { wait: treatment.order_wait },
         // Of a publisher's messages, the receiver keeps those that arrive last. These must be the
         // ones that were sent last.
         _ if is_kept => DeliveryOrder::Sent { wait: MAX_ORDER_WAIT },
-        OrderChoice::Newest if !all_count => DeliveryOrder::Newest,
+        OrderChoice::Newest if !every_message_matters => DeliveryOrder::Newest,
         OrderChoice::Arrival | OrderChoice::Newest => DeliveryOrder::Arrival,
     }
 }

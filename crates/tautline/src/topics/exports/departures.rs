@@ -37,17 +37,17 @@ impl Exports {
         let was_read = local.is_read();
         // If publishers return, they repeat what they keep.
         local.forget_latched();
-        (local.own, local.others, local.unwanted_since) = (false, false, None);
+        (local.is_own, local.has_other_publishers, local.unwanted_since) = (false, false, None);
         let departure = if local.uses_codec() {
             self.last_departure += 1;
-            cx.codec(Job::Change(Change::Withdrawal(topic.clone(), self.last_departure)));
+            cx.submit_job(Job::Change(Change::Withdrawal(topic.clone(), self.last_departure)));
             Departure::Encoding(self.last_departure)
         } else {
             Departure::Sending
         };
         self.departures.insert(topic.clone(), departure);
         if was_read {
-            cx.gateway(Command::Unsubscribe { topic });
+            cx.send_to_gateway(Command::Unsubscribe { topic });
         }
         self.end_departures(cx);
     }

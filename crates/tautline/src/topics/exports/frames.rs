@@ -7,7 +7,7 @@
 //! that they stay in order.
 
 use crate::topics::message::Outgoing;
-use crate::topics::told::LastReport;
+use crate::topics::report_limiter::ReportLimiter;
 use std::sync::Arc;
 use tautline_gateway::tf::Rules;
 use tautline_gateway::tf::fields::FrameFields;
@@ -24,7 +24,7 @@ impl Renaming {
     /// Returns the message with the new names. If its definition does not match it, returns the
     /// message unchanged with the reason; peers check the message.
     pub(crate) fn apply(&self, message: Outgoing) -> (Outgoing, Option<String>) {
-        match self.fields.renamed(&message.payload, &self.rules) {
+        match self.fields.with_renamed_frames(&message.payload, &self.rules) {
             Ok(Some(payload)) => (Outgoing { payload: payload.into(), ..message }, None),
             Ok(None) => (message, None),
             Err(error) => (message, Some(error.to_string())),
@@ -44,7 +44,7 @@ pub(super) struct Frames {
     pub(super) found: Found,
     /// Whether a message was large.
     pub(super) has_large_messages: bool,
-    pub(super) told: LastReport,
+    pub(super) report_limiter: ReportLimiter,
 }
 
 #[derive(Debug, Default)]
@@ -64,7 +64,7 @@ impl Frames {
     pub(super) fn of_topic(&mut self, topic: &Topic) -> Result<Option<&Arc<FrameFields>>, String> {
         let mut outcome = Ok(());
         if matches!(self.found, Found::NotExamined) {
-            self.found = match FrameFields::of_topic(topic) {
+            self.found = match FrameFields::for_topic(topic) {
                 Ok(Some(fields)) => Found::In(Arc::new(fields)),
                 Ok(None) => Found::Nothing,
                 Err(reason) => {

@@ -20,7 +20,7 @@ impl LocalTopic {
     pub(super) fn forget_latched(&mut self) {
         self.latched.clear();
         self.held_back.clear();
-        self.left_out.clear();
+        self.skipped_sources.clear();
         self.depths.clear();
         if let Some(transforms) = &mut self.transforms {
             transforms.forget();
@@ -57,7 +57,7 @@ impl LocalTopic {
     /// Keeps a message for late joiners, within [`MAX_LATCHED_BYTES`].
     pub(super) fn keep_latched(&mut self, mut message: Outgoing) {
         if let Some(kept) = &mut message.origin.kept {
-            kept.is_for_later_ones = false;
+            kept.is_for_late_joiners = false;
         }
         let most = (2 * self.depth(message.source) as usize).max(MIN_LATCHED);
         let kept = self.latched.entry(message.source).or_default();
@@ -84,12 +84,12 @@ impl LocalTopic {
     }
 
     /// Returns the messages for a late joiner: of each publisher, the number that the publisher keeps.
-    pub(super) fn for_late_joiner(&self) -> Vec<Outgoing> {
-        self.latched.keys().flat_map(|source| self.kept_by(*source)).collect()
+    pub(super) fn messages_for_late_joiner(&self) -> Vec<Outgoing> {
+        self.latched.keys().flat_map(|source| self.kept_messages_of(*source)).collect()
     }
 
     /// Returns the messages of one publisher for a late joiner.
-    pub(super) fn kept_by(&self, source: Source) -> Vec<Outgoing> {
+    pub(super) fn kept_messages_of(&self, source: Source) -> Vec<Outgoing> {
         let Some(kept) = self.latched.get(&source) else { return Vec::new() };
         let surplus = kept.len().saturating_sub(self.depth(source) as usize);
         let mut messages: Vec<Outgoing> = kept.iter().skip(surplus).cloned().collect();

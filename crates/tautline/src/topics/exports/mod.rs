@@ -84,42 +84,42 @@ impl Exports {
         let name = topic.name.clone();
         self.on_offered(cx, topic);
         if let Some(local) = self.topics.get_mut(&name) {
-            local.others = true;
+            local.has_other_publishers = true;
         }
     }
 
     /// Handles that other nodes on this robot stop publishing a topic. If this node itself also
     /// publishes the topic, it stays advertised.
     pub(super) fn on_withdrawn_by_others(&mut self, cx: &mut Context<'_>, topic: String) {
-        match self.topics.get_mut(&topic).filter(|local| local.own) {
-            Some(local) => local.others = false,
+        match self.topics.get_mut(&topic).filter(|local| local.is_own) {
+            Some(local) => local.has_other_publishers = false,
             None => self.depart(cx, topic),
         }
     }
 
     /// Advertises a topic that this node itself publishes. If other nodes publish the topic with
     /// another type, their type stays.
-    pub(super) fn publish_own(&mut self, cx: &mut Context<'_>, topic: &Topic) {
+    pub(super) fn publish_own_topic(&mut self, cx: &mut Context<'_>, topic: &Topic) {
         if !self.topics.contains_key(&topic.name) || self.departures.contains_key(&topic.name) {
             self.on_offered(cx, topic.clone());
         }
         if let Some(local) = self.topics.get_mut(&topic.name) {
-            local.own = local.is_of_type(topic);
+            local.is_own = local.is_of_type(topic);
         }
     }
 
     /// Handles that this node itself stops publishing a topic.
-    pub(super) fn stop_own(&mut self, cx: &mut Context<'_>, name: &str) {
-        match self.topics.get_mut(name).filter(|local| local.own) {
-            Some(local) if local.others => local.own = false,
+    pub(super) fn stop_own_topic(&mut self, cx: &mut Context<'_>, name: &str) {
+        match self.topics.get_mut(name).filter(|local| local.is_own) {
+            Some(local) if local.has_other_publishers => local.is_own = false,
             Some(_) => self.depart(cx, name.to_owned()),
             None => {}
         }
     }
 
     /// Whether a peer is subscribed to a topic that this node itself publishes.
-    pub(super) fn own_is_wanted(&self, name: &str) -> bool {
-        self.topics.get(name).is_some_and(|it| it.own && it.is_wanted())
+    pub(super) fn is_own_topic_wanted(&self, name: &str) -> bool {
+        self.topics.get(name).is_some_and(|it| it.is_own && it.is_wanted())
     }
 
     pub(super) fn on_offered(&mut self, cx: &mut Context<'_>, topic: Topic) {
@@ -140,7 +140,7 @@ impl Exports {
             local.offer(cx, peer);
         }
         if self.departures.remove(&name).is_some() && local.is_wanted() {
-            cx.gateway(Command::Subscribe { topic: name.clone() });
+            cx.send_to_gateway(Command::Subscribe { topic: name.clone() });
         }
         self.topics.insert(name, local);
     }
@@ -152,13 +152,13 @@ impl Exports {
             cx.endpoint.peer_mut(*peer).withdraw(cx.now, *channel);
         }
         if self.departures.remove(&topic).is_none() && gone.is_read() {
-            cx.gateway(Command::Unsubscribe { topic });
+            cx.send_to_gateway(Command::Unsubscribe { topic });
         }
     }
 
     pub(super) fn on_wanted(&mut self, cx: &mut Context<'_>, key: ChannelKey, wanted: bool) {
         let ChannelKey { peer, .. } = key;
-        let Some(local) = self.local_of(cx, key) else { return };
+        let Some(local) = self.topic_mut(cx, key) else { return };
         if !wanted {
             return local.remove_subscriber(cx.now, peer);
         }
@@ -168,7 +168,7 @@ impl Exports {
         }
         let topic = local.topic.name.clone();
         // Ages count from the publication, so messages past their lifespan are not sent.
-        let latched = local.for_late_joiner();
+        let latched = local.messages_for_late_joiner();
         // During an outage, publishers may have left or got other numbers.
         if local.topic.qos.transient_local {
             let presence = local.presence();
@@ -178,12 +178,12 @@ impl Exports {
             local.send_to(cx, key, &message);
         }
         if !was_read && !self.departures.contains_key(&topic) {
-            cx.gateway(Command::Subscribe { topic });
+            cx.send_to_gateway(Command::Subscribe { topic });
         }
     }
 
     /// Returns the local topic that is advertised to a peer under this number.
-    fn local_of(&mut self, cx: &mut Context<'_>, key: ChannelKey) -> Option<&mut LocalTopic> {
+    fn topic_mut(&mut self, cx: &mut Context<'_>, key: ChannelKey) -> Option<&mut LocalTopic> {
         let (offered, ..) = cx.endpoint.peer(key.peer).channel_out(key.channel)?;
         let local = self.topics.get_mut(&offered.topic.name)?;
         (local.channels.get(&key.peer) == Some(&key.channel)).then_some(local)
@@ -191,21 +191,21 @@ impl Exports {
 
     pub(super) fn on_refused(&mut self, cx: &mut Context<'_>, key: ChannelKey, reason: &str) {
         // The refusal may have been sent before our withdrawal arrived.
-        if self.local_of(cx, key).is_some() {
+        if self.topic_mut(cx, key).is_some() {
             let text = format!("'{}' refuses {reason}", cx.peers.name(key.peer));
             cx.peer_notice(key.peer, &text);
         }
     }
 
     /// Removes the peer's interest in all local topics.
-    pub(super) fn clear_interests(&mut self, cx: &mut Context<'_>, peer: PeerId) {
+    pub(super) fn unsubscribe_peer(&mut self, cx: &mut Context<'_>, peer: PeerId) {
         for local in self.topics.values_mut() {
             local.remove_subscriber(cx.now, peer);
         }
     }
 
     /// Stops reading topics that no peer has subscribed to for [`LINGER`].
-    pub(super) fn stop_reading(&mut self, cx: &mut Context<'_>) {
+    pub(super) fn unsubscribe_unwanted(&mut self, cx: &mut Context<'_>) {
         let now = cx.now;
         let mut unwanted = Vec::new();
         let departures = &self.departures;
@@ -217,16 +217,16 @@ impl Exports {
             }
         }
         for topic in unwanted {
-            cx.gateway(Command::Unsubscribe { topic });
+            cx.send_to_gateway(Command::Unsubscribe { topic });
         }
     }
 
-    pub(super) fn message(&mut self, cx: &mut Context<'_>, mut message: Outgoing) {
+    pub(super) fn on_message(&mut self, cx: &mut Context<'_>, mut message: Outgoing) {
         let now = cx.now;
         let Some(local) = self.topics.get_mut(&message.topic) else { return };
         local.mark_renamed(cx, &self.tf_rules, &mut message);
         if local.transforms.is_some() {
-            return self.local_transforms(cx, message);
+            return self.on_transforms(cx, message);
         }
         if local.repeats_kept(&message) {
             return;
@@ -243,7 +243,7 @@ impl Exports {
         };
         let Some(period) = period.filter(|it| !has_turn(local, *it)) else {
             if message.origin.kept.is_none() {
-                local.left_out.remove(&message.source);
+                local.skipped_sources.remove(&message.source);
             }
             return local.forward(cx, &self.tf_rules, message);
         };
@@ -258,18 +258,18 @@ impl Exports {
                 self.next_held_back = earlier_time(self.next_held_back, local.next_within(period));
             }
             None if message.origin.kept.is_none() => {
-                local.left_out.insert(message.source);
+                local.skipped_sources.insert(message.source);
             }
             None => {}
         }
     }
 
     /// Handles a message of a tf topic.
-    pub(super) fn local_transforms(&mut self, cx: &mut Context<'_>, message: Outgoing) {
+    pub(super) fn on_transforms(&mut self, cx: &mut Context<'_>, message: Outgoing) {
         let topic = message.topic.clone();
         // If nobody reads the topic any more, its messages must not be kept for the next reader.
         if let Some(local) = self.topics.get_mut(&topic).filter(|local| local.is_read()) {
-            match local.reduce(&self.tf_rules, message) {
+            match local.filter_or_merge(&self.tf_rules, message) {
                 Ok(Some(message)) => return local.forward(cx, &self.tf_rules, message),
                 Ok(None) => {}
                 Err(reason) => topic_notice(cx, &topic, &reason),
@@ -279,7 +279,7 @@ impl Exports {
     }
 
     /// Removes the static transforms of a publisher that has left.
-    pub(super) fn transforms_gone(&mut self, cx: &mut Context<'_>, topic: &str, source: Source) {
+    pub(super) fn remove_transforms(&mut self, cx: &mut Context<'_>, topic: &str, source: Source) {
         let local = self.topics.get_mut(topic).filter(|local| local.topic.qos.transient_local);
         if let Some(transforms) = local.and_then(|local| local.transforms.as_mut()) {
             transforms.merger.remove(source);
@@ -357,12 +357,12 @@ impl Exports {
         let SourceChange { topic, source, .. } = &change;
         let Some(local) = self.topics.get_mut(topic) else { return };
         if local.transforms.is_some() {
-            return self.transforms_gone(cx, topic, *source);
+            return self.remove_transforms(cx, topic, *source);
         }
         local.held_back.retain(|it| it.source != *source);
         // The publisher's node may be connected again at once, and then repeats what it keeps.
         local.forget_source(cx, *source);
-        self.after_codec(cx, change);
+        self.apply_after_codec(cx, change);
     }
 
     /// Handles that a publisher keeps more messages than was known.
@@ -377,13 +377,13 @@ impl Exports {
             message.source = successor;
             message.origin.kept.iter_mut().for_each(|kept| kept.depth = depth);
         }
-        self.after_codec(cx, change);
+        self.apply_after_codec(cx, change);
     }
 
     /// Applies a change once the messages before it have passed the codec.
-    fn after_codec(&mut self, cx: &mut Context<'_>, change: SourceChange) {
+    fn apply_after_codec(&mut self, cx: &mut Context<'_>, change: SourceChange) {
         match self.topics.get(&change.topic).map(LocalTopic::uses_codec) {
-            Some(true) => cx.codec(Job::Change(Change::Source(change))),
+            Some(true) => cx.submit_job(Job::Change(Change::Source(change))),
             Some(false) => self.on_change(cx, Change::Source(change)),
             None => {}
         }
@@ -395,7 +395,7 @@ impl Exports {
             Change::Source(SourceChange { topic, source, successor }) => {
                 let Some(local) = self.topics.get_mut(&topic) else { return };
                 match successor {
-                    Some((successor, depth)) => local.rename(cx, [source, successor], depth),
+                    Some((successor, depth)) => local.rename_source(cx, [source, successor], depth),
                     None => local.forget_source(cx, source),
                 }
             }
@@ -408,15 +408,15 @@ impl Exports {
         }
     }
 
-    /// Calls [`Self::change`] for `by`, and records the outcome.
-    pub(super) fn set(
+    /// Calls [`Self::apply_treatment_change`] for `by`, and records the outcome.
+    pub(super) fn change_treatment(
         &mut self,
         cx: &mut Context<'_>,
         change: TopicChange,
         by: Actor,
     ) -> Result<Vec<String>, String> {
         let words = change.to_string();
-        let outcome = self.change(cx, change);
+        let outcome = self.apply_treatment_change(cx, change);
         match &outcome {
             // The pattern is recorded as well, because it also applies to topics that appear later.
             Ok(topics) => cx.recorder.record_change(by, Ok(&[&[words], &topics[..]].concat())),
@@ -426,7 +426,7 @@ impl Exports {
     }
 
     /// Changes the treatment of the matching topics on the running node; returns their names.
-    pub(super) fn change(
+    pub(super) fn apply_treatment_change(
         &mut self,
         cx: &mut Context<'_>,
         change: TopicChange,
@@ -477,7 +477,7 @@ impl Exports {
     }
 
     /// Applies the new rules to a local topic, for each peer.
-    fn follow_rules(&mut self, cx: &mut Context<'_>, name: &str) {
+    fn apply_rules(&mut self, cx: &mut Context<'_>, name: &str) {
         let now = cx.now;
         let Some(treatment) = self.treatments.of_topic(cx, name) else {
             return self.on_withdrawn(cx, name.to_owned());
@@ -508,7 +508,7 @@ impl Exports {
     }
 
     /// Returns the topics with kept messages whose frames get new names.
-    pub(super) fn kept_with_new_names(&mut self, cx: &mut Context<'_>) -> BTreeSet<String> {
+    pub(super) fn renamed_latched_topics(&mut self, cx: &mut Context<'_>) -> BTreeSet<String> {
         let kept = self.topics.iter().filter(|(_, local)| local.keeps_messages());
         let mut names: BTreeSet<String> = kept.map(|(name, _)| name.clone()).collect();
         names.retain(|name| {
@@ -519,7 +519,7 @@ impl Exports {
     }
 
     /// Reads topics again, because the frames in their kept messages have other names now.
-    pub(super) fn read_again(
+    pub(super) fn resubscribe(
         &mut self,
         cx: &mut Context<'_>,
         topics: impl IntoIterator<Item = String>,
@@ -528,8 +528,8 @@ impl Exports {
             let local = self.topics.get_mut(&topic).filter(|local| local.is_read());
             if let Some(local) = local {
                 local.forget_latched();
-                cx.gateway(Command::Unsubscribe { topic: topic.clone() });
-                cx.gateway(Command::Subscribe { topic });
+                cx.send_to_gateway(Command::Unsubscribe { topic: topic.clone() });
+                cx.send_to_gateway(Command::Subscribe { topic });
             }
         }
     }
@@ -552,16 +552,16 @@ impl Exports {
     }
 
     /// Advertises the topics by the new rules.
-    pub(super) fn follow_all_rules(&mut self, cx: &mut Context<'_>, rules: &[TopicRule]) {
+    pub(super) fn apply_all_rules(&mut self, cx: &mut Context<'_>, rules: &[TopicRule]) {
         self.treatments.set_rules(rules);
         for name in self.topics.keys().cloned().collect::<Vec<_>>() {
-            self.follow_rules(cx, &name);
+            self.apply_rules(cx, &name);
         }
     }
 
     /// Applies the new rules of tf. `renamed_before` are the topics with kept messages whose frames
     /// had new names under the former rules.
-    pub(super) fn follow_tf(
+    pub(super) fn apply_tf_rules(
         &mut self,
         cx: &mut Context<'_>,
         [old, new]: [&tf::Rules; 2],
@@ -570,19 +570,19 @@ impl Exports {
         if old != new {
             self.tf_rules = Arc::new(new.clone());
             let topics = self.topics.iter().filter(|(_, local)| local.transforms.is_some());
-            self.read_again(cx, topics.map(|(name, _)| name.clone()).collect::<Vec<_>>());
+            self.resubscribe(cx, topics.map(|(name, _)| name.clone()).collect::<Vec<_>>());
         }
-        let renamed_now = self.kept_with_new_names(cx);
-        let changed = match names(old) == names(new) {
+        let renamed_now = self.renamed_latched_topics(cx);
+        let changed = match naming_rules(old) == naming_rules(new) {
             true => renamed_before ^ &renamed_now,
             false => renamed_before | &renamed_now,
         };
-        self.read_again(cx, changed);
+        self.resubscribe(cx, changed);
     }
 }
 
 /// The part of the rules that determines the names of frames.
-fn names(rules: &tf::Rules) -> (&str, &[Pattern]) {
+fn naming_rules(rules: &tf::Rules) -> (&str, &[Pattern]) {
     (&rules.prefix, &rules.shared)
 }
 

@@ -3,17 +3,17 @@
 //!
 //! ```text
 //! forward ─▶ renaming ─▶ small: Renaming::apply ─▶ send
-//!                        large: Job::Encode ─▶ codec ─▶ Done::Encoded ─▶ encoded ─▶ send
+//!                        large: Job::Encode ─▶ codec ─▶ JobResult::Encoded ─▶ encoded ─▶ send
 //! ```
 
 use super::channel::channel_config;
 use super::frames::{Found, Renaming};
 use super::topic::LocalTopic;
-use crate::codec::job::{Job, Plain};
+use crate::codec::job::{Job, UnencodedMessage};
 use crate::quota::Cause;
 use crate::topics::context::Context;
 use crate::topics::key::ChannelKey;
-use crate::topics::limits::MAX_BYTES_HERE;
+use crate::topics::limits::MAX_INLINE_REWRITE_BYTES;
 use crate::topics::message::Outgoing;
 use crate::topics::origin::{self, PRESENCE_SOURCE, Presence};
 use std::sync::Arc;
@@ -50,7 +50,7 @@ impl LocalTopic {
         // The size matters only if frames are renamed.
         let bytes = if renaming.is_some() { message.payload.len() } else { 0 };
         if self.is_for_codec(bytes) {
-            return cx.codec(Job::Encode(Plain { message, renaming, compression }));
+            return cx.submit_job(Job::Encode(UnencodedMessage { message, renaming, compression }));
         }
         match renaming {
             Some(renaming) => {
@@ -76,7 +76,7 @@ impl LocalTopic {
         }
         for key in self.subscribed_channels().collect::<Vec<_>>() {
             match message.origin.kept {
-                Some(kept) if kept.is_for_later_ones => self.send_missed(cx, key, &message),
+                Some(kept) if kept.is_for_late_joiners => self.send_missed(cx, key, &message),
                 _ => self.send_to(cx, key, &message),
             }
         }
@@ -90,9 +90,10 @@ impl LocalTopic {
         if let Some(kept) = &mut origin.kept {
             kept.depth = self.depth(message.source);
         }
-        let is_usual = !(origin.best_effort && self.topic.qos.reliable);
+        let has_offered_reliability = !(origin.best_effort && self.topic.qos.reliable);
         let (number, revision) = (message.source.number, self.revision);
-        let (source, payload) = origin::emit(number, &origin, is_usual, revision, &message.payload);
+        let (source, payload) =
+            origin::emit(number, &origin, has_offered_reliability, revision, &message.payload);
         let (encoded, published) = (message.encoded, message.published);
         let lifespan = origin.lifespan;
         let sent = Message { payload, published, source, encoded, lifespan };
@@ -102,11 +103,11 @@ impl LocalTopic {
     /// Sends a message that was recognised as kept only now. If it was sent to the peer before, it
     /// is only for subscribers that join later.
     pub(super) fn send_missed(&self, cx: &mut Context<'_>, key: ChannelKey, message: &Outgoing) {
-        let was_sent = !self.left_out.contains(&message.source)
-            && self.wanted_by.get(&key.peer).is_some_and(|since| *since <= message.published);
+        let was_sent = !self.skipped_sources.contains(&message.source)
+            && self.subscribers.get(&key.peer).is_some_and(|since| *since <= message.published);
         let mut message = message.clone();
         if let Some(kept) = &mut message.origin.kept {
-            kept.is_for_later_ones = was_sent;
+            kept.is_for_late_joiners = was_sent;
         }
         self.send_to(cx, key, &message);
     }
@@ -121,7 +122,7 @@ impl LocalTopic {
 
     /// Handles that a publisher keeps more messages than was known. Peers did not keep its older messages, so
     /// they get these again, under another publisher number, for subscribers that join later.
-    pub(super) fn rename(
+    pub(super) fn rename_source(
         &mut self,
         cx: &mut Context<'_>,
         [source, successor]: [Source; 2],
@@ -130,7 +131,7 @@ impl LocalTopic {
         self.renumber(source, successor);
         let depth = self.allowed_depth(depth);
         self.depths.insert(successor, depth);
-        let mut messages = self.kept_by(successor);
+        let mut messages = self.kept_messages_of(successor);
         if messages.iter().map(|it| it.payload.len()).sum::<usize>() > MAX_REPEATED_BYTES {
             messages.drain(..messages.len() - 1);
         }
@@ -140,7 +141,7 @@ impl LocalTopic {
                 // If no copy has arrived yet, present subscribers get the first one that arrives.
                 let is_pending = is_pending(cx, *key, source, message.origin.kept);
                 if let Some(kept) = &mut message.origin.kept {
-                    kept.is_for_later_ones = !is_pending;
+                    kept.is_for_late_joiners = !is_pending;
                 }
                 self.send_to(cx, *key, &message);
             }
@@ -150,7 +151,7 @@ impl LocalTopic {
 
     pub(super) fn forget_source(&mut self, cx: &mut Context<'_>, source: Source) {
         self.depths.remove(&source);
-        self.left_out.remove(&source);
+        self.skipped_sources.remove(&source);
         if self.latched.remove(&source).is_some() {
             self.send_presence(cx);
         }
@@ -173,7 +174,7 @@ impl LocalTopic {
         match self.frames.of_topic(&self.topic) {
             Ok(fields) => Some(Renaming { fields: fields?.clone(), rules: rules.clone() }),
             Err(reason) => {
-                let text = format!("{}: {reason}", names_stay(cx, &self.topic.name));
+                let text = format!("{}: {reason}", unrenamed_notice_prefix(cx, &self.topic.name));
                 cx.notice(Cause::Here, &text);
                 None
             }
@@ -184,7 +185,7 @@ impl LocalTopic {
     pub(super) fn follow_definition(&mut self, cx: &mut Context<'_>, topic: &Topic) {
         if self.topic.definition != topic.definition {
             self.frames.found = Found::NotExamined;
-            let untrue = names_stay(cx, &topic.name);
+            let untrue = unrenamed_notice_prefix(cx, &topic.name);
             cx.notices.retain(&Cause::Here, |text| !text.starts_with(&untrue));
         }
     }
@@ -208,7 +209,7 @@ impl LocalTopic {
     /// Whether a message with renamed frames and this number of bytes must pass through the codec.
     /// After a large message, all later ones of the topic must.
     pub(super) fn is_for_codec(&mut self, bytes: usize) -> bool {
-        self.frames.has_large_messages |= bytes > MAX_BYTES_HERE;
+        self.frames.has_large_messages |= bytes > MAX_INLINE_REWRITE_BYTES;
         self.uses_codec()
     }
 
@@ -221,9 +222,9 @@ impl LocalTopic {
     ) {
         let now = cx.now;
         if let Some(problem) = problem
-            && self.frames.told.is_due(now)
+            && self.frames.report_limiter.allow(now)
         {
-            let text = format!("{}: {problem}", names_stay(cx, &message.topic));
+            let text = format!("{}: {problem}", unrenamed_notice_prefix(cx, &message.topic));
             cx.notice(Cause::Here, &text);
         }
         self.send(cx, message);
@@ -264,12 +265,13 @@ pub(super) fn is_pending(
 ) -> bool {
     kept.filter(|kept| kept.is_repeatable).is_some_and(|kept| {
         let mut pending = cx.endpoint.peer(key.peer).pending(key.channel);
-        pending
-            .any(|(number, payload)| origin::is_of(number, payload, source.number, kept.identity))
+        pending.any(|(number, payload)| {
+            origin::is_kept_message(number, payload, source.number, kept.identity)
+        })
     })
 }
 
-fn names_stay(cx: &Context<'_>, topic: &str) -> String {
+fn unrenamed_notice_prefix(cx: &Context<'_>, topic: &str) -> String {
     let here = cx.endpoint.name();
     format!("{topic} of '{here}': frames in its messages are sent without the prefix of tf")
 }

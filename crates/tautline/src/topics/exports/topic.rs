@@ -19,12 +19,12 @@ pub(crate) struct LocalTopic {
     pub(crate) topic: Topic,
     pub(crate) treatment: Treatment,
     /// Whether this node itself publishes on it.
-    pub(super) own: bool,
+    pub(super) is_own: bool,
     /// Whether other nodes on this robot publish on it.
-    pub(super) others: bool,
+    pub(super) has_other_publishers: bool,
     pub(crate) channels: BTreeMap<PeerId, ChannelId>,
     /// The subscribed peers, with the times of their subscriptions.
-    pub(super) wanted_by: BTreeMap<PeerId, Instant>,
+    pub(super) subscribers: BTreeMap<PeerId, Instant>,
     /// Time at which the last peer unsubscribed, while the topic is still read.
     pub(super) unwanted_since: Option<Instant>,
     pub(super) last_taken: Option<Instant>,
@@ -35,7 +35,7 @@ pub(crate) struct LocalTopic {
     /// order is that of the publishers' turns.
     pub(super) held_back: VecDeque<Outgoing>,
     /// The publishers whose last message was left out by the rate, because it was not known to be kept.
-    pub(super) left_out: BTreeSet<Source>,
+    pub(super) skipped_sources: BTreeSet<Source>,
     /// The number of messages that each publisher keeps, where it is known to be above 1.
     pub(super) depths: BTreeMap<Source, u32>,
     /// Number of presence messages sent so far.
@@ -52,16 +52,16 @@ impl LocalTopic {
             transforms: Transforms::of_type(&topic.type_name),
             topic,
             treatment,
-            own: false,
-            others: false,
+            is_own: false,
+            has_other_publishers: false,
             channels: BTreeMap::new(),
-            wanted_by: BTreeMap::new(),
+            subscribers: BTreeMap::new(),
             unwanted_since: None,
             last_taken: None,
             rate_limited: 0,
             latched: BTreeMap::new(),
             held_back: VecDeque::new(),
-            left_out: BTreeSet::new(),
+            skipped_sources: BTreeSet::new(),
             depths: BTreeMap::new(),
             revision: 0,
             frames: Frames::default(),
@@ -84,11 +84,11 @@ impl LocalTopic {
 
     /// Returns the channels of the peers that are subscribed.
     pub(super) fn subscribed_channels(&self) -> impl Iterator<Item = ChannelKey> {
-        self.wanted_by.keys().filter_map(|peer| self.channel_of(*peer))
+        self.subscribers.keys().filter_map(|peer| self.channel_of(*peer))
     }
 
     pub(super) fn is_wanted(&self) -> bool {
-        !self.wanted_by.is_empty()
+        !self.subscribers.is_empty()
     }
 
     /// Whether the gateway reads the topic.
@@ -99,15 +99,15 @@ impl LocalTopic {
     /// Notes that a peer subscribes. Returns `false` if it was subscribed already.
     pub(super) fn add_subscriber(&mut self, now: Instant, peer: PeerId) -> bool {
         self.unwanted_since = None;
-        let is_new = !self.wanted_by.contains_key(&peer);
+        let is_new = !self.subscribers.contains_key(&peer);
         if is_new {
-            self.wanted_by.insert(peer, now);
+            self.subscribers.insert(peer, now);
         }
         is_new
     }
 
     pub(super) fn remove_subscriber(&mut self, now: Instant, peer: PeerId) {
-        if self.wanted_by.remove(&peer).is_some() && self.wanted_by.is_empty() {
+        if self.subscribers.remove(&peer).is_some() && self.subscribers.is_empty() {
             self.unwanted_since = Some(now);
         }
     }

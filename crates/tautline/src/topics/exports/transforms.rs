@@ -45,12 +45,12 @@ impl Transforms {
         self.merger.rename(source, successor);
     }
 
-    fn drop_one(&mut self, reason: DroppedMessage) {
+    fn count_dropped(&mut self, reason: DroppedMessage) {
         *self.dropped.entry(reason).or_default() += 1;
     }
 
-    fn unreadable(&mut self, error: &TranscodeError) -> String {
-        self.drop_one(DroppedMessage::Malformed);
+    fn count_unreadable(&mut self, error: &TranscodeError) -> String {
+        self.count_dropped(DroppedMessage::Malformed);
         format!("a message of its publishers cannot be read: {error}")
     }
 
@@ -58,7 +58,7 @@ impl Transforms {
     fn merged_message(&mut self, keep: bool) -> Result<Bytes, String> {
         let message = self.encoding.emit(&self.merger.latest());
         self.merger.mark_sent(keep);
-        message.map(Bytes::from).map_err(|error| self.unreadable(&error))
+        message.map(Bytes::from).map_err(|error| self.count_unreadable(&error))
     }
 }
 
@@ -75,7 +75,7 @@ impl LocalTopic {
 
     /// Returns the part of a message that is sent immediately. The other transforms are queued to
     /// be merged, or are not sent. The error is for people.
-    pub(super) fn reduce(
+    pub(super) fn filter_or_merge(
         &mut self,
         rules: &Rules,
         message: Outgoing,
@@ -87,14 +87,14 @@ impl LocalTopic {
         }
         let Some(transforms) = &mut self.transforms else { return Ok(Some(message)) };
         let read = transforms.encoding.parse(&message.payload);
-        let leaving = rules.apply(read.map_err(|error| transforms.unreadable(&error))?);
+        let leaving = rules.apply(read.map_err(|error| transforms.count_unreadable(&error))?);
         if leaving.is_empty() {
-            transforms.drop_one(DroppedMessage::NoNamedFrame);
+            transforms.count_dropped(DroppedMessage::NoNamedFrame);
             return Ok(None);
         }
         if !merges {
             let payload = transforms.encoding.emit(&leaving);
-            let payload = payload.map_err(|error| transforms.unreadable(&error))?.into();
+            let payload = payload.map_err(|error| transforms.count_unreadable(&error))?.into();
             return Ok(Some(Outgoing { payload, ..message }));
         }
         let source = if is_kept { message.source } else { MERGED };
@@ -105,7 +105,7 @@ impl LocalTopic {
         if excess == 0 {
             return Ok(None);
         }
-        transforms.drop_one(DroppedMessage::NoRoom);
+        transforms.count_dropped(DroppedMessage::NoRoom);
         Err(format!("{excess} transforms dropped; allowed: {MAX_TRANSFORMS} on one topic"))
     }
 

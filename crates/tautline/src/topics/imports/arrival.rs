@@ -5,7 +5,7 @@
 //! - Frames with this robot's own prefix of tf lose the prefix, because local nodes know these
 //!   frames without it.
 
-use crate::topics::limits::MAX_BYTES_HERE;
+use crate::topics::limits::MAX_INLINE_REWRITE_BYTES;
 use bytes::Bytes;
 use std::sync::Arc;
 use tautline_gateway::tf::Rules;
@@ -26,7 +26,7 @@ impl ArrivalChange {
     pub(crate) fn apply(&self, payload: Bytes) -> Bytes {
         let frames = self.frames.as_ref();
         let restored =
-            frames.and_then(|(fields, rules)| fields.with_names_restored(&payload, rules).ok()?);
+            frames.and_then(|(fields, rules)| fields.with_restored_frames(&payload, rules).ok()?);
         let payload = restored.map_or(payload, Bytes::from);
         let stamps = self.stamps.as_ref();
         let moved =
@@ -36,7 +36,7 @@ impl ArrivalChange {
 
     /// Whether messages of this size are changed by the codec.
     pub(super) fn is_for_codec(bytes: usize) -> bool {
-        bytes > MAX_BYTES_HERE
+        bytes > MAX_INLINE_REWRITE_BYTES
     }
 }
 

@@ -69,12 +69,18 @@ impl Catalog {
         self.topics.len()
     }
 
-    pub(crate) fn of_peer(&self, peer: PeerId) -> impl Iterator<Item = (ChannelKey, &RemoteTopic)> {
+    pub(crate) fn topics_of_peer(
+        &self,
+        peer: PeerId,
+    ) -> impl Iterator<Item = (ChannelKey, &RemoteTopic)> {
         let all = self.topics.range(ChannelKey::all_of(peer));
         all.map(|(key, topic)| (*key, topic))
     }
 
-    pub(super) fn of_peer_mut(&mut self, peer: PeerId) -> impl Iterator<Item = &mut RemoteTopic> {
+    pub(super) fn topics_of_peer_mut(
+        &mut self,
+        peer: PeerId,
+    ) -> impl Iterator<Item = &mut RemoteTopic> {
         let all = self.topics.range_mut(ChannelKey::all_of(peer));
         all.map(|(_, topic)| topic)
     }
@@ -86,7 +92,7 @@ impl Catalog {
         remote.is_withdrawn = true;
         let uses_codec = remote.uses_codec();
         if uses_codec {
-            cx.codec(Job::Change(Change::PeersWithdrawal(key)));
+            cx.submit_job(Job::Change(Change::PeersWithdrawal(key)));
         }
         uses_codec
     }
@@ -104,19 +110,19 @@ impl Catalog {
 
     /// Returns the number of bytes of definitions that are kept of the peer's other topics.
     pub(super) fn definition_bytes(&self, key: ChannelKey) -> usize {
-        let others = self.of_peer(key.peer).filter(|(other, _)| *other != key);
+        let others = self.topics_of_peer(key.peer).filter(|(other, _)| *other != key);
         others.map(|(_, remote)| remote.topic.definition.len()).sum()
     }
 
     /// Returns the check of the earlier topic, if the same topic is advertised again under its number.
-    pub(super) fn checked_before(&self, key: ChannelKey, offered: &OfferedTopic) -> Checked {
+    pub(super) fn earlier_check(&self, key: ChannelKey, offered: &OfferedTopic) -> Checked {
         let known = self.get(key).filter(|it| it.offered_name == offered.name);
         known.map(|it| it.checked.clone()).unwrap_or_default()
     }
 
     /// Returns the counters of a topic that is advertised again, under this number or another. Its
     /// publication continues, so this robot's ROS still keeps and holds its messages.
-    pub(super) fn counters_of_earlier(
+    pub(super) fn take_earlier_counters(
         &mut self,
         key: ChannelKey,
         offered_name: &str,
@@ -149,7 +155,7 @@ impl Catalog {
         kept: Kept,
         bytes: usize,
     ) -> bool {
-        let others: usize = self.of_peer(key.peer).map(|(_, it)| it.kept.bytes()).sum();
+        let others: usize = self.topics_of_peer(key.peer).map(|(_, it)| it.kept.bytes()).sum();
         let Some(remote) = self.get_mut(key) else { return false };
         if remote.kept.has(number, &kept) {
             return false;
@@ -160,8 +166,9 @@ impl Catalog {
         let depth = kept.depth;
         let others = others - remote.kept.bytes();
         // The message may also be kept under another number, which the sender is about to end.
-        let twice = if remote.kept.has_elsewhere(number, kept.identity) { bytes } else { 0 };
-        if others + remote.kept.bytes_with(number, bytes, depth) - twice <= LATCHED_BYTES {
+        let twice =
+            if remote.kept.has_under_other_number(number, kept.identity) { bytes } else { 0 };
+        if others + remote.kept.bytes_after_adding(number, bytes, depth) - twice <= LATCHED_BYTES {
             remote.kept.add(number, (kept.identity, bytes), depth, revision);
             return true;
         }
@@ -177,7 +184,7 @@ impl Catalog {
     /// Forgets the kept messages of a peer that has a new session. The peer repeats what its
     /// publishers keep now; earlier messages may be outdated.
     pub(super) fn forget_kept(&mut self, cx: &mut Context<'_>, peer: PeerId) {
-        for key in self.of_peer(peer).map(|(key, _)| key).collect::<Vec<_>>() {
+        for key in self.topics_of_peer(peer).map(|(key, _)| key).collect::<Vec<_>>() {
             let kept = self.get_mut(key).map(|it| std::mem::take(&mut it.kept));
             self.forget_publishers(cx, key, &kept.map(|it| it.publishers()).unwrap_or_default());
         }
@@ -199,7 +206,7 @@ impl Catalog {
         let Some(topic) = self.get(key).map(|it| it.topic.name.clone()) else { return };
         for number in numbers {
             let source = Some(Source::at_peer(key.peer.0, *number));
-            cx.gateway(Command::Forget { topic: topic.clone(), source });
+            cx.send_to_gateway(Command::Forget { topic: topic.clone(), source });
         }
     }
 

@@ -6,7 +6,7 @@
 //! far less than the time to receive the message. Compressed messages are checked by the codec.
 //! Translation checks the messages that it reads.
 
-use crate::topics::told::LastReport;
+use crate::topics::report_limiter::ReportLimiter;
 use crate::topics::unchecked::missing_definition;
 use std::sync::Arc;
 use tautline_gateway::tf::fields::ArrivalFields;
@@ -17,18 +17,18 @@ use tautline_gateway::types::check::{Check, Checker};
 pub(super) struct Checked {
     pub(super) checker: Option<Arc<Checker>>,
     /// Which definition is missing: without it, a lying peer can evade the check.
-    pub(super) doubt: Option<&'static str>,
+    pub(super) reason: Option<&'static str>,
     /// Messages dropped because they are not of their type.
     pub(super) malformed: u64,
-    pub(super) told: LastReport,
+    pub(super) report_limiter: ReportLimiter,
     /// The fields in its messages that may change on arrival.
     pub(super) fields: ArrivalFields,
-    pub(super) stamps_told: LastReport,
+    pub(super) stamp_report_limiter: ReportLimiter,
 }
 
 impl Checked {
     pub(super) fn set(&mut self, check: Check<Checker>, fields: ArrivalFields) {
-        (self.checker, self.doubt) = (check.checker().cloned(), missing_definition(&check));
+        (self.checker, self.reason) = (check.checker().cloned(), missing_definition(&check));
         self.fields = fields;
     }
 

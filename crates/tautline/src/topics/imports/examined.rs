@@ -22,11 +22,11 @@ impl ExaminedTopics {
         if self.topics.contains_key(&peer) {
             return;
         }
-        let next = catalog.of_peer(peer).find(|(_, remote)| remote.awaits_local_form);
+        let next = catalog.topics_of_peer(peer).find(|(_, remote)| remote.awaits_local_form);
         let Some((key, remote)) = next else { return };
         self.topics.insert(peer, key);
         let topic = remote.topic.clone();
-        cx.codec(Job::Localize { key, topic });
+        cx.submit_job(Job::Localize { key, topic });
     }
 
     /// Notes that the examination of the peer's topic has ended.

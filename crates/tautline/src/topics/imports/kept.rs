@@ -42,13 +42,13 @@ impl KeptMessages {
     }
 
     /// Whether a message is kept under the number of another publisher.
-    pub(super) fn has_elsewhere(&self, number: u32, identity: u64) -> bool {
+    pub(super) fn has_under_other_number(&self, number: u32, identity: u64) -> bool {
         let others = self.publishers.iter().filter(|(other, _)| **other != number);
         others.flat_map(|(_, it)| &it.messages).any(|(other, _)| *other == identity)
     }
 
     /// Returns the bytes that would be kept after another message of `len` bytes.
-    pub(super) fn bytes_with(&self, number: u32, len: usize, depth: u32) -> usize {
+    pub(super) fn bytes_after_adding(&self, number: u32, len: usize, depth: u32) -> usize {
         let known = self.publishers.get(&number).map(|it| &it.messages);
         let surplus = known.map_or(0, |it| (it.len() + 1).saturating_sub(depth.max(1) as usize));
         let oldest = known.into_iter().flatten().take(surplus);
@@ -68,7 +68,7 @@ impl KeptMessages {
         depth: u32,
         revision: u32,
     ) {
-        self.bytes = self.bytes_with(number, len, depth);
+        self.bytes = self.bytes_after_adding(number, len, depth);
         let publisher = self.publishers.entry(number).or_default();
         publisher.revision = publisher.revision.max(revision);
         let messages = &mut publisher.messages;
@@ -107,8 +107,8 @@ mod tests {
             kept.add(1, (0, len), 2, 0);
         }
         assert_eq!(kept.bytes(), 500);
-        assert_eq!(kept.bytes_with(1, 7, 2), 307);
-        assert_eq!(kept.bytes_with(2, 7, 2), 507);
+        assert_eq!(kept.bytes_after_adding(1, 7, 2), 307);
+        assert_eq!(kept.bytes_after_adding(2, 7, 2), 507);
         kept.add(1, (0, 7), 1, 0);
         assert_eq!(kept.bytes(), 7);
     }
@@ -140,7 +140,7 @@ mod tests {
         assert_eq!(known.on_presence(presence(5, 0b10_0000)), [0]);
         assert_eq!(known.on_presence(presence(6, 0b10_0001)), [0; 0]);
         assert!(known.has_left(0, 4), "of an earlier publisher with the number");
-        assert!(known.has_elsewhere(0, 5) && !known.has_elsewhere(5, 5));
+        assert!(known.has_under_other_number(0, 5) && !known.has_under_other_number(5, 5));
         assert_eq!((known.bytes(), known.publishers()), (100, vec![5]));
     }
 }

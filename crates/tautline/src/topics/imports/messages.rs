@@ -14,8 +14,8 @@ use tautline_proto::Received;
 
 /// Number that stands for all publishers that left before their message arrived. No publisher has
 /// this number.
-const LEFT: u32 = 127;
-const _: () = assert!(MAX_SOURCES <= LEFT);
+const DEPARTED_PUBLISHERS: u32 = 127;
+const _: () = assert!(MAX_SOURCES <= DEPARTED_PUBLISHERS);
 
 /// Limits the depth, so that no gateway keeps more messages of a publisher than are counted for its peer.
 fn within_limits(mut origin: Origin) -> Origin {
@@ -26,7 +26,7 @@ fn within_limits(mut origin: Origin) -> Origin {
 }
 
 impl Imports {
-    pub(crate) fn message(&mut self, cx: &mut Context<'_>, key: ChannelKey, message: Received) {
+    pub(crate) fn on_message(&mut self, cx: &mut Context<'_>, key: ChannelKey, message: Received) {
         let now = cx.now;
         if !self.publications.is_fed_by(&self.catalog, key) {
             return;
@@ -50,10 +50,10 @@ impl Imports {
         };
         let message = Received { payload, ..message };
         let Some(remote) = self.catalog.get_mut(key) else { return };
-        if !cx.within_rate(key, bytes) {
+        if !cx.check_rate(key, bytes) {
             return remote.over_rate.add(bytes);
         }
-        if !remote.is_of_its_type(cx, key.peer, &message) {
+        if !remote.check_type(cx, key.peer, &message) {
             return;
         }
         if let Some(kept) = origin.kept
@@ -88,7 +88,7 @@ impl Imports {
             revision,
         };
         match is_decoded {
-            true => cx.codec(Job::Decode(message)),
+            true => cx.submit_job(Job::Decode(message)),
             false => self.publish_message(cx, message.with_changed_fields()),
         }
     }
@@ -133,17 +133,18 @@ impl Imports {
         self.watchdogs.rearm(cx, &topic);
         let origin = Origin { age: origin.age + now.since(arrived), ..origin };
         // Another publisher may have the number of one that has left.
-        let source = if has_left { Source { number: LEFT, ..source } } else { source };
+        let source =
+            if has_left { Source { number: DEPARTED_PUBLISHERS, ..source } } else { source };
         let forget =
             has_left.then(|| Command::Forget { topic: topic.clone(), source: Some(source) });
-        cx.gateway(Command::Publish { topic, source, payload, origin });
+        cx.send_to_gateway(Command::Publish { topic, source, payload, origin });
         if let Some(forget) = forget {
-            cx.gateway(forget);
+            cx.send_to_gateway(forget);
         }
     }
 
     /// Handles a message of a peer that cannot be read, or is not of its type.
-    pub(crate) fn unreadable(
+    pub(crate) fn on_unreadable(
         &mut self,
         cx: &mut Context<'_>,
         key: ChannelKey,

@@ -21,7 +21,7 @@ use super::peers::REOFFER_GRACE;
 use super::rights::OverRate;
 use super::translation::Translation;
 use super::unchecked::Unchecked;
-use super::waiting::Act;
+use super::waiting::RequestKind;
 use crate::config::{Config, WatchdogConfig};
 use crate::limits::{HISTORY_DEPTH, MIN_LEASE};
 use crate::notices::plain;
@@ -41,7 +41,7 @@ use watchdogs::Watchdogs;
 
 /// Bit that is set in the number of a topic of a past session if another topic has its former
 /// number now. No channel of the protocol has a number with this bit.
-const ASIDE: u64 = 1 << 63;
+const SET_ASIDE_BIT: u64 = 1 << 63;
 
 /// Maximum number of topics of past sessions given up per sweep. All topics of a peer are given up
 /// in four seconds.
@@ -144,21 +144,21 @@ impl Imports {
         definition_bytes: usize,
     ) {
         let over_rate = self.catalog.get(key).map(|it| it.over_rate).unwrap_or_default();
-        let checked = self.catalog.checked_before(key, &offered);
-        let accepted = cx.peers.accepted_name(key.peer, Act::Publish, &offered);
+        let checked = self.catalog.earlier_check(key, &offered);
+        let accepted = cx.peers.accepted_name(key.peer, RequestKind::Publish, &offered);
         let local_name = accepted.as_deref().ok();
         let (kept, held, not_held) =
-            self.catalog.counters_of_earlier(key, &offered.name, local_name);
+            self.catalog.take_earlier_counters(key, &offered.name, local_name);
         self.replace_earlier(cx, key, &offered, local_name);
         let name = match accepted {
             Ok(name) => name,
             Err(denied) => {
-                return cx.deny(key, Act::Publish, &offered, &denied);
+                return cx.deny(key, RequestKind::Publish, &offered, &denied);
             }
         };
         let (topic_type, topic_hash) = (offered.type_name.clone(), offered.type_hash.clone());
         let bytes = self.catalog.definition_bytes(key) + definition_bytes;
-        let definition = definitions::within_budget(cx, key, &offered.name, definition, bytes);
+        let definition = definitions::enforce_budget(cx, key, &offered.name, definition, bytes);
         let liveliness = liveliness_of(cx, key.peer, &offered);
         // A new advertisement of the same type with other QoS does not interrupt messages.
         let same = self.catalog.get_mut(key).filter(|known| {
@@ -244,13 +244,13 @@ impl Imports {
         if !self.catalog.get(key).is_some_and(is_stale) {
             return false;
         }
-        let aside = ChannelKey { channel: ChannelId(key.channel.0 | ASIDE), ..key };
+        let aside = ChannelKey { channel: ChannelId(key.channel.0 | SET_ASIDE_BIT), ..key };
         self.on_withdrawn(cx, aside);
         let Some(topic) = self.catalog.remove(key) else { return false };
         if let Some(publication) = self.publications.get_mut(&topic.topic.name)
-            && publication.from.remove(&key)
+            && publication.channels.remove(&key)
         {
-            publication.from.insert(aside);
+            publication.channels.insert(aside);
         }
         self.catalog.insert(aside, topic);
         true
@@ -260,7 +260,7 @@ impl Imports {
         let Some(gone) = self.catalog.remove(key) else { return };
         let name = gone.topic.name;
         if let Some(publication) = self.publications.get_mut(&name) {
-            publication.from.remove(&key);
+            publication.channels.remove(&key);
             if !self.watchdogs.must_stay_published(&name) {
                 self.unpublish_if_unused(cx, &name);
             }
@@ -272,7 +272,7 @@ impl Imports {
     pub(super) fn new_session(&mut self, cx: &mut Context<'_>, peer: PeerId) {
         let now = cx.now;
         self.catalog.forget_kept(cx, peer);
-        for remote in self.catalog.of_peer_mut(peer) {
+        for remote in self.catalog.topics_of_peer_mut(peer) {
             remote.stale_since.get_or_insert(now);
             remote.over_rate = OverRate::default();
         }
@@ -335,7 +335,7 @@ impl Imports {
         }
         let (name, definition) = (&foreign.name, topic.definition);
         let bytes = self.catalog.definition_bytes(key) + definition_bytes;
-        topic.definition = definitions::within_budget(cx, key, name, definition, bytes);
+        topic.definition = definitions::enforce_budget(cx, key, name, definition, bytes);
         if let Some(remote) = self.catalog.get_mut(key) {
             remote.topic = Topic { name: foreign.name.clone(), ..topic };
         }
@@ -360,38 +360,38 @@ impl Imports {
         topics.filter_map(|(key, remote)| {
             let (peer, topic) = (Some(key.peer), &remote.topic);
             let (name, type_name) = (topic.name.as_str(), topic.type_name.as_str());
-            Some(Unchecked { peer, name, type_name, doubt: remote.checked.doubt? })
+            Some(Unchecked { peer, name, type_name, reason: remote.checked.reason? })
         })
     }
 
     /// Returns the fields of the peer's topics that only one ROS has.
     pub(super) fn one_sided_fields(&self, peer: PeerId) -> impl Iterator<Item = &String> {
-        let topics = self.catalog.of_peer(peer);
+        let topics = self.catalog.topics_of_peer(peer);
         let translators = topics.filter_map(|(_, remote)| remote.translation.known_translator());
         translators.flat_map(Translator::one_sided)
     }
 
     /// Publishes a topic of this node itself. Called repeatedly, because others may take or free the name.
-    pub(super) fn publish_own(&mut self, cx: &mut Context<'_>, topic: &Topic) {
-        self.publications.publish_own(cx, topic);
+    pub(super) fn publish_own_topic(&mut self, cx: &mut Context<'_>, topic: &Topic) {
+        self.publications.publish_own_topic(cx, topic);
     }
 
     /// Whether a topic that this node itself publishes has local subscribers.
-    pub(super) fn own_is_wanted(&self, name: &str) -> bool {
-        self.publications.own_is_wanted(name)
+    pub(super) fn is_own_topic_wanted(&self, name: &str) -> bool {
+        self.publications.is_own_topic_wanted(name)
     }
 
     /// Handles that this node itself stops publishing a topic.
-    pub(super) fn stop_own(&mut self, cx: &mut Context<'_>, name: &str) {
+    pub(super) fn stop_own_topic(&mut self, cx: &mut Context<'_>, name: &str) {
         if let Some(publication) = self.publications.get_mut(name) {
-            publication.own = false;
+            publication.is_own = false;
             self.unpublish_if_unused(cx, name);
         }
     }
 
     /// Removes everything that a peer has published or requested here.
     pub(super) fn remove_peer(&mut self, cx: &mut Context<'_>, peer: PeerId) {
-        for key in self.catalog.of_peer(peer).map(|(key, _)| key).collect::<Vec<_>>() {
+        for key in self.catalog.topics_of_peer(peer).map(|(key, _)| key).collect::<Vec<_>>() {
             self.on_withdrawn(cx, key);
         }
         self.returning.remove(&peer);

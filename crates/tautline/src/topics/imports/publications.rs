@@ -15,9 +15,9 @@ use tautline_proto::{Instant, PeerId};
 #[derive(Debug)]
 pub(crate) struct Publication {
     pub(crate) topic: Topic,
-    pub(crate) from: BTreeSet<ChannelKey>,
+    pub(crate) channels: BTreeSet<ChannelKey>,
     /// Whether this node itself publishes on it.
-    pub(crate) own: bool,
+    pub(crate) is_own: bool,
     /// Whether it has local subscribers.
     pub(crate) wanted: bool,
     /// Time at which the last local subscriber left, while the topic is still read.
@@ -62,7 +62,7 @@ impl Publications {
 
     /// Notes that a channel of a peer no longer feeds a topic. Returns whether it did before.
     pub(super) fn detach(&mut self, name: &str, key: ChannelKey) -> bool {
-        self.by_name.get_mut(name).is_some_and(|it| it.from.remove(&key))
+        self.by_name.get_mut(name).is_some_and(|it| it.channels.remove(&key))
     }
 
     /// Whether a topic has local subscribers.
@@ -76,39 +76,39 @@ impl Publications {
 
     /// Publishes `topic` only here, whatever the file states for its name. Called repeatedly,
     /// because others may take or free the name.
-    pub(super) fn publish_own(&mut self, cx: &mut Context<'_>, topic: &Topic) {
+    pub(super) fn publish_own_topic(&mut self, cx: &mut Context<'_>, topic: &Topic) {
         let Some(publication) = self.by_name.get_mut(&topic.name) else {
             let topic = topic.clone();
             let publication = Publication {
                 topic: topic.clone(),
-                from: BTreeSet::new(),
-                own: true,
+                channels: BTreeSet::new(),
+                is_own: true,
                 wanted: false,
                 unwanted_since: None,
             };
             self.by_name.insert(topic.name.clone(), publication);
-            return cx.gateway(Command::Advertise { topic });
+            return cx.send_to_gateway(Command::Advertise { topic });
         };
-        if publication.own || !is_same_type(&publication.topic, topic) {
+        if publication.is_own || !is_same_type(&publication.topic, topic) {
             return;
         }
-        publication.own = true;
-        let united = topic.qos.united(publication.topic.qos);
-        if publication.topic.qos != united {
-            publication.topic.qos = united;
+        publication.is_own = true;
+        let combined = topic.qos.combined_with(publication.topic.qos);
+        if publication.topic.qos != combined {
+            publication.topic.qos = combined;
             let topic = publication.topic.clone();
-            cx.gateway(Command::Advertise { topic });
+            cx.send_to_gateway(Command::Advertise { topic });
         }
     }
 
     /// Whether a topic that this node itself publishes has local subscribers.
-    pub(super) fn own_is_wanted(&self, name: &str) -> bool {
-        self.by_name.get(name).is_some_and(|it| it.own && it.wanted)
+    pub(super) fn is_own_topic_wanted(&self, name: &str) -> bool {
+        self.by_name.get(name).is_some_and(|it| it.is_own && it.wanted)
     }
 
     /// Whether a peer may publish a topic under this name. The number of names is limited, because
     /// a ROS master remembers each name and its type for as long as it runs.
-    pub(super) fn may_have_name(&mut self, peer: PeerId, name: &str) -> bool {
+    pub(super) fn reserve_name(&mut self, peer: PeerId, name: &str) -> bool {
         let names = self.names.entry(peer).or_default();
         if names.len() < PUBLISHED_NAMES {
             names.insert(name.to_owned());
@@ -125,12 +125,12 @@ impl Publications {
     pub(super) fn was_fed_by(&self, catalog: &Catalog, key: ChannelKey) -> bool {
         let remote = catalog.get(key).filter(|it| it.translation.is_known());
         let publication = remote.and_then(|r| self.get(&r.topic.name));
-        publication.is_some_and(|p| p.from.contains(&key))
+        publication.is_some_and(|p| p.channels.contains(&key))
     }
 
     /// Returns the channels that currently feed a local publication.
     pub(super) fn feeding_channels(&self, catalog: &Catalog, topic: &str) -> Vec<ChannelKey> {
-        let from = self.get(topic).map(|p| p.from.iter());
+        let from = self.get(topic).map(|p| p.channels.iter());
         let from = from.into_iter().flatten().copied();
         from.filter(|key| self.is_fed_by(catalog, *key)).collect()
     }
@@ -144,11 +144,11 @@ impl Publications {
     ) {
         let Some(known) = self.get(name) else { return };
         let leased = known.topic.qos.liveliness.lease.is_some();
-        let lost = leased && !known.own && !catalog.is_any_alive(cx, &known.from);
+        let lost = leased && !known.is_own && !catalog.is_any_alive(cx, &known.channels);
         let Some(known) = self.get_mut(name) else { return };
         if std::mem::replace(&mut known.topic.qos.liveliness.lost, lost) != lost {
             let topic = known.topic.clone();
-            cx.gateway(Command::Advertise { topic });
+            cx.send_to_gateway(Command::Advertise { topic });
         }
     }
     /// Refuses a topic of a peer because its name has another type here.
@@ -159,7 +159,7 @@ impl Publications {
         found: &RemoteTopic,
     ) {
         let Some(first) = self.get(&found.topic.name) else { return };
-        let other = first.from.iter().find(|other| **other != key);
+        let other = first.channels.iter().find(|other| **other != key);
         let text = format!(
             "{} at '{}': '{}' advertises {} ({}), but '{}' has {} ({})",
             found.topic.name,
@@ -179,7 +179,7 @@ impl Publications {
     /// Adds a notice about a topic of peers. Its cause is the first peer whose channel feeds the topic.
     pub(super) fn notice(&self, cx: &mut Context<'_>, topic: &str, text: &str) {
         let now = cx.now;
-        let from = self.by_name.get(topic).and_then(|it| it.from.first());
+        let from = self.by_name.get(topic).and_then(|it| it.channels.first());
         let cause = from.map_or(Cause::Here, |key| cx.peers.cause(key.peer));
         cx.notices.add(now, cause, text);
     }

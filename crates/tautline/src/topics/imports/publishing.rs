@@ -11,7 +11,7 @@ use super::topic::RemoteTopic;
 use crate::limits::PUBLISHED_NAMES;
 use crate::topics::context::Context;
 use crate::topics::key::ChannelKey;
-use crate::topics::waiting::Act;
+use crate::topics::waiting::RequestKind;
 use std::collections::{BTreeSet, VecDeque};
 use tautline_gateway::Command;
 use tautline_proto::{Duration, Instant, PeerId};
@@ -56,7 +56,7 @@ impl Imports {
         if !found.may_be_published(cx.peers.rights(key.peer)) {
             return self.withdraw_without_right(cx, key);
         }
-        if !self.publications.may_have_name(key.peer, &topic.name) {
+        if !self.publications.reserve_name(key.peer, &topic.name) {
             let reason = format!("{PUBLISHED_NAMES} names of this peer were published already");
             return cx.refuse(key, &topic.name, &reason);
         }
@@ -64,13 +64,13 @@ impl Imports {
         // A topic with a watchdog keeps its type, so that its readers get the safe message.
         let guarded = self.watchdogs.must_stay_published(&topic.name);
         let shared =
-            |p: &&Publication| guarded || p.own || p.from.iter().any(|other| *other != key);
+            |p: &&Publication| guarded || p.is_own || p.channels.iter().any(|other| *other != key);
         if let Some(known) = known.filter(shared) {
             if !is_same_type(&known.topic, &topic) {
                 return self.publications.refuse_type(cx, key, found);
             }
             // If one publisher is latched, the topic must serve late joiners.
-            topic.qos = topic.qos.united(known.topic.qos);
+            topic.qos = topic.qos.combined_with(known.topic.qos);
             // A hash or definition that is known stays, whatever another peer advertises.
             if !known.topic.type_hash.is_empty() {
                 topic.type_hash = known.topic.type_hash.clone();
@@ -79,20 +79,22 @@ impl Imports {
                 }
             }
         }
-        let own = known.is_some_and(|p| p.own);
-        let mut from = known.map(|p| p.from.clone()).unwrap_or_default();
-        from.insert(key);
-        topic.qos.liveliness.lost =
-            topic.qos.liveliness.lease.is_some() && !own && !self.catalog.is_any_alive(cx, &from);
+        let is_own = known.is_some_and(|p| p.is_own);
+        let mut channels = known.map(|p| p.channels.clone()).unwrap_or_default();
+        channels.insert(key);
+        topic.qos.liveliness.lost = topic.qos.liveliness.lease.is_some()
+            && !is_own
+            && !self.catalog.is_any_alive(cx, &channels);
         let wanted = known.is_some_and(|p| p.wanted);
         let unwanted_since = known.and_then(|p| p.unwanted_since);
         let fresh = known.is_none_or(|p| p.topic != topic);
-        let publication = Publication { topic: topic.clone(), from, own, wanted, unwanted_since };
+        let publication =
+            Publication { topic: topic.clone(), channels, is_own, wanted, unwanted_since };
         let is_read = publication.is_read();
         self.publications.insert(publication);
         if fresh {
             self.watchdogs.watch(cx, &topic);
-            cx.gateway(Command::Advertise { topic });
+            cx.send_to_gateway(Command::Advertise { topic });
         }
         cx.endpoint.peer_mut(key.peer).want(cx.now, key.channel, is_read);
     }
@@ -101,19 +103,20 @@ impl Imports {
     fn withdraw_without_right(&mut self, cx: &mut Context<'_>, key: ChannelKey) {
         let Some(found) = self.catalog.get(key) else { return };
         let name = found.offered_name.clone();
-        let waiting = cx.waiting_to(Act::Publish, key.peer, &name, &found.offered_type);
+        let waiting =
+            cx.pending_request(RequestKind::Publish, key.peer, &name, &found.offered_type);
         self.on_withdrawn(cx, key);
-        cx.wait_for_line(key, waiting);
+        cx.wait_for_config_line(key, waiting);
     }
 
     /// Stops publishing a topic that has no publisher any more.
     pub(super) fn unpublish_if_unused(&mut self, cx: &mut Context<'_>, name: &str) {
-        let over = |it: &Publication| it.from.is_empty() && !it.own;
+        let over = |it: &Publication| it.channels.is_empty() && !it.is_own;
         if !self.publications.get(name).is_some_and(over) {
             return;
         }
         self.publications.remove(name);
-        cx.gateway(Command::Unadvertise { topic: name.to_owned() });
+        cx.send_to_gateway(Command::Unadvertise { topic: name.to_owned() });
         // Topics that were refused because of this topic's type may take the name now.
         let refused = self.catalog.topics_named(name).filter(|(_, r)| r.stale_since.is_none());
         let refused: Vec<_> = refused
@@ -127,8 +130,10 @@ impl Imports {
 
     /// Updates the liveliness of the publications of a peer that came up or went down.
     pub(crate) fn update_liveliness_of(&mut self, cx: &mut Context<'_>, peer: PeerId) {
-        let leased =
-            self.catalog.of_peer(peer).filter(|(_, it)| it.topic.qos.liveliness.lease.is_some());
+        let leased = self
+            .catalog
+            .topics_of_peer(peer)
+            .filter(|(_, it)| it.topic.qos.liveliness.lease.is_some());
         let names: BTreeSet<String> = leased.map(|(_, it)| it.topic.name.clone()).collect();
         names.iter().for_each(|name| self.publications.update_liveliness(cx, &self.catalog, name));
     }
@@ -153,7 +158,7 @@ impl Imports {
                     remote.kept = Default::default();
                 }
             }
-            cx.gateway(Command::Forget { topic, source: None });
+            cx.send_to_gateway(Command::Forget { topic, source: None });
         }
     }
 
@@ -166,7 +171,7 @@ impl Imports {
     /// Stops publishing topics that only this peer advertises and nobody here reads.
     fn unpublish_unwanted(&mut self, cx: &mut Context<'_>, peer: PeerId) {
         let mut unwanted = Vec::new();
-        for (key, remote) in self.catalog.of_peer(peer) {
+        for (key, remote) in self.catalog.topics_of_peer(peer) {
             let name = &remote.topic.name;
             let publication = self.publications.get_mut(name).filter(|it| !it.wanted);
             let Some(publication) =
@@ -174,7 +179,7 @@ impl Imports {
             else {
                 continue;
             };
-            if publication.from.remove(&key) {
+            if publication.channels.remove(&key) {
                 unwanted.push(name.clone());
             }
         }
@@ -185,7 +190,7 @@ impl Imports {
 
     /// Resumes publishing for a peer that was given up. The session is the same, so its topics are unchanged.
     pub(crate) fn resume(&mut self, cx: &mut Context<'_>, peer: PeerId) {
-        let known = self.catalog.of_peer(peer).filter(|(_, it)| it.is_usable());
+        let known = self.catalog.topics_of_peer(peer).filter(|(_, it)| it.is_usable());
         let keys = known
             .map(|(key, _)| key)
             .filter(|key| !self.publications.is_fed_by(&self.catalog, *key))

@@ -4,7 +4,7 @@
 use bytes::Bytes;
 use tautline_gateway::Topic;
 use tautline_gateway::types::compose::{Fields, compose};
-use tautline_gateway::types::installed::Installed;
+use tautline_gateway::types::installed::InstalledTypes;
 use tautline_gateway::types::trust::certain_schema;
 
 /// A safe message. It is composed on the thread 'types', because definitions come from peers and
@@ -21,7 +21,7 @@ pub(crate) struct SafeMessage {
 pub(crate) fn safe_message(
     topic: &Topic,
     fields: &Fields,
-    installed: &Installed,
+    installed: &InstalledTypes,
     limit: usize,
 ) -> Result<SafeMessage, String> {
     let schema = certain_schema(topic, installed)?;

@@ -6,13 +6,13 @@ use super::checked::Checked;
 use super::held::HeldBytes;
 use super::kept::KeptMessages;
 use crate::topics::context::Context;
-use crate::topics::rights::{OverRate, Right, Rights, TypeOf};
+use crate::topics::rights::{OfferedType, OverRate, Right, Rights};
 use crate::topics::translation::Translation;
 use std::sync::Arc;
 use tautline_gateway::Topic;
 use tautline_gateway::action_names::action_of;
 use tautline_gateway::tf::Rules;
-use tautline_gateway::tf::fields::{FrameFields, Places, StampFields};
+use tautline_gateway::tf::fields::{FieldPresence, FrameFields, StampFields};
 use tautline_gateway::types::translate::Translator;
 use tautline_proto::{Instant, PeerId, Received};
 
@@ -60,13 +60,13 @@ impl RemoteTopic {
     /// Whether the topic may be published here. The answer is certain only after the local type is known.
     pub(super) fn may_be_published(&self, rights: &Rights) -> bool {
         let Topic { type_name: name, type_hash: hash, .. } = &self.topic;
-        let found = TypeOf { offered: &self.offered_type, name, hash, is_foreign: false };
+        let found = OfferedType { offered: &self.offered_type, name, hash, is_foreign: false };
         rights.publish(&self.offered_name, found) == Right::Given
     }
 
     /// Whether a message matches its topic's type. If not, the message is counted and reported.
     /// Messages that the codec gets are checked there.
-    pub(super) fn is_of_its_type(
+    pub(super) fn check_type(
         &mut self,
         cx: &mut Context<'_>,
         peer: PeerId,
@@ -86,7 +86,7 @@ impl RemoteTopic {
     pub(super) fn drop_malformed(&mut self, cx: &mut Context<'_>, peer: PeerId, reason: &str) {
         let now = cx.now;
         self.checked.malformed += 1;
-        if self.checked.told.is_due(now) {
+        if self.checked.report_limiter.allow(now) {
             let (topic, name) = (&self.topic.name, cx.peers.name(peer));
             let text = format!("{topic}: a message of '{name}' is dropped (malformed): {reason}");
             cx.peer_notice(peer, &text);
@@ -113,10 +113,10 @@ impl RemoteTopic {
         }
         match &self.checked.fields.frames {
             // Services of an action keep the names of frames, so topics of an action must as well.
-            Places::In(fields) if action_of(&self.topic.name).is_none() => {
+            FieldPresence::Present(fields) if action_of(&self.topic.name).is_none() => {
                 Some((fields.clone(), rules.clone()))
             }
-            Places::In(_) | Places::Nowhere | Places::Unknown => None,
+            FieldPresence::Present(_) | FieldPresence::Absent | FieldPresence::Unknown => None,
         }
     }
 
@@ -131,10 +131,10 @@ impl RemoteTopic {
         }
         let by_ns = stamp_offset_ns(cx.endpoint.peer(peer).clock);
         match &self.checked.fields.stamps {
-            Places::Nowhere => None,
-            Places::In(fields) => (by_ns != 0).then(|| (fields.clone(), by_ns)),
-            Places::Unknown => {
-                if self.checked.stamps_told.is_due(now) {
+            FieldPresence::Absent => None,
+            FieldPresence::Present(fields) => (by_ns != 0).then(|| (fields.clone(), by_ns)),
+            FieldPresence::Unknown => {
+                if self.checked.stamp_report_limiter.allow(now) {
                     let Topic { name: topic, type_name, .. } = &self.topic;
                     let text = format!(
                         "{topic} of '{}': time stamps are not moved: no definition of {type_name} \

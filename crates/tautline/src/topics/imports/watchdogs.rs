@@ -82,7 +82,7 @@ impl Watchdog {
     }
 
     /// Applies a changed configuration. The watchdog stays armed or silent.
-    fn follow(&mut self, now: Instant, config: &WatchdogConfig) {
+    fn reconfigure(&mut self, now: Instant, config: &WatchdogConfig) {
         if let State::Armed(due) = &mut self.state
             && self.after != config.after
         {
@@ -153,9 +153,9 @@ impl Watchdogs {
         for config in configs {
             let known = before.remove(&config.topic);
             let mut watchdog = known.unwrap_or_else(|| Watchdog::new(config));
-            watchdog.follow(now, config);
+            watchdog.reconfigure(now, config);
             self.0.insert(config.topic.clone(), watchdog);
-            let published = publications.get(&config.topic).filter(|it| !it.from.is_empty());
+            let published = publications.get(&config.topic).filter(|it| !it.channels.is_empty());
             if let Some(topic) = published.map(|it| it.topic.clone()) {
                 self.watch(cx, &topic);
             }
@@ -175,7 +175,7 @@ impl Watchdogs {
         }
         watchdog.composition = Composition::Requested(topic.clone());
         let (topic, fields) = (topic.clone(), watchdog.fields.clone());
-        cx.codec(Job::Compose { topic, fields });
+        cx.submit_job(Job::Compose { topic, fields });
     }
 
     /// Takes a composed safe message that was requested.
@@ -261,7 +261,7 @@ impl Watchdogs {
                 watchdog.published += 1;
                 let origin = Origin::default();
                 let publish = Command::Publish { topic, source: SOURCE, payload, origin };
-                cx.gateway(publish);
+                cx.send_to_gateway(publish);
                 "its safe message was published"
             }
             Composition::Impossible(_) => "no safe message could be composed",
@@ -288,7 +288,7 @@ impl Watchdogs {
         for (name, watchdog) in &mut self.0 {
             if let Composition::Requested(topic) = &watchdog.composition {
                 let (topic, fields) = (topic.clone(), watchdog.fields.clone());
-                cx.codec(Job::Compose { topic, fields });
+                cx.submit_job(Job::Compose { topic, fields });
             }
             match watchdog.state {
                 State::Asleep => over.push(name.clone()),

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The calls of local clients to services of peers.
 
-use super::pending::{Pending, is_own};
+use super::pending::{PendingCall, is_own};
 use super::remote::RemoteServices;
 use super::wire::{self, Parsed, call_message, is_cancel, message};
 use crate::codec::job::{ForeignCall, Job};
@@ -12,7 +12,7 @@ use crate::treatment::services::RESULT_TIMEOUT;
 use bytes::Bytes;
 use std::collections::BTreeSet;
 use tautline_gateway::action_names::{action_of, cancel_service};
-use tautline_gateway::goals::{About, about};
+use tautline_gateway::goals::{GoalRequest, goal_request};
 use tautline_gateway::{CallId, Command, Outcome};
 use tautline_proto::{Instant, PeerId, SendError};
 
@@ -26,15 +26,15 @@ impl RemoteServices {
         request: &Bytes,
     ) {
         let now = cx.now;
-        let key = match self.callable(cx, &service) {
+        let key = match self.callable_channel(cx, &service) {
             Ok(key) => key,
             Err(reason) => return self.answer_caller(cx, service, call, Err(reason)),
         };
         let remote = &self.services[&key];
         let due = now + remote.timeout;
-        let (about, unsent) = match remote.translation.translator() {
+        let (goal_request, unsent) = match remote.translation.translator() {
             Some(translator) => {
-                cx.codec(Job::TranslateCall(ForeignCall {
+                cx.submit_job(Job::TranslateCall(ForeignCall {
                     peer: key.peer,
                     service: service.clone(),
                     call,
@@ -44,24 +44,25 @@ impl RemoteServices {
                 }));
                 (None, None)
             }
-            None => (about(&service, request), Some(call_message(call, request))),
+            None => (goal_request(&service, request), Some(call_message(call, request))),
         };
-        self.calls
-            .pending
-            .insert(call, Pending { service, key, made: now, due, unsent, sent: false, about });
+        self.calls.pending.insert(
+            call,
+            PendingCall { service, key, made: now, due, unsent, sent: false, goal_request },
+        );
         self.send_calls(cx, key);
     }
 
     /// Returns the channel of a peer's service that can be called, or the reason why it cannot.
-    fn callable(&self, cx: &Context<'_>, service: &str) -> Result<ChannelKey, String> {
+    fn callable_channel(&self, cx: &Context<'_>, service: &str) -> Result<ChannelKey, String> {
         let Some(key) = self.served.get(service).copied() else {
             return Err(format!("no peer serves {service}"));
         };
-        if !is_cancel(service) && self.calls.pending_at(key.peer) >= MAX_PENDING_PER_PEER {
+        if !is_cancel(service) && self.calls.pending_count_at(key.peer) >= MAX_PENDING_PER_PEER {
             let peer = cx.peers.name(key.peer);
             return Err(format!("{MAX_PENDING_PER_PEER} calls to '{peer}' are under way already"));
         }
-        if self.calls.pending_of(key) >= MAX_PENDING_PER_SERVICE {
+        if self.calls.pending_count_of(key) >= MAX_PENDING_PER_SERVICE {
             let text =
                 format!("{MAX_PENDING_PER_SERVICE} calls of {service} are under way already");
             return Err(text);
@@ -79,18 +80,26 @@ impl RemoteServices {
         request: &Bytes,
     ) {
         let now = cx.now;
-        let about = about(&service, request);
-        if let Some(About::Goal(_)) = about {
+        let goal_request = goal_request(&service, request);
+        if let Some(GoalRequest::Goal(_)) = goal_request {
             return self.on_call(cx, service, call, request);
         }
         let restarted = || format!("'{}' has restarted", cx.endpoint.name());
-        let goal = about.filter(|it| matches!(it, About::NewGoal(_))).ok_or_else(restarted);
-        match goal.and_then(|goal| Ok((goal, self.callable(cx, &service)?))) {
+        let goal =
+            goal_request.filter(|it| matches!(it, GoalRequest::NewGoal(_))).ok_or_else(restarted);
+        match goal.and_then(|goal| Ok((goal, self.callable_channel(cx, &service)?))) {
             Ok((goal, key)) => {
                 let due = now + self.services[&key].timeout;
-                let about = Some(goal);
-                let pending =
-                    Pending { service, key, made: now, due, unsent: None, sent: true, about };
+                let goal_request = Some(goal);
+                let pending = PendingCall {
+                    service,
+                    key,
+                    made: now,
+                    due,
+                    unsent: None,
+                    sent: true,
+                    goal_request,
+                };
                 self.calls.pending.insert(call, pending);
             }
             Err(reason) => self.answer_caller(cx, service, call, Err(reason)),
@@ -100,7 +109,7 @@ impl RemoteServices {
     /// Sends the queued calls of a service. If the peer does not take calls, they stay queued.
     pub(super) fn send_calls(&mut self, cx: &mut Context<'_>, key: ChannelKey) {
         let now = cx.now;
-        let Some(channel) = self.services.get(&key).and_then(|it| it.calls) else { return };
+        let Some(channel) = self.services.get(&key).and_then(|it| it.call_channel) else { return };
         let mut failed = Vec::new();
         for (call, pending) in self.calls.pending.iter_mut().filter(|(_, it)| it.key == key) {
             let Some(payload) = pending.unsent.take() else { continue };
@@ -118,7 +127,7 @@ impl RemoteServices {
     }
 
     /// Takes a translated call to a peer, or a translated response for its caller.
-    pub(crate) fn call_translated(
+    pub(crate) fn on_call_translated(
         &mut self,
         cx: &mut Context<'_>,
         service: String,
@@ -145,14 +154,14 @@ impl RemoteServices {
         &mut self,
         cx: &mut Context<'_>,
         call: CallId,
-        pending: Pending,
+        pending: PendingCall,
         outcome: Outcome,
     ) {
         let key = pending.key;
         let remote = self.services.get(&key);
         let translator = remote.and_then(|it| it.translation.translator());
         match (outcome, translator) {
-            (Ok(payload), Some(translator)) => cx.codec(Job::TranslateCall(ForeignCall {
+            (Ok(payload), Some(translator)) => cx.submit_job(Job::TranslateCall(ForeignCall {
                 peer: key.peer,
                 service: pending.service,
                 call,
@@ -181,7 +190,7 @@ impl RemoteServices {
         outcome: Outcome,
     ) {
         if !is_own(call) {
-            cx.gateway(Command::Answer { service, call, outcome });
+            cx.send_to_gateway(Command::Answer { service, call, outcome });
         }
     }
 
@@ -189,7 +198,7 @@ impl RemoteServices {
     pub(super) fn fail(
         &mut self,
         cx: &mut Context<'_>,
-        which: impl Fn(&Pending) -> bool,
+        which: impl Fn(&PendingCall) -> bool,
         reason: &str,
     ) {
         let ended: Vec<_> = self.calls.pending.extract_if(.., |_, it| which(it)).collect();
@@ -198,7 +207,13 @@ impl RemoteServices {
         }
     }
 
-    fn fail_call(&mut self, cx: &mut Context<'_>, call: CallId, pending: Pending, reason: String) {
+    fn fail_call(
+        &mut self,
+        cx: &mut Context<'_>,
+        call: CallId,
+        pending: PendingCall,
+        reason: String,
+    ) {
         self.give_up_goal(cx, &pending);
         self.answer_caller(cx, pending.service, call, Err(reason));
     }
@@ -220,9 +235,11 @@ impl RemoteServices {
     }
 
     /// Cancels a goal that its client believes to be refused, because its server may have accepted it.
-    pub(super) fn give_up_goal(&mut self, cx: &mut Context<'_>, call: &Pending) {
+    pub(super) fn give_up_goal(&mut self, cx: &mut Context<'_>, call: &PendingCall) {
         let now = cx.now;
-        let (Some(About::NewGoal(goal)), true) = (&call.about, call.sent) else { return };
+        let (Some(GoalRequest::NewGoal(goal)), true) = (&call.goal_request, call.sent) else {
+            return;
+        };
         let Some(action) = action_of(&call.service) else { return };
         let service = cancel_service(action);
         // This includes a service that the peer has not advertised again in its new session.
@@ -230,17 +247,18 @@ impl RemoteServices {
         let found =
             remote.find(|(key, it)| key.peer == call.key.peer && it.service.name == service);
         let Some(key) = found.map(|(key, _)| *key) else { return };
-        if self.calls.pending_of(key) >= MAX_PENDING_PER_SERVICE {
+        if self.calls.pending_count_of(key) >= MAX_PENDING_PER_SERVICE {
             let text = format!("a goal of {action} that was given up is not cancelled: too many");
             return cx.peer_notice(key.peer, &text);
         }
-        let number = self.calls.next_own();
+        let number = self.calls.next_own_call_id();
         // A zero time means: only that goal, whenever it was accepted (action_msgs/srv/CancelGoal).
         let request = Bytes::from([&goal[..], &[0; 8]].concat());
-        let about = about(&service, &request);
+        let goal_request = goal_request(&service, &request);
         let unsent = Some(call_message(number, &request));
         let due = now + RESULT_TIMEOUT;
-        let cancel = Pending { service, key, made: now, due, unsent, sent: false, about };
+        let cancel =
+            PendingCall { service, key, made: now, due, unsent, sent: false, goal_request };
         self.calls.pending.insert(number, cancel);
         self.send_calls(cx, key);
     }
@@ -270,7 +288,7 @@ impl RemoteServices {
         key: ChannelKey,
         wanted: bool,
     ) -> bool {
-        let Some((key, remote)) = self.called_on(key) else { return false };
+        let Some((key, remote)) = self.service_called_on(key) else { return false };
         if wanted {
             remote.refused = None;
             self.send_calls(cx, key);
@@ -287,7 +305,7 @@ impl RemoteServices {
         reason: &str,
     ) -> bool {
         let now = cx.now;
-        let Some((key, remote)) = self.called_on(channel) else { return false };
+        let Some((key, remote)) = self.service_called_on(channel) else { return false };
         let state = cx.endpoint.peer(channel.peer).channel_out(channel.channel);
         // The peer still takes calls, except the one that was too large.
         if state.is_some_and(|(_, wanted, _)| wanted) {
@@ -300,7 +318,7 @@ impl RemoteServices {
     }
 
     /// Notes that a response of a peer was too large for this node.
-    pub(crate) fn response_too_large(
+    pub(crate) fn on_response_too_large(
         &mut self,
         now: Instant,
         peer: PeerId,
@@ -315,7 +333,7 @@ impl RemoteServices {
     }
 
     /// Whether a channel carries the responses of a service.
-    pub(super) fn responds_on(&self, key: ChannelKey) -> bool {
+    pub(super) fn is_response_channel(&self, key: ChannelKey) -> bool {
         self.services.contains_key(&key)
     }
 

@@ -7,9 +7,9 @@ use crate::limits::{MAX_PENDING_PER_SERVICE, MAX_SERVING_PER_PEER};
 use crate::topics::context::Context;
 use crate::topics::key::ChannelKey;
 use crate::topics::parameters;
-use crate::topics::told::LastReport;
+use crate::topics::report_limiter::ReportLimiter;
 use crate::topics::unchecked::Unchecked;
-use crate::topics::waiting::Waiting;
+use crate::topics::waiting::PendingRequest;
 use crate::treatment::services::{
     SERVICE_TIMEOUT, ServiceRule, ServiceTreatment, service_treatment,
 };
@@ -31,18 +31,18 @@ const NOT_INSTALLED: &str = "passed as they are: not installed here";
 struct LocalService {
     service: Service,
     treatment: ServiceTreatment,
-    answers: BTreeMap<PeerId, ChannelId>,
+    response_channels: BTreeMap<PeerId, ChannelId>,
     /// The check of requests from peers.
     checker: Option<ServiceChecker>,
-    told: LastReport,
+    report_limiter: ReportLimiter,
 }
 
 #[derive(Debug)]
-struct Serving {
+struct ServedCall {
     service: String,
     peer: PeerId,
     /// The peer's number for the call.
-    theirs: u64,
+    peer_call_id: u64,
     due: Instant,
 }
 
@@ -54,8 +54,8 @@ pub(crate) struct LocalServices {
     /// Services that are no longer served. They stay until their callers have the last responses.
     departures: BTreeSet<String>,
     /// The services, by the channel on which a peer calls them.
-    callers: BTreeMap<ChannelKey, String>,
-    serving: BTreeMap<CallId, Serving>,
+    call_channels: BTreeMap<ChannelKey, String>,
+    served_calls: BTreeMap<CallId, ServedCall>,
     next_call: CallId,
     /// Calls of peers that were dropped because they are not of their type.
     pub(super) malformed: u64,
@@ -67,50 +67,51 @@ impl LocalServices {
             rules,
             services: BTreeMap::new(),
             departures: BTreeSet::new(),
-            callers: BTreeMap::new(),
-            serving: BTreeMap::new(),
+            call_channels: BTreeMap::new(),
+            served_calls: BTreeMap::new(),
             next_call: 0,
             malformed: 0,
         }
     }
 
     /// Returns the service that a peer calls on a channel.
-    pub(super) fn called_on(&self, key: ChannelKey) -> Option<&String> {
-        self.callers.get(&key)
+    pub(super) fn service_called_on(&self, key: ChannelKey) -> Option<&String> {
+        self.call_channels.get(&key)
     }
 
     /// Ends a channel of calls. Returns whether the channel carried calls.
     pub(super) fn caller_gone(&mut self, key: ChannelKey) -> bool {
-        self.callers.remove(&key).is_some()
+        self.call_channels.remove(&key).is_some()
     }
 
     /// Ends the calls of a peer.
     pub(super) fn end_calls_of(&mut self, peer: PeerId) {
-        self.callers.retain(|key, _| key.peer != peer);
-        self.serving.retain(|_, serving| serving.peer != peer);
+        self.call_channels.retain(|key, _| key.peer != peer);
+        self.served_calls.retain(|_, serving| serving.peer != peer);
     }
 
     pub(super) fn remove_peer(&mut self, peer: PeerId) {
         self.end_calls_of(peer);
         for local in self.services.values_mut() {
-            local.answers.remove(&peer);
+            local.response_channels.remove(&peer);
         }
     }
 
     /// Forgets calls whose callers no longer wait.
     pub(super) fn sweep(&mut self, now: Instant) {
-        self.serving.retain(|_, serving| serving.due > now);
+        self.served_calls.retain(|_, serving| serving.due > now);
     }
 
     /// Returns the services whose calls no definition checks.
     pub(super) fn unchecked(&self) -> impl Iterator<Item = Unchecked<'_>> {
         let services = self.services.values();
-        let unchecked = services.filter(|it| it.checker.is_none() && !it.answers.is_empty());
+        let unchecked =
+            services.filter(|it| it.checker.is_none() && !it.response_channels.is_empty());
         unchecked.map(|it| Unchecked {
             peer: None,
             name: &it.service.name,
             type_name: &it.service.type_name,
-            doubt: NOT_INSTALLED,
+            reason: NOT_INSTALLED,
         })
     }
 
@@ -143,11 +144,11 @@ impl LocalServices {
         let known = self.services.remove(&name);
         self.departures.remove(&name);
         let mut local = LocalService {
-            checker: ServiceChecker::of_own(&service),
+            checker: ServiceChecker::for_own_service(&service),
             service,
             treatment,
-            answers: known.map(|known| known.answers).unwrap_or_default(),
-            told: LastReport::default(),
+            response_channels: known.map(|known| known.response_channels).unwrap_or_default(),
+            report_limiter: ReportLimiter::default(),
         };
         for peer in cx.endpoint.peers() {
             if !cx.peers.is_for(peer, &name, local.treatment.to.as_deref()) {
@@ -155,9 +156,9 @@ impl LocalServices {
             }
             let ServiceTreatment { priority, timeout, .. } = local.treatment;
             let config = service_channel(&local.service, Role::Answers, priority, timeout);
-            let known = local.answers.get(&peer).copied();
+            let known = local.response_channels.get(&peer).copied();
             if let Some(channel) = cx.offer_channel(peer, known, config) {
-                local.answers.insert(peer, channel);
+                local.response_channels.insert(peer, channel);
             }
         }
         self.services.insert(name.clone(), local);
@@ -168,7 +169,8 @@ impl LocalServices {
     fn open_call_channels(&mut self, cx: &mut Context<'_>, name: &str) {
         let mut waiting = Vec::new();
         let local = self.services.get(name);
-        let answered = |peer: &PeerId| local.is_some_and(|it| it.answers.contains_key(peer));
+        let answered =
+            |peer: &PeerId| local.is_some_and(|it| it.response_channels.contains_key(peer));
         for peer in cx.endpoint.peers().filter(answered) {
             let calls = |channel: &ChannelId| {
                 let found =
@@ -177,13 +179,13 @@ impl LocalServices {
             };
             let known = |channel: &ChannelId| {
                 let channel = *channel;
-                self.callers.contains_key(&ChannelKey { peer, channel })
+                self.call_channels.contains_key(&ChannelKey { peer, channel })
             };
             let calls = cx.endpoint.peer(peer).channels_in().filter(|it| calls(it) && !known(it));
             waiting.extend(calls.map(|channel| ChannelKey { peer, channel }));
         }
         for key in waiting {
-            self.calls_offered(cx, key, name);
+            self.on_calls_offered(cx, key, name);
         }
     }
 
@@ -193,19 +195,19 @@ impl LocalServices {
             self.departures.insert(name.to_owned());
         }
         // The gateway still answers the calls under way; their responses are discarded.
-        self.serving.retain(|_, serving| serving.service != name);
+        self.served_calls.retain(|_, serving| serving.service != name);
         self.end_departures(cx);
     }
 
     pub(crate) fn end_departures(&mut self, cx: &mut Context<'_>) {
         for name in self.departures.iter().cloned().collect::<Vec<_>>() {
-            let answers = self.services.get(&name).map(|it| &it.answers);
-            let mut answers = answers.into_iter().flatten();
-            if answers.any(|(peer, channel)| cx.is_unsettled(*peer, *channel)) {
+            let response_channels = self.services.get(&name).map(|it| &it.response_channels);
+            let mut response_channels = response_channels.into_iter().flatten();
+            if response_channels.any(|(peer, channel)| cx.is_unsettled(*peer, *channel)) {
                 continue;
             }
             self.departures.remove(&name);
-            let gone = self.services.remove(&name).map(|it| it.answers);
+            let gone = self.services.remove(&name).map(|it| it.response_channels);
             for (peer, channel) in gone.into_iter().flatten() {
                 cx.endpoint.peer_mut(peer).withdraw(cx.now, channel);
             }
@@ -221,20 +223,20 @@ impl LocalServices {
         self.served(name).map(|it| it.service.type_name.as_str())
     }
 
-    pub(super) fn calls_offered(&mut self, cx: &mut Context<'_>, key: ChannelKey, name: &str) {
+    pub(super) fn on_calls_offered(&mut self, cx: &mut Context<'_>, key: ChannelKey, name: &str) {
         let local = self.served(name);
         let is_served = local.is_some();
-        let is_offered = local.is_some_and(|it| it.answers.contains_key(&key.peer));
+        let is_offered = local.is_some_and(|it| it.response_channels.contains_key(&key.peer));
         cx.waiting.remove(&key);
         if is_offered && cx.peers.rights(key.peer).may_call(name) {
-            self.callers.insert(key, name.to_owned());
+            self.call_channels.insert(key, name.to_owned());
             return cx.endpoint.peer_mut(key.peer).want(cx.now, key.channel, true);
         }
         // The channel may have belonged to another service.
-        self.callers.remove(&key);
+        self.call_channels.remove(&key);
         if is_offered {
-            let waiting = Waiting::to_call(name, self.type_of(name));
-            cx.wait_for_line(key, waiting);
+            let waiting = PendingRequest::to_call(name, self.type_of(name));
+            cx.wait_for_config_line(key, waiting);
         } else {
             if is_served {
                 cx.record_refusal(key, "the service is not advertised to this peer");
@@ -249,42 +251,44 @@ impl LocalServices {
         cx: &mut Context<'_>,
         peer: PeerId,
         service: String,
-        Parsed { call: theirs, rest: request }: Parsed,
+        Parsed { call: peer_call_id, rest: request }: Parsed,
     ) {
         let now = cx.now;
         self.next_call += 1;
         let call = self.next_call;
         let Some(local) = self.served(&service) else { return };
-        let patience = local.treatment.timeout;
+        let time_limit = local.treatment.timeout;
         let full = self.is_full(peer, &service);
-        let serving = Serving { service: service.clone(), peer, theirs, due: now + patience };
-        self.serving.insert(call, serving);
+        let serving =
+            ServedCall { service: service.clone(), peer, peer_call_id, due: now + time_limit };
+        self.served_calls.insert(call, serving);
         let refusal = if full {
             let here = cx.endpoint.name();
             Some(format!("{MAX_SERVING_PER_PEER} calls to '{here}' are under way already"))
         } else {
-            self.malformed_call(cx, peer, &service, &request)
+            self.check_call(cx, peer, &service, &request)
         };
         if let Some(reason) = refusal {
             if cx.endpoint.peer(peer).queued_messages >= MAX_REFUSALS {
                 // A peer that does not take its queued responses gets no further ones.
-                self.serving.remove(&call);
+                self.served_calls.remove(&call);
                 return;
             }
             return self.on_answer(cx, call, &Err(reason));
         }
-        cx.gateway(Command::Call { service, call, request, patience, peer: peer.0 });
+        cx.send_to_gateway(Command::Call { service, call, request, time_limit, peer: peer.0 });
     }
 
     /// Sends the outcome of a call from the local server to the peer.
     pub(crate) fn on_answer(&mut self, cx: &mut Context<'_>, call: CallId, outcome: &Outcome) {
         let now = cx.now;
-        let Some(Serving { service, peer, theirs, .. }) = self.serving.remove(&call) else {
+        let Some(ServedCall { service, peer, peer_call_id, .. }) = self.served_calls.remove(&call)
+        else {
             return;
         };
         let local = self.services.get(&service);
-        let Some(&channel) = local.and_then(|it| it.answers.get(&peer)) else { return };
-        let payload = answer_message(theirs, outcome);
+        let Some(&channel) = local.and_then(|it| it.response_channels.get(&peer)) else { return };
+        let payload = answer_message(peer_call_id, outcome);
         let Err(error) = cx.endpoint.peer_mut(peer).send(now, channel, message(now, payload))
         else {
             return;
@@ -293,13 +297,13 @@ impl LocalServices {
         let text = format!("{service}: a response from '{here}' to '{name}' was not sent: {error}");
         cx.peer_notice(peer, &text);
         if matches!(error, SendError::TooLarge { .. }) {
-            let payload = answer_message(theirs, &Err(text));
+            let payload = answer_message(peer_call_id, &Err(text));
             let _ = cx.endpoint.peer_mut(peer).send(now, channel, message(now, payload));
         }
     }
 
     /// Returns the reason if a peer's call is malformed and must not be passed to the local server.
-    pub(super) fn malformed_call(
+    pub(super) fn check_call(
         &mut self,
         cx: &mut Context<'_>,
         peer: PeerId,
@@ -311,7 +315,7 @@ impl LocalServices {
         let error = local.checker.as_ref()?.request.check(request).err()?;
         let type_name = &local.service.type_name;
         let reason = format!("{service}: the request does not match {type_name}: {error}");
-        let is_due = local.told.is_due(now);
+        let is_due = local.report_limiter.allow(now);
         self.malformed += 1;
         if is_due {
             cx.malformed_notice(peer, &reason);
@@ -322,7 +326,7 @@ impl LocalServices {
     /// Whether a peer has the maximum number of calls under way. Cancellations are counted
     /// separately, so that other calls cannot exclude them.
     fn is_full(&self, peer: PeerId, service: &str) -> bool {
-        let of_peer = self.serving.values().filter(|it| it.peer == peer);
+        let of_peer = self.served_calls.values().filter(|it| it.peer == peer);
         match is_cancel(service) {
             true => of_peer.filter(|it| it.service == service).count() >= MAX_PENDING_PER_SERVICE,
             false => of_peer.filter(|it| !is_cancel(&it.service)).count() >= MAX_SERVING_PER_PEER,
@@ -330,33 +334,33 @@ impl LocalServices {
     }
 
     /// Whether a service of this robot sends its responses on a channel.
-    pub(super) fn is_answered_on(&self, on: ChannelKey) -> bool {
-        self.services.values().any(|it| it.answers.get(&on.peer) == Some(&on.channel))
+    pub(super) fn is_response_channel(&self, on: ChannelKey) -> bool {
+        self.services.values().any(|it| it.response_channels.get(&on.peer) == Some(&on.channel))
     }
 
     /// Advertises the services by the new rules.
-    pub(super) fn follow_rules(&mut self, cx: &mut Context<'_>, rules: Arc<[ServiceRule]>) {
+    pub(super) fn apply_rules(&mut self, cx: &mut Context<'_>, rules: Arc<[ServiceRule]>) {
         self.rules = rules;
         let services: Vec<_> = self.services.values().map(|it| it.service.clone()).collect();
         for service in services {
             let name = service.name.clone();
             match self.treatment_of(cx, &service) {
                 None => self.on_withdrawn(cx, &name),
-                Some(treatment) => self.follow_rule(cx, &name, treatment),
+                Some(treatment) => self.apply_rule(cx, &name, treatment),
             }
         }
     }
 
-    fn follow_rule(&mut self, cx: &mut Context<'_>, name: &str, treatment: ServiceTreatment) {
+    fn apply_rule(&mut self, cx: &mut Context<'_>, name: &str, treatment: ServiceTreatment) {
         let Some(mut local) = self.services.remove(name) else { return };
         let ServiceTreatment { priority, timeout, .. } = treatment;
         local.treatment = treatment;
         let config = service_channel(&local.service, Role::Answers, priority, timeout);
         let mut excluded = Vec::new();
         for peer in cx.endpoint.peers() {
-            let known = local.answers.get(&peer).copied();
+            let known = local.response_channels.get(&peer).copied();
             if !cx.peers.is_for(peer, name, local.treatment.to.as_deref()) {
-                if let Some(channel) = local.answers.remove(&peer) {
+                if let Some(channel) = local.response_channels.remove(&peer) {
                     cx.endpoint.peer_mut(peer).withdraw(cx.now, channel);
                     excluded.push(peer);
                 }
@@ -367,7 +371,7 @@ impl LocalServices {
                 continue;
             }
             let open = cx.offer_channel(peer, known, config.clone());
-            local.answers.extend(open.map(|channel| (peer, channel)));
+            local.response_channels.extend(open.map(|channel| (peer, channel)));
         }
         self.services.insert(name.to_owned(), local);
         self.close_call_channels(cx, name, &excluded);
@@ -376,11 +380,11 @@ impl LocalServices {
 
     fn close_call_channels(&mut self, cx: &mut Context<'_>, name: &str, peers: &[PeerId]) {
         let callers = self
-            .callers
+            .call_channels
             .extract_if(.., |key, service| peers.contains(&key.peer) && service.as_str() == name);
         for (key, _) in callers {
             cx.endpoint.peer_mut(key.peer).want(cx.now, key.channel, false);
         }
-        self.serving.retain(|_, it| it.service != name || !peers.contains(&it.peer));
+        self.served_calls.retain(|_, it| it.service != name || !peers.contains(&it.peer));
     }
 }

@@ -40,10 +40,10 @@ impl Services {
     }
 
     /// Advertises the services of this robot by the new rules.
-    pub(super) fn follow_rules(&mut self, cx: &mut Context<'_>, rules: &[ServiceRule]) {
+    pub(super) fn apply_rules(&mut self, cx: &mut Context<'_>, rules: &[ServiceRule]) {
         let rules: Arc<[ServiceRule]> = rules.into();
-        self.remote.follow_rules(rules.clone());
-        self.local.follow_rules(cx, rules);
+        self.remote.apply_rules(rules.clone());
+        self.local.apply_rules(cx, rules);
     }
 
     /// Handles a peer's advertisement of a service, or of calls to our services. `definition_bytes`
@@ -57,7 +57,7 @@ impl Services {
         definition_bytes: usize,
     ) {
         match offered.role {
-            Role::Calls => self.local.calls_offered(cx, key, &offered.name),
+            Role::Calls => self.local.on_calls_offered(cx, key, &offered.name),
             _ => self.remote.on_offered(cx, key, offered, definition, definition_bytes),
         }
     }
@@ -75,7 +75,7 @@ impl Services {
         key: ChannelKey,
         wanted: bool,
     ) -> bool {
-        self.remote.on_wanted(cx, key, wanted) || self.local.is_answered_on(key)
+        self.remote.on_wanted(cx, key, wanted) || self.local.is_response_channel(key)
     }
 
     /// Handles that a peer refuses a channel. If it takes no calls, callers get the reason
@@ -88,7 +88,7 @@ impl Services {
     ) -> bool {
         let reason = format!("'{}' refuses {reason}", cx.peers.name(channel.peer));
         let is_of_service =
-            self.remote.on_refused(cx, channel, &reason) || self.local.is_answered_on(channel);
+            self.remote.on_refused(cx, channel, &reason) || self.local.is_response_channel(channel);
         if is_of_service {
             cx.peer_notice(channel.peer, &reason);
         }
@@ -97,17 +97,17 @@ impl Services {
 
     /// Handles a message if it belongs to a service: a call for a local server, or a response.
     /// Returns whether it does.
-    pub(super) fn message(
+    pub(super) fn on_message(
         &mut self,
         cx: &mut Context<'_>,
         key: ChannelKey,
         payload: &Bytes,
     ) -> bool {
-        let called = self.local.called_on(key).cloned();
-        if called.is_none() && !self.remote.responds_on(key) {
+        let called = self.local.service_called_on(key).cloned();
+        if called.is_none() && !self.remote.is_response_channel(key) {
             return false;
         }
-        if !cx.within_rate(key, payload.len()) {
+        if !cx.check_rate(key, payload.len()) {
             self.over_rate += 1;
             return true;
         }

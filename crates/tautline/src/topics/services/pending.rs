@@ -19,7 +19,7 @@ use bytes::Bytes;
 use std::collections::BTreeMap;
 use tautline_gateway::CallId;
 use tautline_gateway::action_names::{ActionCall, action_call};
-use tautline_gateway::goals::About;
+use tautline_gateway::goals::GoalRequest;
 use tautline_proto::{Instant, PeerId};
 
 /// First number of the calls that this node makes itself, without a client. Gateways count their
@@ -32,7 +32,7 @@ pub(super) fn is_own(call: CallId) -> bool {
 }
 
 #[derive(Debug)]
-pub(super) struct Pending {
+pub(super) struct PendingCall {
     pub(super) service: String,
     pub(super) key: ChannelKey,
     pub(super) made: Instant,
@@ -42,29 +42,29 @@ pub(super) struct Pending {
     /// Whether it has been sent.
     pub(super) sent: bool,
     /// The goals of an action that the call concerns.
-    pub(super) about: Option<About>,
+    pub(super) goal_request: Option<GoalRequest>,
 }
 
-impl Pending {
+impl PendingCall {
     pub(super) fn is_repeatable(&self) -> bool {
-        matches!(self.about, Some(About::Goal(_)))
+        matches!(self.goal_request, Some(GoalRequest::Goal(_)))
     }
 }
 
 /// The calls of this robot to services of peers.
 #[derive(Debug, Default)]
 pub(super) struct Calls {
-    pub(super) pending: BTreeMap<CallId, Pending>,
+    pub(super) pending: BTreeMap<CallId, PendingCall>,
     /// Calls about goals that wait because their service is gone. They are sent again when the
     /// service returns.
-    pub(super) parked: BTreeMap<CallId, Pending>,
+    pub(super) parked: BTreeMap<CallId, PendingCall>,
     /// Number of calls that this node has made itself.
     own_calls: u64,
 }
 
 impl Calls {
     /// Returns a number for a call that this node makes itself.
-    pub(super) fn next_own(&mut self) -> CallId {
+    pub(super) fn next_own_call_id(&mut self) -> CallId {
         self.own_calls += 1;
         OWN_CALLS + self.own_calls
     }
@@ -75,25 +75,25 @@ impl Calls {
     }
 
     /// Removes the calls that have timed out, and returns them.
-    pub(super) fn take_late(&mut self, now: Instant) -> Vec<(CallId, Pending)> {
-        let is_late = |_: &CallId, it: &mut Pending| it.due <= now;
+    pub(super) fn take_late(&mut self, now: Instant) -> Vec<(CallId, PendingCall)> {
+        let is_late = |_: &CallId, it: &mut PendingCall| it.due <= now;
         let late = self.pending.extract_if(.., is_late);
         late.chain(self.parked.extract_if(.., is_late)).collect()
     }
 
-    pub(super) fn pending_at(&self, peer: PeerId) -> usize {
+    pub(super) fn pending_count_at(&self, peer: PeerId) -> usize {
         let others = self.pending.values().filter(|it| !is_cancel(&it.service));
         others.filter(|it| it.key.peer == peer).count()
     }
 
-    pub(super) fn pending_of(&self, service: ChannelKey) -> usize {
+    pub(super) fn pending_count_of(&self, service: ChannelKey) -> usize {
         self.pending.values().filter(|it| it.key == service).count()
     }
 
     /// Prepares the selected calls to be sent again, if they may be repeated.
-    pub(super) fn prepare_again(&mut self, which: impl Fn(&Pending) -> bool) {
+    pub(super) fn prepare_again(&mut self, which: impl Fn(&PendingCall) -> bool) {
         for (call, pending) in self.pending.iter_mut().filter(|(_, it)| which(it)) {
-            if let Some(About::Goal(request)) = &pending.about {
+            if let Some(GoalRequest::Goal(request)) = &pending.goal_request {
                 pending.unsent = Some(call_message(*call, request));
             }
         }
@@ -103,7 +103,7 @@ impl Calls {
     pub(super) fn park(&mut self, key: ChannelKey) {
         self.prepare_again(|pending| pending.key == key);
         let mut room = self.room_to_park(key.peer);
-        let fits = |_: &CallId, it: &mut Pending| {
+        let fits = |_: &CallId, it: &mut PendingCall| {
             let fits = it.key == key && it.is_repeatable() && room > 0;
             room -= usize::from(fits);
             fits
@@ -118,10 +118,16 @@ impl Calls {
 
     /// Parks a failed request for a result, to send it again, because such a request cannot be
     /// refused. Returns `failed` if it is another call, or if too many are parked.
-    pub(super) fn park_failed(&mut self, call: CallId, mut failed: Pending) -> Option<Pending> {
+    pub(super) fn park_failed(
+        &mut self,
+        call: CallId,
+        mut failed: PendingCall,
+    ) -> Option<PendingCall> {
         let is_result = action_call(&failed.service) == Some(ActionCall::GetResult);
-        match &failed.about {
-            Some(About::Goal(request)) if is_result && self.room_to_park(failed.key.peer) > 0 => {
+        match &failed.goal_request {
+            Some(GoalRequest::Goal(request))
+                if is_result && self.room_to_park(failed.key.peer) > 0 =>
+            {
                 failed.unsent = Some(call_message(call, request));
                 self.parked.insert(call, failed);
                 None
@@ -132,7 +138,7 @@ impl Calls {
 
     /// Takes the parked calls of a service that the peer serves again. They wait for its channel `key`.
     pub(super) fn unpark(&mut self, name: &str, key: ChannelKey) {
-        let returning = |_: &CallId, it: &mut Pending| {
+        let returning = |_: &CallId, it: &mut PendingCall| {
             let returns = it.key.peer == key.peer && it.service == name;
             if returns {
                 it.key = key;

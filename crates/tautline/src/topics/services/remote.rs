@@ -9,11 +9,11 @@ use crate::topics::context::Context;
 use crate::topics::definitions;
 use crate::topics::key::ChannelKey;
 use crate::topics::peers::REOFFER_GRACE;
-use crate::topics::rights::{Right, TypeOf};
-use crate::topics::told::LastReport;
+use crate::topics::report_limiter::ReportLimiter;
+use crate::topics::rights::{OfferedType, Right};
 use crate::topics::translation::Translation;
 use crate::topics::unchecked::{Unchecked, missing_definition};
-use crate::topics::waiting::Act;
+use crate::topics::waiting::RequestKind;
 use crate::treatment::services::{RESULT_TIMEOUT, SERVICE_TIMEOUT, ServiceRule, service_treatment};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -33,11 +33,11 @@ pub(super) struct RemoteService {
     pub(super) translation: Translation<ServiceTranslator>,
     /// How responses are checked.
     pub(super) check: Check<ServiceChecker>,
-    pub(super) told: LastReport,
+    pub(super) report_limiter: ReportLimiter,
     pub(super) priority: u8,
     pub(super) timeout: Duration,
     /// Our channel of calls to the peer.
-    pub(super) calls: Option<ChannelId>,
+    pub(super) call_channel: Option<ChannelId>,
     /// The reason why the peer takes no calls.
     pub(super) refused: Option<String>,
     /// When a call or response was last too large for a node, and the sizes in words.
@@ -54,10 +54,10 @@ impl RemoteService {
             foreign,
             translation: Translation::Requested,
             check: Check::Impossible,
-            told: LastReport::default(),
+            report_limiter: ReportLimiter::default(),
             priority: 0,
             timeout: SERVICE_TIMEOUT,
-            calls: None,
+            call_channel: None,
             refused: None,
             too_large: None,
             stale_since: None,
@@ -87,7 +87,7 @@ impl RemoteServices {
         Self { rules, services, served, calls: Calls::default(), malformed: 0 }
     }
 
-    pub(super) fn follow_rules(&mut self, rules: Arc<[ServiceRule]>) {
+    pub(super) fn apply_rules(&mut self, rules: Arc<[ServiceRule]>) {
         self.rules = rules;
     }
 
@@ -102,8 +102,8 @@ impl RemoteServices {
         definition_bytes: usize,
     ) {
         let kept = definition_bytes + self.definition_bytes(key);
-        let definition = definitions::within_budget(cx, key, &offered.name, definition, kept);
-        let accepted = cx.peers.accepted_name(key.peer, Act::Serve, &offered);
+        let definition = definitions::enforce_budget(cx, key, &offered.name, definition, kept);
+        let accepted = cx.peers.accepted_name(key.peer, RequestKind::Serve, &offered);
         let service = accepted.as_ref().ok().map(|name| Service {
             name: name.clone(),
             type_name: offered.type_name.clone(),
@@ -112,7 +112,7 @@ impl RemoteServices {
         });
         let known = self.replace(cx, key, &offered.name, service.as_ref());
         if let Err(denied) = &accepted {
-            cx.deny(key, Act::Serve, &offered, denied);
+            cx.deny(key, RequestKind::Serve, &offered, denied);
         }
         let Some(service) = service else { return };
         let advertised = offered.lifespan.unwrap_or(SERVICE_TIMEOUT);
@@ -129,7 +129,7 @@ impl RemoteServices {
         self.services.insert(key, remote);
         match is_known {
             true => self.serve(cx, &service.name),
-            false => cx.codec(Job::LocalizeService { key, service }),
+            false => cx.submit_job(Job::LocalizeService { key, service }),
         }
     }
 
@@ -147,7 +147,7 @@ impl RemoteServices {
     fn offer_calls(&mut self, cx: &mut Context<'_>, peer: PeerId, remote: &mut RemoteService) {
         let theirs = Service { name: remote.offered_name.clone(), ..remote.foreign.clone() };
         let config = service_channel(&theirs, Role::Calls, remote.priority, remote.timeout);
-        remote.calls = cx.offer_channel(peer, remote.calls, config);
+        remote.call_channel = cx.offer_channel(peer, remote.call_channel, config);
     }
 
     /// Takes the local form of a peer's service, which was requested as `foreign`.
@@ -180,14 +180,15 @@ impl RemoteServices {
         let Some(remote) = self.services.get(&key) else { return };
         let (offered, here) = (&remote.foreign.type_name, &remote.service);
         let (name, hash) = (here.type_name.as_str(), here.type_hash.as_str());
-        let found = TypeOf { offered, name, hash, is_foreign: false };
+        let found = OfferedType { offered, name, hash, is_foreign: false };
         if cx.peers.rights(key.peer).serve(&remote.offered_name, found) == Right::Given {
             let name = here.name.clone();
             return self.serve(cx, &name);
         }
-        let waiting = cx.waiting_to(Act::Serve, key.peer, &remote.offered_name, offered);
+        let waiting =
+            cx.pending_request(RequestKind::Serve, key.peer, &remote.offered_name, offered);
         self.remove(cx, key);
-        cx.wait_for_line(key, waiting);
+        cx.wait_for_config_line(key, waiting);
     }
 
     /// Removes the earlier services that an advertised service replaces. In a new session, this
@@ -233,14 +234,14 @@ impl RemoteServices {
             Some(key) => {
                 let service = self.services[&key].service.clone();
                 self.served.insert(name.to_owned(), key);
-                cx.gateway(Command::Serve { service });
+                cx.send_to_gateway(Command::Serve { service });
                 // The peer may already have subscribed to the calls.
                 self.calls.unpark(name, key);
                 self.send_calls(cx, key);
             }
             None => {
                 if self.served.remove(name).is_some() {
-                    cx.gateway(Command::Unserve { service: name.to_owned() });
+                    cx.send_to_gateway(Command::Unserve { service: name.to_owned() });
                 }
             }
         }
@@ -248,7 +249,7 @@ impl RemoteServices {
 
     pub(super) fn remove(&mut self, cx: &mut Context<'_>, key: ChannelKey) -> bool {
         let Some(gone) = self.services.remove(&key) else { return false };
-        if let Some(calls) = gone.calls {
+        if let Some(calls) = gone.call_channel {
             cx.endpoint.peer_mut(key.peer).withdraw(cx.now, calls);
         }
         let peer = cx.peers.name(key.peer);
@@ -290,7 +291,7 @@ impl RemoteServices {
         let Err(error) = checker.response.check(&response) else { return Ok(response) };
         let (name, type_name) = (&remote.service.name, &remote.service.type_name);
         let reason = format!("{name}: the response does not match {type_name}: {error}");
-        let is_due = remote.told.is_due(now);
+        let is_due = remote.report_limiter.allow(now);
         self.malformed += 1;
         if is_due {
             cx.malformed_notice(key.peer, &reason);
@@ -299,9 +300,12 @@ impl RemoteServices {
     }
 
     /// Returns the peer's service whose calls leave on a channel, and the key of the service.
-    pub(super) fn called_on(&mut self, on: ChannelKey) -> Option<(ChannelKey, &mut RemoteService)> {
+    pub(super) fn service_called_on(
+        &mut self,
+        on: ChannelKey,
+    ) -> Option<(ChannelKey, &mut RemoteService)> {
         let mut remote = self.services.iter_mut().map(|(key, service)| (*key, service));
-        remote.find(|(key, it)| key.peer == on.peer && it.calls == Some(on.channel))
+        remote.find(|(key, it)| key.peer == on.peer && it.call_channel == Some(on.channel))
     }
 
     /// Ends the calls to a peer that has started a new session, because they are lost. Calls about
@@ -338,7 +342,7 @@ impl RemoteServices {
         let services = self.services.iter();
         let asked = services.filter(|(_, it)| matches!(it.translation, Translation::Requested));
         let again = asked.map(|(key, it)| (*key, it.foreign.clone()));
-        again.for_each(|(key, service)| cx.codec(Job::LocalizeService { key, service }));
+        again.for_each(|(key, service)| cx.submit_job(Job::LocalizeService { key, service }));
     }
 
     /// Returns the services whose responses no shared definition checks.
@@ -347,7 +351,7 @@ impl RemoteServices {
         served.filter_map(|(key, it)| {
             let (peer, service) = (Some(key.peer), &it.service);
             let (name, type_name) = (service.name.as_str(), service.type_name.as_str());
-            Some(Unchecked { peer, name, type_name, doubt: missing_definition(&it.check)? })
+            Some(Unchecked { peer, name, type_name, reason: missing_definition(&it.check)? })
         })
     }
 }

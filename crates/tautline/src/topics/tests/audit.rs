@@ -28,7 +28,7 @@ fn changes_are_recorded_with_their_user() {
     let mut world = World::pair("peers: { base: 10.0.0.2 }\ntopics: { \"/**\": {} }", BASE);
     let recorded = record(&mut world, 0);
     for name in ["/scan", "/scan2", "/odom"] {
-        world.says(0, Event::Offered(topic(name, STRING)));
+        world.inject(0, Event::Offered(topic(name, STRING)));
     }
     let by = Actor::User { uid: 1000, gid: 100, pid: 5, user: Some("anna".into()) };
     let now = world.now;
@@ -36,9 +36,9 @@ fn changes_are_recorded_with_their_user() {
     let change =
         |topic: &str, rate_hz| TopicChange { topic: topic.into(), priority: Some(9), rate_hz };
     let scans = change("/scan*", Some(0.0));
-    side.with(now, |topics, cx| topics.set(cx, scans, by.clone())).unwrap();
+    side.with(now, |topics, cx| topics.change_treatment(cx, scans, by.clone())).unwrap();
     let scam = change("/scam", None);
-    side.with(now, |topics, cx| topics.set(cx, scam, Actor::Signal)).unwrap_err();
+    side.with(now, |topics, cx| topics.change_treatment(cx, scam, Actor::Signal)).unwrap_err();
     let found = records(world, recorded);
     let [done, refused] = &found[..] else { panic!("{found:?}") };
     assert_eq!(done["event"], "changed");
@@ -54,7 +54,7 @@ fn changes_are_recorded_with_their_user() {
 fn a_flood_above_the_rate_is_recorded_when_it_begins_and_when_it_has_ended() {
     let robot = "peers: { base: { address: 10.0.0.2, max_rate: 8kbps } }";
     let mut world = World::pair(robot, BASE);
-    world.says(1, Event::Offered(topic("/scan", STRING)));
+    world.inject(1, Event::Offered(topic("/scan", STRING)));
     world.wants(0, "/scan", true);
     let recorded = record(&mut world, 0);
     for _ in 0..2 {
@@ -87,7 +87,7 @@ fn calls_of_services_that_are_not_for_a_peer_are_recorded() {
         type_hash: "h".into(),
         definition: "".into(),
     };
-    world.says(0, Event::ServiceOffered(served));
+    world.inject(0, Event::ServiceOffered(served));
     let recorded = record(&mut world, 0);
     let calls = tautline_proto::ChannelConfig {
         topic: tautline_proto::OfferedTopic {
@@ -120,9 +120,9 @@ fn calls_of_services_that_are_not_for_a_peer_are_recorded() {
 fn a_peer_that_disappears_and_returns_is_recorded() {
     let mut world = World::pair("peers: { base: 10.0.0.2 }", BASE);
     let recorded = record(&mut world, 0);
-    world.sides[0].deaf = true;
+    world.sides[0].drops_incoming = true;
     world.run(5 * SECOND);
-    world.sides[0].deaf = false;
+    world.sides[0].drops_incoming = false;
     world.run(5 * SECOND);
     world.restart(1);
     world.run(5 * SECOND);

@@ -27,7 +27,7 @@ fn malformed(world: &World, side: usize) -> u64 {
 /// Returns a robot that publishes a text, and a base that reads it.
 fn reading(robot: &str, base: &str, offered: Topic) -> World {
     let mut world = World::pair(robot, base);
-    world.says(0, Event::Offered(offered));
+    world.inject(0, Event::Offered(offered));
     world.wants(1, "/text", true);
     world.take_commands(1);
     world
@@ -61,8 +61,8 @@ fn malformed_messages_of_one_peer_do_not_affect_another() {
     let mut world = World::new(&[&peer("liar"), &peer("robot"), base]);
     // The lying peer is first. Its text has another layout.
     let lie = Topic { definition: "uint8 data\n".into(), ..text_topic() };
-    world.says(0, Event::Offered(lie));
-    world.says(1, Event::Offered(text_topic()));
+    world.inject(0, Event::Offered(lie));
+    world.inject(1, Event::Offered(text_topic()));
     world.wants(2, "/text", true);
     world.take_commands(2);
     world.publishes(0, "/text", 0, "x");
@@ -78,9 +78,9 @@ fn malformed_messages_of_one_peer_do_not_affect_another() {
     let folder = place.path().join("share/std_msgs/msg");
     std::fs::create_dir_all(&folder).unwrap();
     std::fs::write(folder.join("String.msg"), "string data\n").unwrap();
-    world.installed = Installed::new(vec![place.path().into()]);
-    world.says(0, Event::Withdrawn { topic: "/text".into() });
-    world.says(0, Event::Offered(Topic { definition: "uint8 data\n".into(), ..text_topic() }));
+    world.installed = InstalledTypes::new(vec![place.path().into()]);
+    world.inject(0, Event::Withdrawn { topic: "/text".into() });
+    world.inject(0, Event::Offered(Topic { definition: "uint8 data\n".into(), ..text_topic() }));
     world.take_commands(2);
     world.publishes(0, "/text", 0, "x");
     world.publishes(0, "/text", 0, GOOD);
@@ -163,5 +163,5 @@ fn a_topic_without_a_definition_is_published_and_listed() {
     assert_eq!(world.take_commands(1), [format!("publish /text 0 {BAD}")]);
     let all: Vec<_> = world.sides[1].topics.unchecked().collect();
     assert_eq!((all.len(), all[0].name, all[0].type_name), (1, "/text", STRING));
-    assert!(all[0].doubt.contains("no definition"), "{all:?}");
+    assert!(all[0].reason.contains("no definition"), "{all:?}");
 }

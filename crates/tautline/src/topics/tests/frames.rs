@@ -48,7 +48,7 @@ fn world_with_topics(offered: &[Topic], lines: &str) -> World {
     let robot = format!("peers: {{ base: 10.0.0.2 }}\n{lines}");
     let mut world = World::pair(&robot, BASE);
     for topic in offered {
-        world.says(0, Event::Offered(topic.clone()));
+        world.inject(0, Event::Offered(topic.clone()));
         world.wants(1, &topic.name, true);
     }
     world.take_commands(1);
@@ -110,7 +110,7 @@ fn a_robot_knows_its_frames_without_the_prefix() {
             "peers: { robot: { address: 10.0.0.1, accept: [/scan, /old] } }\ntf: { prefix: r1/ }";
         let mut world = World::pair(&format!("peers: {{ base: 10.0.0.2 }}\n{lines}"), base);
         for topic in [scans("/scan"), topic("/old", SCAN)] {
-            world.says(0, Event::Offered(topic.clone()));
+            world.inject(0, Event::Offered(topic.clone()));
             world.wants(1, &topic.name, true);
         }
         world.take_commands(1);
@@ -166,7 +166,7 @@ fn messages_without_a_definition_are_unchanged_with_a_notice() {
     assert_eq!(world.notices(0).len(), 1);
     // The gateway finds the definition later.
     let found = Topic { type_hash: unknown.type_hash, ..scans("/scan") };
-    world.says(0, Event::Offered(found.clone()));
+    world.inject(0, Event::Offered(found.clone()));
     assert_eq!(
         publish_and_receive(&mut world, "/scan", &scan("laser", 3)),
         [frame_and_size("laser", 3)]

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Tests of goals of actions in outages and restarts: they are cancelled, refused or answered.
 
-use super::services::dealings;
+use super::services::commands;
 use super::*;
 use crate::limits::MAX_PENDING_PER_PEER;
 use tautline_gateway::Service;
@@ -22,7 +22,7 @@ fn request(goal: &[u8; 16], rest: &[u8]) -> Bytes {
 const ONE: &[u8; 16] = b"goal-number-one!";
 
 fn call_service(world: &mut World, service: &str, call: u64, request: Bytes) {
-    world.says(1, Event::Called { service: service.into(), call, request });
+    world.inject(1, Event::Called { service: service.into(), call, request });
 }
 
 fn cancels(world: &mut World, goal: &[u8; 16], call: u64) {
@@ -31,7 +31,7 @@ fn cancels(world: &mut World, goal: &[u8; 16], call: u64) {
 
 fn answers(world: &mut World, service: &str, call: u64, response: &'static str) {
     let outcome = Ok(response.into());
-    world.says(0, Event::Answered { service: service.into(), call, outcome });
+    world.inject(0, Event::Answered { service: service.into(), call, outcome });
 }
 
 fn offers(world: &mut World) {
@@ -41,7 +41,7 @@ fn offers(world: &mut World) {
         (RESULT, "a/action/Go_GetResult"),
         ("/slow", "std_srvs/srv/Empty"),
     ] {
-        world.says(
+        world.inject(
             0,
             Event::ServiceOffered(Service {
                 name: name.into(),
@@ -57,18 +57,18 @@ fn world_with_action() -> World {
     let mut world = World::pair(SERVER, CLIENT);
     offers(&mut world);
     world.run(SECOND);
-    assert_eq!(dealings(&mut world, 1).len(), 4);
+    assert_eq!(commands(&mut world, 1).len(), 4);
     world
 }
 
 fn cut_link(world: &mut World, is_cut: bool) {
-    world.sides.iter_mut().for_each(|side| side.deaf = is_cut);
+    world.sides.iter_mut().for_each(|side| side.drops_incoming = is_cut);
 }
 
 /// Returns the calls that a node's gateway was ordered to make: each service with the first line of
 /// the request.
 fn calls(world: &mut World, side: usize) -> Vec<String> {
-    let lines = dealings(world, side).into_iter().filter(|line| line.starts_with("call "));
+    let lines = commands(world, side).into_iter().filter(|line| line.starts_with("call "));
     lines.map(|line| line.split('\0').collect::<Vec<_>>().join("").replace('\u{1}', "")).collect()
 }
 
@@ -79,12 +79,12 @@ fn a_cancellation_is_kept_during_an_outage() {
     world.run(SECOND);
     cancels(&mut world, ONE, 7);
     world.run(20 * SECOND);
-    assert!(dealings(&mut world, 1).is_empty(), "it is not given up");
+    assert!(commands(&mut world, 1).is_empty(), "it is not given up");
     cut_link(&mut world, false);
     world.run(3 * SECOND);
     assert_eq!(calls(&mut world, 0), [format!("call {CANCEL} 1 goal-number-one! 86400s")]);
     answers(&mut world, CANCEL, 1, "cancelling");
-    assert_eq!(dealings(&mut world, 1), [format!("answer {CANCEL} 7 cancelling")]);
+    assert_eq!(commands(&mut world, 1), [format!("answer {CANCEL} 7 cancelling")]);
 }
 
 #[test]
@@ -93,7 +93,7 @@ fn a_goal_that_is_refused_after_an_outage_never_starts() {
     cut_link(&mut world, true);
     call_service(&mut world, GOAL, 7, request(ONE, b"far"));
     world.run(8 * SECOND);
-    let failed = dealings(&mut world, 1);
+    let failed = commands(&mut world, 1);
     assert_eq!(failed, [format!("fail {GOAL} 7 no response of {GOAL} from 'robot' within 5 s")]);
     cut_link(&mut world, false);
     world.run(3 * SECOND);
@@ -101,7 +101,7 @@ fn a_goal_that_is_refused_after_an_outage_never_starts() {
     assert_eq!(calls(&mut world, 0), [format!("call {CANCEL} 1 goal-number-one! 86400s")]);
     answers(&mut world, CANCEL, 1, "unknown");
     world.run(SECOND);
-    assert!(dealings(&mut world, 1).is_empty(), "no client asked for this");
+    assert!(commands(&mut world, 1).is_empty(), "no client asked for this");
 }
 
 #[test]
@@ -110,10 +110,10 @@ fn a_goal_whose_response_is_late_is_cancelled() {
     call_service(&mut world, GOAL, 7, request(ONE, b"far"));
     assert_eq!(calls(&mut world, 0), [format!("call {GOAL} 1 goal-number-one!far 5s")]);
     world.run(6 * SECOND);
-    assert!(dealings(&mut world, 1)[0].starts_with(&format!("fail {GOAL} 7")));
+    assert!(commands(&mut world, 1)[0].starts_with(&format!("fail {GOAL} 7")));
     assert_eq!(calls(&mut world, 0), [format!("call {CANCEL} 2 goal-number-one! 86400s")]);
     answers(&mut world, GOAL, 1, "accepted");
-    assert!(dealings(&mut world, 1).is_empty());
+    assert!(commands(&mut world, 1).is_empty());
 }
 
 #[test]
@@ -126,7 +126,7 @@ fn after_a_restart_of_the_robot_pending_goal_calls_are_repeated() {
     assert_eq!(calls(&mut world, 0).len(), 4);
     world.restart(0);
     world.run(SECOND);
-    let ended = dealings(&mut world, 1);
+    let ended = commands(&mut world, 1);
     let restarted = |service, call| format!("fail {service} {call} 'robot' has restarted");
     // Cancelling all goals again would also end later goals.
     assert_eq!(ended, [restarted(CANCEL, 3), restarted(GOAL, 4)]);
@@ -144,8 +144,8 @@ fn after_a_restart_of_the_robot_pending_goal_calls_are_repeated() {
         call: 3,
         outcome: Ok("there".into()),
     };
-    world.says(0, call(RESULT));
-    assert!(dealings(&mut world, 1).iter().any(|line| *line == format!("answer {RESULT} 1 there")));
+    world.inject(0, call(RESULT));
+    assert!(commands(&mut world, 1).iter().any(|line| *line == format!("answer {RESULT} 1 there")));
 }
 
 #[test]
@@ -154,20 +154,20 @@ fn a_result_request_is_repeated_when_its_server_returns() {
     call_service(&mut world, RESULT, 1, request(ONE, b""));
     assert_eq!(calls(&mut world, 0).len(), 1);
     for name in [GOAL, CANCEL, RESULT] {
-        world.says(0, Event::ServiceWithdrawn { service: name.into() });
+        world.inject(0, Event::ServiceWithdrawn { service: name.into() });
     }
     world.run(60 * SECOND);
-    let ended = dealings(&mut world, 1);
+    let ended = commands(&mut world, 1);
     assert_eq!(ended, [GOAL, CANCEL, RESULT].map(|name| format!("unserve {name}")));
     offers(&mut world);
     world.run(SECOND);
     assert_eq!(calls(&mut world, 0), [format!("call {RESULT} 2 goal-number-one! 86400s")]);
     answers(&mut world, RESULT, 2, "there");
-    assert_eq!(dealings(&mut world, 1).last().unwrap(), &format!("answer {RESULT} 1 there"));
+    assert_eq!(commands(&mut world, 1).last().unwrap(), &format!("answer {RESULT} 1 there"));
 }
 
 fn interrupt_call(world: &mut World, service: &str, call: u64, request: Bytes) {
-    world.says(1, Event::Interrupted { service: service.into(), call, request });
+    world.inject(1, Event::Interrupted { service: service.into(), call, request });
 }
 
 #[test]
@@ -180,19 +180,19 @@ fn after_a_restart_of_the_client_s_robot_its_calls_about_goals_are_answered() {
     answers(&mut world, RESULT, 1, "there");
     answers(&mut world, CANCEL, 2, "cancelling");
     let answered = [format!("answer {RESULT} 1 there"), format!("answer {CANCEL} 2 cancelling")];
-    assert_eq!(dealings(&mut world, 1), answered);
+    assert_eq!(commands(&mut world, 1), answered);
 
     // A cancellation of several goals may already have been executed.
     interrupt_call(&mut world, CANCEL, 3, request(&[0; 16], &[0; 8]));
-    assert_eq!(dealings(&mut world, 1), [format!("fail {CANCEL} 3 'base' has restarted")]);
+    assert_eq!(commands(&mut world, 1), [format!("fail {CANCEL} 3 'base' has restarted")]);
 
     // The goal is refused and cancelled once the server's robot no longer has its call.
     interrupt_call(&mut world, GOAL, 4, request(ONE, b""));
     world.run(4 * SECOND);
-    assert!(dealings(&mut world, 1).is_empty() && calls(&mut world, 0).is_empty());
+    assert!(commands(&mut world, 1).is_empty() && calls(&mut world, 0).is_empty());
     world.run(2 * SECOND);
     let failed = format!("fail {GOAL} 4 no response of {GOAL} from 'robot' within 5 s");
-    assert_eq!(dealings(&mut world, 1), [failed]);
+    assert_eq!(commands(&mut world, 1), [failed]);
     assert_eq!(calls(&mut world, 0), [first(CANCEL, 3)]);
 }
 
@@ -201,14 +201,14 @@ fn a_result_request_is_repeated_after_an_error() {
     let mut world = world_with_action();
     call_service(&mut world, RESULT, 1, request(ONE, b""));
     let outcome = Err("the server left before it answered".into());
-    world.says(0, Event::Answered { service: RESULT.into(), call: 1, outcome });
+    world.inject(0, Event::Answered { service: RESULT.into(), call: 1, outcome });
     assert!(world.has_notice(1, &[RESULT, "'robot'", "again", "the server left"]));
     world.sweep(1);
     world.run(SECOND);
     let again = [1, 2].map(|call| format!("call {RESULT} {call} goal-number-one! 86400s"));
     assert_eq!(calls(&mut world, 0), again);
     answers(&mut world, RESULT, 2, "unknown");
-    assert_eq!(dealings(&mut world, 1), [format!("answer {RESULT} 1 unknown")]);
+    assert_eq!(commands(&mut world, 1), [format!("answer {RESULT} 1 unknown")]);
 }
 
 #[test]

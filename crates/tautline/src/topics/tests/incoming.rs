@@ -26,7 +26,7 @@ fn names_are_mapped_and_only_accepted_topics_are_published() {
                 remap: { /scan: /front/scan }\n    accept: [/scan, \"/camera/**\"]";
     let mut world = World::pair(ROBOT, base);
     for name in ["/scan", "/camera/image", "/odom"] {
-        world.says(0, Event::Offered(topic(name, STRING)));
+        world.inject(0, Event::Offered(topic(name, STRING)));
     }
     let expected = ["/robot/front/scan", "/robot/camera/image"];
     assert_eq!(world.take_commands(1), expected.map(|name| format!("advertise {name} {STRING}")));
@@ -47,7 +47,7 @@ fn no_topic_is_published_under_the_prefix_of_another_peer() {
     const ACCEPT: &str = "/b/named, \"/b/*\", /other";
     let mut world = team(&base(", remap: { /other: /b/y }", "/a/b"));
     for name in ["/b/x", "/bx", "/other", "/b/named"] {
-        world.says(0, Event::Offered(topic(name, STRING)));
+        world.inject(0, Event::Offered(topic(name, STRING)));
     }
     // `accept` names /other, which the file itself renames, and /b/named.
     let taken = ["/a/b/y", "/a/b/named"].map(|name| format!("advertise {name} {STRING}"));
@@ -55,10 +55,10 @@ fn no_topic_is_published_under_the_prefix_of_another_peer() {
     let words = ["/b/x", "would be /a/b/x", "under the prefix /a/b of 'robot2'"];
     assert!(world.has_notice(2, &words), "{:?}", world.notices(2));
     assert!(world.has_notice(0, &words), "{:?}", world.notices(0));
-    world.says(1, Event::Offered(topic("/x", STRING)));
+    world.inject(1, Event::Offered(topic("/x", STRING)));
     assert_eq!(world.take_commands(2), [format!("advertise /a/b/x {STRING}")]);
     // The second peer gets another prefix, so the first peer may use the name.
-    world.says(1, Event::Withdrawn { topic: "/x".into() });
+    world.inject(1, Event::Withdrawn { topic: "/x".into() });
     world.take_commands(2);
     world.reload(2, &base(", remap: { /other: /b/y }", "/c"));
     assert_eq!(world.take_commands(2), [format!("advertise /a/b/x {STRING}")]);
@@ -82,11 +82,11 @@ fn a_publication_is_alive_while_a_publisher_and_its_peer_are() {
         Some(Command::Advertise { topic }) => topic.qos.liveliness,
         other => panic!("{other:?}"),
     };
-    world.says(0, Event::Offered(leased(false)));
+    world.inject(0, Event::Offered(leased(false)));
     assert_eq!((last(&world).lost, last(&world).lease), (false, Some(crate::limits::MIN_LEASE)));
     assert!(world.has_notice(1, &["/state", "lease of 1ms", "100ms"]), "{:?}", world.notices(1));
     for lost in [true, false] {
-        world.says(0, Event::Offered(leased(lost)));
+        world.inject(0, Event::Offered(leased(lost)));
         assert_eq!(last(&world).lost, lost);
     }
     world.wants(1, "/state", true);
@@ -105,7 +105,7 @@ fn a_publication_is_alive_while_a_publisher_and_its_peer_are() {
 fn type_and_definition_arrive_with_the_offer() {
     let mut world = World::pair(ROBOT, "peers: { robot: 10.0.0.1 }");
     let map = Topic { qos: latched("/map").qos, ..defined("/map", STRING, "string data # text\n") };
-    world.says(0, Event::Offered(map.clone()));
+    world.inject(0, Event::Offered(map.clone()));
     let Some(Command::Advertise { topic }) = world.sides[1].commands.first() else {
         panic!("{:?}", world.sides[1].commands)
     };
@@ -118,7 +118,7 @@ fn a_definition_of_another_hash_is_not_used_and_is_reported_once() {
     let mut world = World::pair(ROBOT, "peers: { robot: 10.0.0.1 }");
     let honest = defined("/map", STRING, "string data\n");
     let definition = "float64 data\n".into();
-    world.says(0, Event::Offered(Topic { definition, ..honest.clone() }));
+    world.inject(0, Event::Offered(Topic { definition, ..honest.clone() }));
     let Some(Command::Advertise { topic }) = world.sides[1].commands.first() else {
         panic!("{:?}", world.sides[1].commands)
     };
@@ -140,14 +140,14 @@ fn a_definition_of_another_hash_is_not_used_and_is_reported_once() {
 fn no_peer_can_remove_a_definition() {
     let mut world = plain_team();
     let honest = defined("/tf", STRING, "string data\n");
-    world.says(0, Event::Offered(honest.clone()));
+    world.inject(0, Event::Offered(honest.clone()));
     world.take_commands(2);
     // Another text with the same md5, no text, or no hash.
     let commented = Topic { definition: "string data # x\n".into(), ..honest.clone() };
     let bare = Topic { definition: "".into(), ..honest.clone() };
     let nameless = Topic { type_hash: String::new(), ..bare.clone() };
     for other in [commented, bare, nameless] {
-        world.says(1, Event::Offered(other));
+        world.inject(1, Event::Offered(other));
         assert!(world.take_commands(2).is_empty());
         assert_eq!(world.sides[2].topics.imports.publications.get("/tf").unwrap().topic, honest);
     }
@@ -162,7 +162,7 @@ fn the_definitions_of_one_peer_take_a_bounded_memory() {
     };
     for number in 0..6 {
         let topic = defined(&format!("/x{number}"), &format!("x/Y{number}"), &text(number));
-        world.says(0, Event::Offered(topic));
+        world.inject(0, Event::Offered(topic));
         world.run(10 * SECOND);
     }
     let kept =
@@ -176,8 +176,8 @@ fn the_definitions_of_one_peer_take_a_bounded_memory() {
 #[test]
 fn two_peers_may_publish_one_topic_of_one_type() {
     let mut world = plain_team();
-    world.says(0, Event::Offered(topic("/tf", STRING)));
-    world.says(1, Event::Offered(topic("/tf", STRING)));
+    world.inject(0, Event::Offered(topic("/tf", STRING)));
+    world.inject(1, Event::Offered(topic("/tf", STRING)));
     assert_eq!(world.take_commands(2), [format!("advertise /tf {STRING}")], "once");
     world.wants(2, "/tf", true);
     assert_eq!(
@@ -189,17 +189,17 @@ fn two_peers_may_publish_one_topic_of_one_type() {
     let told = world.take_commands(2);
     assert_eq!(told.len(), 2);
     assert_ne!(told[0].replace("one", ""), told[1].replace("two", ""), "publishers are told apart");
-    world.says(0, Event::Withdrawn { topic: "/tf".into() });
+    world.inject(0, Event::Withdrawn { topic: "/tf".into() });
     assert!(world.take_commands(2).is_empty(), "one is left");
-    world.says(1, Event::Withdrawn { topic: "/tf".into() });
+    world.inject(1, Event::Withdrawn { topic: "/tf".into() });
     assert_eq!(world.take_commands(2), ["unadvertise /tf"]);
 }
 
 #[test]
 fn one_latched_publisher_of_several_peers_makes_the_topic_latched() {
     let mut world = plain_team();
-    world.says(0, Event::Offered(latched("/map")));
-    world.says(1, Event::Offered(topic("/map", STRING)));
+    world.inject(0, Event::Offered(latched("/map")));
+    world.inject(1, Event::Offered(topic("/map", STRING)));
     let advertised: Vec<_> = world.sides[2].commands.clone();
     assert_eq!(advertised.len(), 2, "{advertised:?}");
     let Command::Advertise { topic } = &advertised[1] else { panic!("{advertised:?}") };
@@ -210,9 +210,9 @@ fn one_latched_publisher_of_several_peers_makes_the_topic_latched() {
 #[test]
 fn a_conflicting_type_is_refused_at_both_ends_with_both_names() {
     let mut world = plain_team();
-    world.says(0, Event::Offered(topic("/tf", STRING)));
+    world.inject(0, Event::Offered(topic("/tf", STRING)));
     world.wants(2, "/tf", true);
-    world.says(1, Event::Offered(topic("/tf", "std_msgs/Header")));
+    world.inject(1, Event::Offered(topic("/tf", "std_msgs/Header")));
     let words = ["/tf", "'base'", "'robot1'", "'robot2'", STRING, "std_msgs/Header", "hash-of-"];
     assert!(world.has_notice(2, &words), "{:?}", world.notices(2));
     assert!(world.has_notice(1, &words), "{:?}", world.notices(1));
@@ -222,7 +222,7 @@ fn a_conflicting_type_is_refused_at_both_ends_with_both_names() {
     world.publishes(0, "/tf", 0, "one");
     assert_eq!(world.take_commands(2), ["publish /tf 0 one"]);
     // The name is free once the first peer gives it up.
-    world.says(0, Event::Withdrawn { topic: "/tf".into() });
+    world.inject(0, Event::Withdrawn { topic: "/tf".into() });
     assert_eq!(world.take_commands(2), ["unadvertise /tf", "advertise /tf std_msgs/Header"]);
     world.wants(2, "/tf", true);
     assert_eq!(world.take_commands(1), ["subscribe /tf"]);
@@ -231,11 +231,11 @@ fn a_conflicting_type_is_refused_at_both_ends_with_both_names() {
 #[test]
 fn a_peer_with_a_changed_type_is_refused_while_another_publishes() {
     let mut world = plain_team();
-    world.says(0, Event::Offered(topic("/tf", STRING)));
-    world.says(1, Event::Offered(topic("/tf", STRING)));
+    world.inject(0, Event::Offered(topic("/tf", STRING)));
+    world.inject(1, Event::Offered(topic("/tf", STRING)));
     world.wants(2, "/tf", true);
     world.take_commands(1);
-    world.says(1, Event::Offered(topic("/tf", "std_msgs/Header")));
+    world.inject(1, Event::Offered(topic("/tf", "std_msgs/Header")));
     assert_eq!(world.take_commands(1), ["unsubscribe /tf"]);
     world.take_commands(2);
     world.publishes(1, "/tf", 0, "of another type");
@@ -248,8 +248,8 @@ fn a_peer_with_a_changed_type_is_refused_while_another_publishes() {
 fn two_topics_of_one_peer_that_get_one_name_are_not_mixed() {
     let base = "peers:\n  robot: { address: 10.0.0.1, remap: { /scan: /laser } }";
     let mut world = World::pair(ROBOT, base);
-    world.says(0, Event::Offered(topic("/scan", STRING)));
-    world.says(0, Event::Offered(topic("/laser", "std_msgs/Header")));
+    world.inject(0, Event::Offered(topic("/scan", STRING)));
+    world.inject(0, Event::Offered(topic("/laser", "std_msgs/Header")));
     assert_eq!(world.take_commands(1), [format!("advertise /laser {STRING}")]);
     assert!(
         world.has_notice(0, &["/laser", "'base'", "std_msgs/Header"]),
@@ -261,9 +261,9 @@ fn two_topics_of_one_peer_that_get_one_name_are_not_mixed() {
 #[test]
 fn a_refusal_of_the_local_middleware_reaches_the_offering_peer() {
     let mut world = plain_team();
-    world.says(0, Event::Offered(topic("/tf", STRING)));
+    world.inject(0, Event::Offered(topic("/tf", STRING)));
     let reason = "a local node has it as std_msgs/Header";
-    world.says(2, Event::Refused { topic: "/tf".into(), reason: reason.into() });
+    world.inject(2, Event::Refused { topic: "/tf".into(), reason: reason.into() });
     let words = ["/tf", "'base'", reason];
     assert!(world.has_notice(0, &words), "{:?}", world.notices(0));
     assert!(world.has_notice(2, &words), "{:?}", world.notices(2));
@@ -273,8 +273,8 @@ fn a_refusal_of_the_local_middleware_reaches_the_offering_peer() {
 /// A pair whose robot advertises `/odom` and `/scan`, and whose base subscribes to `/scan`.
 fn listening() -> World {
     let mut world = World::pair(ROBOT, "peers: { robot: 10.0.0.1 }");
-    world.says(0, Event::Offered(topic("/odom", STRING)));
-    world.says(0, Event::Offered(topic("/scan", STRING)));
+    world.inject(0, Event::Offered(topic("/odom", STRING)));
+    world.inject(0, Event::Offered(topic("/scan", STRING)));
     world.wants(1, "/scan", true);
     world.take_commands(0);
     world.take_commands(1);
@@ -299,17 +299,17 @@ fn a_peer_that_restarts_continues_under_other_numbers_without_a_gap_in_the_adver
     world.restart(0);
     world.run(2 * SECOND);
     // In another order, so that each number belongs to another topic.
-    world.says(0, Event::Offered(topic("/scan", STRING)));
+    world.inject(0, Event::Offered(topic("/scan", STRING)));
     assert_eq!(world.take_commands(0), ["subscribe /scan"], "it is still wanted");
     world.publishes(0, "/scan", 0, "hello");
     assert_eq!(world.take_commands(1), ["publish /scan 0 hello"]);
-    world.says(0, Event::Offered(topic("/odom", STRING)));
+    world.inject(0, Event::Offered(topic("/odom", STRING)));
     world.run(REOFFER_GRACE + 2 * SECOND);
     assert!(world.take_commands(1).is_empty(), "neither has left");
     // A topic that is not advertised again is given up, although another topic uses its number.
     world.restart(0);
     world.run(2 * SECOND);
-    world.says(0, Event::Offered(topic("/odom", STRING)));
+    world.inject(0, Event::Offered(topic("/odom", STRING)));
     world.run(REOFFER_GRACE + 2 * SECOND);
     assert_eq!(world.take_commands(1), ["unadvertise /scan"]);
 }
@@ -319,8 +319,8 @@ fn a_peer_that_restarts_and_offers_the_same_is_not_noticed_locally() {
     let mut world = listening();
     world.restart(0);
     world.run(2 * SECOND);
-    world.says(0, Event::Offered(topic("/odom", STRING)));
-    world.says(0, Event::Offered(topic("/scan", STRING)));
+    world.inject(0, Event::Offered(topic("/odom", STRING)));
+    world.inject(0, Event::Offered(topic("/scan", STRING)));
     world.run(REOFFER_GRACE + 2 * SECOND);
     assert!(world.take_commands(1).is_empty());
     assert_eq!(world.take_commands(0), ["subscribe /scan"]);
@@ -330,22 +330,22 @@ fn a_peer_that_restarts_and_offers_the_same_is_not_noticed_locally() {
 fn a_number_of_an_earlier_session_is_not_used_for_its_new_topic() {
     let base = "peers: { robot: { address: 10.0.0.1, accept: [/odom, /scan] } }";
     let mut world = World::pair(ROBOT, base);
-    world.says(0, Event::Offered(topic("/scan", STRING)));
+    world.inject(0, Event::Offered(topic("/scan", STRING)));
     world.take_commands(1);
     world.restart(0);
     world.run(2 * SECOND);
     // The number of /scan now belongs to /secret, which the base does not accept. Until its
     // definition has arrived, the base does not know this.
-    world.sides[0].deaf = true;
-    world.says(0, Event::Offered(topic("/secret", "std_msgs/Header")));
+    world.sides[0].drops_incoming = true;
+    world.inject(0, Event::Offered(topic("/secret", "std_msgs/Header")));
     world.wants(1, "/scan", true);
-    world.sides[0].deaf = false;
+    world.sides[0].drops_incoming = false;
     world.run(SECOND);
     assert!(world.take_commands(0).is_empty(), "nobody wants /secret");
     world.wants(1, "/scan", false);
     world.wants(1, "/scan", true);
     assert!(world.take_commands(0).is_empty(), "nobody wants /secret");
-    world.says(0, Event::Offered(topic("/scan", STRING)));
+    world.inject(0, Event::Offered(topic("/scan", STRING)));
     assert!(world.notices(0).is_empty() && world.notices(1).is_empty());
 }
 
@@ -377,9 +377,9 @@ fn a_restarted_receiver_causes_no_change_at_the_source() {
 #[test]
 fn a_peer_that_was_out_of_reach_continues_as_before() {
     let mut world = listening();
-    world.sides[0].deaf = true;
+    world.sides[0].drops_incoming = true;
     world.run(10 * SECOND);
-    world.sides[0].deaf = false;
+    world.sides[0].drops_incoming = false;
     world.run(5 * SECOND);
     world.publishes(0, "/scan", 0, "hello");
     assert_eq!(world.take_commands(1), ["publish /scan 0 hello"]);
@@ -430,10 +430,10 @@ fn topics_are_examined_one_per_peer_at_a_time() {
     assert!(examined_topic(side).is_none());
     // The next topic follows when one is examined. All are requested again, because a request may be lost.
     let [(_, done), _] = first;
-    let found = localize(&done, None, &Installed::default());
+    let found = localize(&done, None, &InstalledTypes::default());
     let key = ChannelKey { peer: PeerId(0), channel: ChannelId(1) };
     let found = Box::new(found);
-    side.on_codec(now, Done::Localized { key, foreign: done, found });
+    side.on_codec(now, JobResult::Localized { key, foreign: done, found });
     assert_eq!(examined_topic(side).unwrap().1.name, "/of0/2");
     assert!(examined_topic(side).is_none());
     side.sweep(now);
@@ -445,16 +445,16 @@ fn topics_are_examined_one_per_peer_at_a_time() {
 fn unread_messages_of_an_absent_peer_wait_until_the_peer_returns() {
     let mut world = World::pair(ROBOT, "peers: { robot: 10.0.0.1 }");
     for name in ["/read", "/unread"] {
-        world.says(0, Event::Offered(topic(name, STRING)));
+        world.inject(0, Event::Offered(topic(name, STRING)));
     }
     world.wants(1, "/read", true);
     world.take_commands(1);
-    world.sides[1].deaf = true;
+    world.sides[1].drops_incoming = true;
     world.run(5 * SECOND);
     assert!(world.take_commands(1).is_empty(), "outages may be short");
     world.run(15 * SECOND);
     assert_eq!(world.take_commands(1), ["unadvertise /unread"]);
-    world.sides[1].deaf = false;
+    world.sides[1].drops_incoming = false;
     world.run(5 * SECOND);
     assert_eq!(world.take_commands(1), [format!("advertise /unread {STRING}")]);
     world.publishes(0, "/read", 0, "on");
@@ -466,7 +466,7 @@ fn memory_for_latched_topics_of_one_peer_is_bounded() {
     let mut world = World::pair(ROBOT, "peers: { robot: 10.0.0.1 }");
     let mut maps = latched("/map");
     maps.qos.depth = u32::MAX;
-    world.says(0, Event::Offered(maps));
+    world.inject(0, Event::Offered(maps));
     world.wants(1, "/map", true);
     world.take_commands(1);
     for _ in 0..10 {
@@ -491,14 +491,14 @@ fn names_of_one_peer_are_bounded() {
     let most = crate::limits::PUBLISHED_NAMES;
     for number in 0..most + 10 {
         let name = format!("/n{number}");
-        world.says(0, Event::Offered(topic(&name, STRING)));
-        world.says(0, Event::Withdrawn { topic: name });
+        world.inject(0, Event::Offered(topic(&name, STRING)));
+        world.inject(0, Event::Withdrawn { topic: name });
     }
     world.run(60 * SECOND);
     let advertised = world.take_commands(1).iter().filter(|it| it.starts_with("advertise")).count();
     assert_eq!(advertised, most);
     assert!(world.has_notice(1, &["names of this peer were published already"]));
-    world.says(0, Event::Offered(topic("/n7", STRING)));
+    world.inject(0, Event::Offered(topic("/n7", STRING)));
     assert_eq!(
         world.take_commands(1),
         [format!("advertise /n7 {STRING}")],
@@ -510,7 +510,7 @@ fn names_of_one_peer_are_bounded() {
 fn queues_for_slow_subscribers_are_bounded_and_other_topics_of_the_peer_continue() {
     let mut world = World::pair(ROBOT, "peers: { robot: 10.0.0.1 }");
     for name in ["/image", "/stop"] {
-        world.says(0, Event::Offered(topic(name, STRING)));
+        world.inject(0, Event::Offered(topic(name, STRING)));
         world.wants(1, name, true);
     }
     world.take_commands(1);
@@ -533,16 +533,16 @@ fn queues_for_slow_subscribers_are_bounded_and_other_topics_of_the_peer_continue
 fn unread_messages_of_a_returning_peer_are_published_a_few_at_a_time() {
     let mut world = World::pair(ROBOT, "peers: { robot: 10.0.0.1 }");
     for number in 0..1000 {
-        world.says(0, Event::Offered(topic(&format!("/n{number}"), STRING)));
+        world.inject(0, Event::Offered(topic(&format!("/n{number}"), STRING)));
     }
     world.run(20 * SECOND);
     world.wants(1, "/n7", true);
     world.take_commands(1);
-    world.sides.iter_mut().for_each(|side| side.deaf = true);
+    world.sides.iter_mut().for_each(|side| side.drops_incoming = true);
     world.run(30 * SECOND);
     let count = |told: &[String], word| told.iter().filter(|it| it.starts_with(word)).count();
     assert_eq!(count(&world.take_commands(1), "unadvertise"), 999, "/n7 is read");
-    world.sides.iter_mut().for_each(|side| side.deaf = false);
+    world.sides.iter_mut().for_each(|side| side.drops_incoming = false);
     let mut each = Vec::new();
     while each.iter().sum::<usize>() < 999 {
         world.run(SECOND);

@@ -11,7 +11,7 @@ const OUTAGE: Duration = Duration::from_secs(20);
 fn reading(rule: &str) -> World {
     let robot = format!("peers: {{ base: 10.0.0.2 }}\ntopics: {{ /map: {{ {rule} }} }}");
     let mut world = World::pair(&robot, "peers: { robot: 10.0.0.1 }");
-    world.says(0, Event::Offered(latched("/map")));
+    world.inject(0, Event::Offered(latched("/map")));
     world.wants(1, "/map", true);
     world.take_commands(0);
     world.take_commands(1);
@@ -46,21 +46,21 @@ fn rejoin(world: &mut World) {
 #[test]
 fn only_a_new_session_repeats_kept_messages() {
     let mut world = reading("");
-    world.says(0, repeated(3, "one", Duration::ZERO));
+    world.inject(0, repeated(3, "one", Duration::ZERO));
     assert_eq!(published_commands(&mut world), ["3 one"]);
-    world.sides.iter_mut().for_each(|side| side.deaf = true);
+    world.sides.iter_mut().for_each(|side| side.drops_incoming = true);
     world.run(13 * SECOND);
-    world.sides.iter_mut().for_each(|side| side.deaf = false);
+    world.sides.iter_mut().for_each(|side| side.drops_incoming = false);
     world.run(OUTAGE);
     assert_eq!(world.take_commands(1), [] as [&str; 0]);
     // After a crash, kept messages may be outdated, and the publishers have other numbers.
     world.restart(0);
     world.run(2 * SECOND);
     assert_eq!(world.take_commands(1), ["forget /map 3"]);
-    world.says(0, Event::Offered(latched("/map")));
+    world.inject(0, Event::Offered(latched("/map")));
     world.run(2 * SECOND);
     world.take_commands(1);
-    world.says(0, repeated(0, "one", Duration::from_secs(40)));
+    world.inject(0, repeated(0, "one", Duration::from_secs(40)));
     let repeated = world.sides[1].commands.iter().find_map(|command| match command {
         Command::Publish { origin, .. } => origin.kept,
         _ => None,
@@ -82,23 +82,23 @@ fn a_message_that_an_outage_interrupts_is_not_queued_again_after_it() {
     // In the longer outage, the gateway stops reading, and reads the topic again afterwards.
     for outage in [15 * SECOND, 40 * SECOND] {
         let mut world = reading("");
-        world.sides.iter_mut().for_each(|side| side.deaf = true);
+        world.sides.iter_mut().for_each(|side| side.drops_incoming = true);
         let mut live = repeated(0, "one", Duration::ZERO);
         if let Event::Message { origin, .. } = &mut live
             && let Some(kept) = &mut origin.kept
         {
             (kept.is_history, kept.is_repeatable) = (false, false);
         }
-        world.says(0, live);
+        world.inject(0, live);
         let before = accepted_count(&world);
         world.run(outage);
-        world.sides.iter_mut().for_each(|side| side.deaf = false);
+        world.sides.iter_mut().for_each(|side| side.drops_incoming = false);
         while !world.sides[0].endpoint.peer(ONLY_PEER).up {
             world.run(Duration::from_millis(1));
         }
         if outage > 30 * SECOND {
             assert!(world.take_commands(0).contains(&"subscribe /map".into()));
-            world.says(0, repeated(0, "one", outage));
+            world.inject(0, repeated(0, "one", outage));
         }
         world.run(SECOND);
         assert_eq!(published_commands(&mut world), ["0 one"]);
@@ -109,7 +109,7 @@ fn a_message_that_an_outage_interrupts_is_not_queued_again_after_it() {
 #[test]
 fn the_next_subscriber_gets_messages_from_here_or_from_the_peer_but_not_from_both() {
     let mut world = reading("");
-    world.says(0, repeated(0, "one", Duration::ZERO));
+    world.inject(0, repeated(0, "one", Duration::ZERO));
     assert_eq!(published_commands(&mut world), ["0 one"]);
     world.wants(1, "/map", false);
     world.run(3 * SECOND);
@@ -134,14 +134,14 @@ fn kept_message(source: u32, text: &str, depth: u32) -> Event {
 
 fn depth(source: u32, successor: u32, depth: u32) -> Event {
     let (source, successor) = (Source::local(source), Source::local(successor));
-    Event::Depth { topic: "/map".into(), source, successor, depth }
+    Event::DepthChanged { topic: "/map".into(), source, successor, depth }
 }
 
 /// Publishers and texts of the published messages that are only for later subscribers.
 fn for_later_ones(world: &World) -> Vec<(u32, Bytes)> {
     let sent = world.sides[1].commands.iter().filter_map(|command| match command {
         Command::Publish { source, payload, origin, .. } => {
-            origin.kept.filter(|it| it.is_for_later_ones)?;
+            origin.kept.filter(|it| it.is_for_late_joiners)?;
             Some((source.number, payload.clone()))
         }
         _ => None,
@@ -153,24 +153,24 @@ fn for_later_ones(world: &World) -> Vec<(u32, Bytes)> {
 fn when_a_publisher_turns_out_to_keep_more_later_subscribers_get_more() {
     let mut world = reading("");
     for text in ["one", "two", "three"] {
-        world.says(0, kept_message(0, text, 1));
+        world.inject(0, kept_message(0, text, 1));
     }
     assert_eq!(published_commands(&mut world), ["0 one", "0 two", "0 three"]);
-    world.says(0, depth(0, 1, 2));
+    world.inject(0, depth(0, 1, 2));
     let later = [(1, Bytes::from_static(b"two")), (1, Bytes::from_static(b"three"))];
     assert_eq!(for_later_ones(&world), later);
     assert_eq!(
         world.take_commands(1),
         ["publish /map 1 two", "publish /map 1 three", "forget /map 0"]
     );
-    world.says(0, kept_message(1, "four", 2));
+    world.inject(0, kept_message(1, "four", 2));
     assert!(for_later_ones(&world).is_empty());
     assert_eq!(published_commands(&mut world), ["1 four"]);
     // If the messages are large, only the newest is repeated.
     let large = "large".repeat(20_000);
-    world.says(0, kept_message(1, &large, 2));
+    world.inject(0, kept_message(1, &large, 2));
     published_commands(&mut world);
-    world.says(0, depth(1, 0, 3));
+    world.inject(0, depth(1, 0, 3));
     assert_eq!(for_later_ones(&world).len(), 1);
 }
 
@@ -185,7 +185,7 @@ fn at_once(world: &mut World, events: impl IntoIterator<Item = Event>) {
 fn a_message_in_compression_is_kept_when_its_publisher_starts_to_keep_more() {
     for rule in ["", "compression: zstd"] {
         let mut world = reading(rule);
-        world.says(0, kept_message(0, "one", 1));
+        world.inject(0, kept_message(0, "one", 1));
         let text = |source, text| kept_message(source, text, 1 + source);
         at_once(&mut world, [text(0, "two"), text(0, "three"), depth(0, 1, 2), text(1, "four")]);
         assert_eq!(published_commands(&mut world)[..3], ["0 one", "0 two", "0 three"]);
@@ -224,7 +224,7 @@ fn late_kept_message(text: &str, age: Duration) -> Event {
     if let Event::Message { origin, .. } = &mut missed
         && let Some(kept) = &mut origin.kept
     {
-        kept.is_for_later_ones = true;
+        kept.is_for_late_joiners = true;
     }
     missed
 }
@@ -232,9 +232,9 @@ fn late_kept_message(text: &str, age: Duration) -> Event {
 #[test]
 fn a_message_later_recognised_as_kept_is_for_later_subscribers() {
     let mut world = reading("");
-    world.says(0, message_of("/map", 0, b"one", Origin::default()));
+    world.inject(0, message_of("/map", 0, b"one", Origin::default()));
     assert_eq!(published_commands(&mut world), ["0 one"]);
-    world.says(0, late_kept_message("one", Duration::from_millis(1)));
+    world.inject(0, late_kept_message("one", Duration::from_millis(1)));
     assert_eq!(for_later_ones(&world), [(0, Bytes::from_static(b"one"))]);
     assert_eq!(published_commands(&mut world), ["0 one"]);
     rejoin(&mut world);
@@ -245,15 +245,15 @@ fn a_message_later_recognised_as_kept_is_for_later_subscribers() {
 #[test]
 fn peers_without_a_message_get_it_when_it_is_recognised_as_kept() {
     let mut late = reading("");
-    late.says(0, late_kept_message("one", Duration::from_secs(3600)));
+    late.inject(0, late_kept_message("one", Duration::from_secs(3600)));
     assert!(for_later_ones(&late).is_empty(), "published before it subscribed");
     assert_eq!(published_commands(&mut late), ["0 one"]);
     let mut limited = reading("rate: 2Hz");
     for text in ["one", "two"] {
-        limited.says(0, message_of("/map", 0, text.as_bytes(), Origin::default()));
+        limited.inject(0, message_of("/map", 0, text.as_bytes(), Origin::default()));
     }
     assert_eq!(published_commands(&mut limited), ["0 one"]);
-    limited.says(0, late_kept_message("two", Duration::ZERO));
+    limited.inject(0, late_kept_message("two", Duration::ZERO));
     limited.run(SECOND);
     assert!(for_later_ones(&limited).is_empty(), "left out by the rate");
     assert_eq!(published_commands(&mut limited), ["0 two"]);
@@ -263,7 +263,7 @@ fn peers_without_a_message_get_it_when_it_is_recognised_as_kept() {
 fn under_a_rate_only_the_last_message_of_a_publisher_is_kept() {
     let mut world = reading("rate: 2Hz");
     for text in ["one", "two"] {
-        world.says(0, kept_message(0, text, 5));
+        world.inject(0, kept_message(0, text, 5));
         world.run(SECOND);
     }
     assert_eq!(published_commands(&mut world), ["0 one", "0 two"]);
@@ -293,8 +293,8 @@ fn the_lifespan_of_a_publisher_applies_without_one_of_its_topic() {
         origin.lifespan = Some(lifespan);
         message_of("/map", 0, text.as_bytes(), origin)
     };
-    world.says(0, lasting("short", 2 * SECOND));
-    world.says(0, repeated(1, "long", Duration::ZERO));
+    world.inject(0, lasting("short", 2 * SECOND));
+    world.inject(0, repeated(1, "long", Duration::ZERO));
     assert_eq!(published_commands(&mut world), ["0 short", "1 long"]);
     rejoin(&mut world);
     assert_eq!(published_commands(&mut world), ["1 long"]);
@@ -307,7 +307,7 @@ fn the_lifespan_of_a_publisher_applies_only_to_its_messages() {
     let mut left = Vec::new();
     for rule in ["keep_last: 50", "lifespan: 10min", "lifespan: 2s", "compression: zstd"] {
         let mut world = reading(rule);
-        world.sides.iter_mut().for_each(|side| side.deaf = true);
+        world.sides.iter_mut().for_each(|side| side.drops_incoming = true);
         let lifespans = [Some(5 * SECOND), None, Some(5 * SECOND), None];
         for (source, lifespan) in (0..).zip(lifespans) {
             let text = source.to_string();
@@ -317,10 +317,10 @@ fn the_lifespan_of_a_publisher_applies_only_to_its_messages() {
                 kept_origin(1, source, text.as_bytes())
             };
             let origin = Origin { lifespan, ..origin };
-            world.says(0, message_of("/map", source, text.as_bytes(), origin));
+            world.inject(0, message_of("/map", source, text.as_bytes(), origin));
         }
         world.run(10 * SECOND);
-        world.sides.iter_mut().for_each(|side| side.deaf = false);
+        world.sides.iter_mut().for_each(|side| side.drops_incoming = false);
         world.run(OUTAGE);
         left.push(published_commands(&mut world).join(", "));
     }
@@ -330,13 +330,13 @@ fn the_lifespan_of_a_publisher_applies_only_to_its_messages() {
 #[test]
 fn a_message_past_its_lifespan_reaches_nobody() {
     let mut world = reading("lifespan: 2s");
-    world.says(0, repeated(0, "fresh", SECOND));
+    world.inject(0, repeated(0, "fresh", SECOND));
     assert_eq!(published_commands(&mut world), ["0 fresh"]);
-    world.says(0, repeated(1, "old", 3 * SECOND));
+    world.inject(0, repeated(1, "old", 3 * SECOND));
     world.run(SECOND);
     assert!(published_commands(&mut world).is_empty());
     // A late joiner comes within the lifespan, then one after it.
-    world.says(0, repeated(0, "next", Duration::ZERO));
+    world.inject(0, repeated(0, "next", Duration::ZERO));
     assert_eq!(published_commands(&mut world), ["0 next"]);
     rejoin(&mut world);
     world.run(SECOND);
@@ -347,18 +347,18 @@ fn a_message_past_its_lifespan_reaches_nobody() {
 fn messages_of_a_publisher_that_left_are_forgotten_also_during_an_outage() {
     let mut world = reading("");
     for source in 0..3 {
-        world.says(0, repeated(source, &source.to_string(), Duration::ZERO));
+        world.inject(0, repeated(source, &source.to_string(), Duration::ZERO));
     }
     world.run(LINGERED);
     world.take_commands(1);
     let gone = |source| Event::SourceGone { topic: "/map".into(), source: Source::local(source) };
-    world.says(0, gone(1));
+    world.inject(0, gone(1));
     assert_eq!(world.take_commands(1), ["forget /map 1"]);
     // The peer is given up, but the topic is still read for it.
-    world.sides.iter_mut().for_each(|side| side.deaf = true);
+    world.sides.iter_mut().for_each(|side| side.drops_incoming = true);
     world.run(13 * SECOND);
-    world.says(0, gone(0));
-    world.sides.iter_mut().for_each(|side| side.deaf = false);
+    world.inject(0, gone(0));
+    world.sides.iter_mut().for_each(|side| side.drops_incoming = false);
     world.run(OUTAGE);
     assert_eq!(world.take_commands(1), ["forget /map 0"]);
 }
@@ -366,8 +366,8 @@ fn messages_of_a_publisher_that_left_are_forgotten_also_during_an_outage() {
 #[test]
 fn each_publisher_has_its_own_depth() {
     let mut world = reading("");
-    world.says(0, repeated(0, "kept", Duration::ZERO));
-    world.says(0, message("/map", 1, b"not kept"));
+    world.inject(0, repeated(0, "kept", Duration::ZERO));
+    world.inject(0, message("/map", 1, b"not kept"));
     let kept_of = |world: &World| {
         let sent = world.sides[1].commands.iter().filter_map(|it| match it {
             Command::Publish { origin, .. } => Some(origin.kept.is_some()),
@@ -384,8 +384,8 @@ fn each_publisher_has_its_own_depth() {
 #[test]
 fn no_gateway_keeps_more_messages_than_the_limit_whatever_depth_a_peer_reports() {
     let mut world = reading("");
-    world.says(0, kept_message(0, "one", 3));
-    world.says(0, kept_message(0, "two", u32::MAX));
+    world.inject(0, kept_message(0, "one", 3));
+    world.inject(0, kept_message(0, "two", u32::MAX));
     let depths = world.sides[1].commands.iter().filter_map(|command| match command {
         Command::Publish { origin, .. } => origin.kept.map(|it| it.depth),
         _ => None,

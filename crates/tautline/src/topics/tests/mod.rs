@@ -21,7 +21,7 @@ mod watchdogs;
 
 use super::imports::safe::safe_message;
 use super::{ChannelKey, Context, Exchange, Order, Shared, Topics};
-use crate::codec::Done;
+use crate::codec::JobResult;
 use crate::codec::Worker;
 use crate::codec::job::Job;
 use crate::config::{self, Surroundings};
@@ -31,7 +31,7 @@ use std::net::SocketAddr;
 use tautline_gateway::pattern::Pattern;
 use tautline_gateway::types::definition::Schema;
 use tautline_gateway::types::hash::type_hash;
-use tautline_gateway::types::installed::Installed;
+use tautline_gateway::types::installed::InstalledTypes;
 use tautline_gateway::types::translate::{dialect_of, localize};
 use tautline_gateway::{Command, Event, Kept, Origin, Qos, Source, Topic};
 use tautline_proto::{
@@ -51,7 +51,7 @@ struct Side {
     config: config::Config,
     commands: Vec<Command>,
     /// Whether packets to this node are lost on the way.
-    deaf: bool,
+    drops_incoming: bool,
 }
 
 impl Side {
@@ -76,7 +76,7 @@ impl Side {
         self.with(now, |topics, cx| topics.on_remote(cx, event));
     }
 
-    fn on_codec(&mut self, now: Instant, done: Done) {
+    fn on_codec(&mut self, now: Instant, done: JobResult) {
         self.with(now, |topics, cx| topics.on_codec(cx, done));
     }
 
@@ -94,7 +94,7 @@ struct World {
     sides: Vec<Side>,
     seed: u64,
     /// The message types installed at all nodes.
-    installed: Installed,
+    installed: InstalledTypes,
     /// A change that is applied to each configuration after parsing.
     change: fn(&mut config::Config),
 }
@@ -180,7 +180,7 @@ impl World {
             now: Instant(1_000_000_000),
             sides: Vec::new(),
             seed: 1,
-            installed: Installed::default(),
+            installed: InstalledTypes::default(),
             change,
         };
         for file in files {
@@ -218,7 +218,7 @@ impl World {
         let mut endpoint = Endpoint::new(protocol, Box::new(random)).unwrap();
         endpoint.add_radio(RadioConfig::default());
         let (topics, shared) = (Topics::new(&config), Shared::new(&config));
-        Side { endpoint, topics, shared, config, commands: Vec::new(), deaf: false }
+        Side { endpoint, topics, shared, config, commands: Vec::new(), drops_incoming: false }
     }
 
     fn add_links(&mut self, side: usize) {
@@ -249,7 +249,7 @@ impl World {
             let side = &mut self.sides[side];
             let mut peers = side.endpoint.peers();
             let id = peers.find(|id| side.endpoint.peer(*id).key == gone.key).unwrap();
-            side.with(now, |topics, cx| topics.remove_all_of(cx, id));
+            side.with(now, |topics, cx| topics.remove_peer(cx, id));
             side.endpoint.peer_mut(id).remove(now);
         }
         self.add_links(side);
@@ -278,7 +278,7 @@ impl World {
                 self.sides[index].endpoint.link_mut(link).handle_in_flight(now, transmit.class, 0);
             }
             let to = (0..self.sides.len()).find(|s| address(*s) == transmit.remote);
-            if let Some(to) = to.filter(|to| !self.sides[*to].deaf) {
+            if let Some(to) = to.filter(|to| !self.sides[*to].drops_incoming) {
                 let (from, bytes) = (address(index), &transmit.datagram);
                 self.sides[to].endpoint.handle_packet(now, RadioId(0), from, bytes);
             }
@@ -334,19 +334,19 @@ impl World {
     }
 
     /// Passes an event of a node's gateway to the node.
-    fn says(&mut self, side: usize, event: Event) {
+    fn inject(&mut self, side: usize, event: Event) {
         let side = &mut self.sides[side];
         side.on_local(self.now, event);
         self.run(Duration::from_millis(100));
     }
 
     fn wants(&mut self, side: usize, topic: &str, wanted: bool) {
-        self.says(side, Event::Wanted { topic: topic.into(), wanted });
+        self.inject(side, Event::Wanted { topic: topic.into(), wanted });
     }
 
     fn publishes(&mut self, side: usize, topic: &str, source: u32, text: &str) {
         let message = self.message(side, topic, source, text.as_bytes());
-        self.says(side, message);
+        self.inject(side, message);
     }
 
     /// A message of a publisher whose QoS is exactly that of its topic.

@@ -11,7 +11,7 @@ const BASE: &str = "peers: { robot: 10.0.0.1 }";
 /// A robot that advertises `/scan` to a base.
 fn world_with_scan(topics: &str) -> World {
     let mut world = World::pair(&format!("peers: {{ base: 10.0.0.2 }}\ntopics: {topics}"), BASE);
-    world.says(0, Event::Offered(topic("/scan", STRING)));
+    world.inject(0, Event::Offered(topic("/scan", STRING)));
     world
 }
 
@@ -59,15 +59,15 @@ fn short_interests_cause_no_calls_of_the_master() {
 fn topics_without_a_rule_are_not_sent() {
     let mut world = world_with_scan("{ /scan: {} }");
     world.take_commands(1);
-    world.says(0, Event::Offered(topic("/secret", STRING)));
+    world.inject(0, Event::Offered(topic("/secret", STRING)));
     assert!(world.take_commands(1).is_empty());
 }
 
 #[test]
 fn a_topic_is_sent_only_to_named_peers() {
     let mut world = three("{ /scan: { to: [tower] }, /odom: {} }");
-    world.says(0, Event::Offered(topic("/scan", STRING)));
-    world.says(0, Event::Offered(topic("/odom", STRING)));
+    world.inject(0, Event::Offered(topic("/scan", STRING)));
+    world.inject(0, Event::Offered(topic("/odom", STRING)));
     assert_eq!(world.take_commands(1), [format!("advertise /odom {STRING}")]);
     let both = [format!("advertise /scan {STRING}"), format!("advertise /odom {STRING}")];
     assert_eq!(world.take_commands(2), both);
@@ -76,7 +76,7 @@ fn a_topic_is_sent_only_to_named_peers() {
 #[test]
 fn a_topic_is_read_until_no_peer_wants_it() {
     let mut world = three("{ /scan: {} }");
-    world.says(0, Event::Offered(topic("/scan", STRING)));
+    world.inject(0, Event::Offered(topic("/scan", STRING)));
     world.wants(1, "/scan", true);
     world.wants(2, "/scan", true);
     assert_eq!(world.take_commands(0), ["subscribe /scan"]);
@@ -153,15 +153,15 @@ fn a_burst_does_not_compensate_a_pause() {
 #[test]
 fn the_last_message_of_each_latched_publisher_reaches_a_peer_that_comes_late() {
     let mut world = three("{ /map: {} }");
-    world.says(0, Event::Offered(latched("/map")));
+    world.inject(0, Event::Offered(latched("/map")));
     world.wants(1, "/map", true);
     world.publishes(0, "/map", 1, "old");
     world.publishes(0, "/map", 1, "one");
     world.publishes(0, "/map", 2, "two");
     world.publishes(0, "/map", 3, "three");
-    world.says(0, Event::SourceGone { topic: "/map".into(), source: Source::local(2) });
+    world.inject(0, Event::SourceGone { topic: "/map".into(), source: Source::local(2) });
     // A publisher that is not latched joins, so the topic is advertised again.
-    world.says(0, Event::Offered(latched("/map")));
+    world.inject(0, Event::Offered(latched("/map")));
     world.take_commands(2);
     world.wants(2, "/map", true);
     assert_eq!(world.take_commands(2), ["publish /map 1 one", "publish /map 3 three"]);
@@ -171,7 +171,7 @@ fn the_last_message_of_each_latched_publisher_reaches_a_peer_that_comes_late() {
 fn a_late_peer_gets_all_kept_messages_of_a_publisher() {
     let mut world = three("{ /log: { keep_last: 1 } }");
     let qos = Qos { transient_local: true, depth: 3, ..Qos::default() };
-    world.says(0, Event::Offered(Topic { qos, ..topic("/log", STRING) }));
+    world.inject(0, Event::Offered(Topic { qos, ..topic("/log", STRING) }));
     world.wants(1, "/log", true);
     for text in ["a", "b", "c", "d"] {
         world.publishes(0, "/log", 1, text);
@@ -192,7 +192,7 @@ fn when_slow_follows_the_file_or_the_type() {
     let image = "sensor_msgs/Image";
     let keeps = |world: &mut World, topic: Topic| {
         let name = topic.name.clone();
-        world.says(0, Event::Offered(topic));
+        world.inject(0, Event::Offered(topic));
         let side = &world.sides[0];
         let (peer, channel) =
             side.topics.exported_topics()[&name].channels.first_key_value().unwrap();
@@ -216,7 +216,7 @@ fn the_configured_order_is_offered_where_applicable() {
     let mut world = three(file);
     let order = |world: &mut World, topic: Topic| {
         let name = topic.name.clone();
-        world.says(0, Event::Offered(topic));
+        world.inject(0, Event::Offered(topic));
         let side = &world.sides[0];
         let (peer, channel) =
             side.topics.exported_topics()[&name].channels.first_key_value().unwrap();
@@ -244,7 +244,7 @@ fn the_configured_order_is_offered_where_applicable() {
 #[test]
 fn latched_messages_are_dropped_when_nobody_reads_the_topic() {
     let mut world = three("{ /map: {} }");
-    world.says(0, Event::Offered(latched("/map")));
+    world.inject(0, Event::Offered(latched("/map")));
     world.wants(1, "/map", true);
     world.publishes(0, "/map", 1, "one");
     world.wants(1, "/map", false);
@@ -270,13 +270,13 @@ fn a_topic_withdrawn_and_offered_again_continues() {
     world.wants(1, "/scan", true);
     world.take_commands(0);
     world.take_commands(1);
-    world.says(0, Event::Withdrawn { topic: "/scan".into() });
+    world.inject(0, Event::Withdrawn { topic: "/scan".into() });
     assert_eq!(world.take_commands(0), ["unsubscribe /scan"]);
     assert_eq!(world.take_commands(1), ["unadvertise /scan"]);
-    world.says(0, Event::Withdrawn { topic: "/scan".into() });
+    world.inject(0, Event::Withdrawn { topic: "/scan".into() });
     world.publishes(0, "/scan", 0, "unheard");
     assert!(world.take_commands(0).is_empty() && world.take_commands(1).is_empty());
-    world.says(0, Event::Offered(topic("/scan", STRING)));
+    world.inject(0, Event::Offered(topic("/scan", STRING)));
     assert_eq!(world.take_commands(1), [format!("advertise /scan {STRING}")]);
     world.wants(1, "/scan", true);
     assert_eq!(world.take_commands(0), ["subscribe /scan"]);
@@ -289,10 +289,10 @@ fn a_topic_of_another_type_is_another_topic() {
     world.take_commands(0);
     world.take_commands(1);
     // The message is queued while the base is deaf, and must not arrive as the new type.
-    world.sides[1].deaf = true;
+    world.sides[1].drops_incoming = true;
     world.publishes(0, "/scan", 0, "of the old type");
-    world.sides[1].deaf = false;
-    world.says(0, Event::Offered(topic("/scan", "std_msgs/Header")));
+    world.sides[1].drops_incoming = false;
+    world.inject(0, Event::Offered(topic("/scan", "std_msgs/Header")));
     world.run(SECOND);
     assert_eq!(world.take_commands(0), ["unsubscribe /scan"]);
     assert_eq!(world.take_commands(1), ["unadvertise /scan", "advertise /scan std_msgs/Header"]);
@@ -305,10 +305,10 @@ fn a_topic_of_another_type_is_another_topic() {
 fn a_message_above_the_maximum_is_named_with_both_ends() {
     let limits = "peers: { base: 10.0.0.2 }\ntopics: { /scan: {} }\nlimits: { max_message: 1kB }";
     let mut world = World::pair(limits, BASE);
-    world.says(0, Event::Offered(topic("/scan", STRING)));
+    world.inject(0, Event::Offered(topic("/scan", STRING)));
     world.wants(1, "/scan", true);
     world.take_commands(1);
-    world.says(0, message("/scan", 0, &[0; 1500]));
+    world.inject(0, message("/scan", 0, &[0; 1500]));
     assert!(world.take_commands(1).is_empty());
     let words = ["/scan", "'robot'", "'base'", "1500", "1000", "limits.max_message"];
     assert!(world.has_notice(0, &words), "{:?}", world.notices(0));
@@ -318,10 +318,10 @@ fn a_message_above_the_maximum_is_named_with_both_ends() {
 fn a_message_above_the_receivers_maximum_is_named_there_with_both_ends() {
     let limits = format!("{BASE}\nlimits: {{ max_message: 1kB }}");
     let mut world = World::pair(ROBOT, &limits);
-    world.says(0, Event::Offered(topic("/scan", STRING)));
+    world.inject(0, Event::Offered(topic("/scan", STRING)));
     world.wants(1, "/scan", true);
     world.take_commands(1);
-    world.says(0, message("/scan", 0, &[0; 1500]));
+    world.inject(0, message("/scan", 0, &[0; 1500]));
     assert!(world.take_commands(1).is_empty());
     let words = ["/scan", "'robot'", "'base'", "1500", "1000", "limits.max_message"];
     assert!(world.has_notice(1, &words), "{:?}", world.notices(1));
@@ -335,7 +335,8 @@ fn change(
 ) -> Result<Vec<String>, String> {
     let side = &mut world.sides[0];
     let change = TopicChange { topic: topic.into(), priority, rate_hz };
-    let changed = side.with(world.now, |topics, cx| topics.exports.change(cx, change));
+    let changed =
+        side.with(world.now, |topics, cx| topics.exports.apply_treatment_change(cx, change));
     world.run(Duration::from_millis(100));
     changed
 }
@@ -353,7 +354,7 @@ fn treatment(world: &World, name: &str) -> (u8, u8, Option<f64>) {
 fn priority_and_rate_change_by_pattern_on_the_running_node() {
     let mut world = World::pair(ROBOT, BASE);
     for name in ["/camera/image", "/camera/info", "/scan"] {
-        world.says(0, Event::Offered(topic(name, STRING)));
+        world.inject(0, Event::Offered(topic(name, STRING)));
     }
     let changed = change(&mut world, "/camera/*", Some(7), None).unwrap();
     assert_eq!(changed, ["/camera/image", "/camera/info"]);
@@ -364,8 +365,8 @@ fn priority_and_rate_change_by_pattern_on_the_running_node() {
     change(&mut world, "/camera/info", Some(9), Some(0.0)).unwrap();
     assert_eq!(treatment(&world, "/camera/info"), (9, 9, None));
     assert_eq!(treatment(&world, "/camera/image"), (7, 7, Some(5.0)));
-    world.says(0, Event::Withdrawn { topic: "/camera/info".into() });
-    world.says(0, Event::Offered(topic("/camera/info", STRING)));
+    world.inject(0, Event::Withdrawn { topic: "/camera/info".into() });
+    world.inject(0, Event::Offered(topic("/camera/info", STRING)));
     assert_eq!(treatment(&world, "/camera/info"), (9, 9, None), "also after it was away");
 }
 
@@ -374,8 +375,8 @@ fn an_impossible_change_is_refused_with_the_allowed_values() {
     let mut world = World::pair(ROBOT, BASE);
     let error = change(&mut world, "/scan", Some(7), None).unwrap_err();
     assert_eq!(error, "this node sends no topics");
-    world.says(0, Event::Offered(topic("/scan", STRING)));
-    world.says(0, Event::Offered(topic("/odom", STRING)));
+    world.inject(0, Event::Offered(topic("/scan", STRING)));
+    world.inject(0, Event::Offered(topic("/odom", STRING)));
     let error = change(&mut world, "/scam", Some(7), None).unwrap_err();
     assert!(error.contains("'/scam'") && error.contains("/odom, /scan"), "{error}");
     assert!(change(&mut world, "scan", Some(7), None).unwrap_err().contains("'scan'"));
@@ -389,11 +390,11 @@ fn an_impossible_change_is_refused_with_the_allowed_values() {
 #[test]
 fn replaced_changes_are_removed_and_others_bounded() {
     let mut world = World::pair(ROBOT, BASE);
-    world.says(0, Event::Offered(topic("/scan", STRING)));
+    world.inject(0, Event::Offered(topic("/scan", STRING)));
     let side = &mut world.sides[0];
     let mut set = |topic: String| {
         let change = TopicChange { topic, priority: Some(1), rate_hz: None };
-        side.with(world.now, |topics, cx| topics.exports.change(cx, change))
+        side.with(world.now, |topics, cx| topics.exports.apply_treatment_change(cx, change))
     };
     for _ in 0..2 * MAX_CHANGES {
         set("/scan".into()).unwrap();
@@ -414,12 +415,12 @@ fn nothing_is_read_for_a_peer_that_stays_away_until_it_is_back() {
     let mut world = world_with_scan("{ /scan: {} }");
     world.wants(1, "/scan", true);
     world.take_commands(0);
-    world.sides.iter_mut().for_each(|side| side.deaf = true);
+    world.sides.iter_mut().for_each(|side| side.drops_incoming = true);
     world.run(8 * SECOND);
     assert_eq!(world.take_commands(0), [""; 0], "a short outage changes nothing");
     world.run(3 * SECOND + LINGERED);
     assert_eq!(world.take_commands(0), ["unsubscribe /scan"]);
-    world.sides.iter_mut().for_each(|side| side.deaf = false);
+    world.sides.iter_mut().for_each(|side| side.drops_incoming = false);
     world.run(4 * SECOND);
     assert_eq!(world.take_commands(0), ["subscribe /scan"]);
     world.publishes(0, "/scan", 0, "still wanted");
@@ -436,7 +437,7 @@ fn a_rate_limit_delays_but_never_drops_the_last_latched_message() {
         "peers: { base: \"127.0.0.1\" }\ntopics: { /map: { rate: 1Hz } }",
         "peers: { robot: \"127.0.0.1\" }",
     );
-    world.says(0, Event::Offered(latched("/map")));
+    world.inject(0, Event::Offered(latched("/map")));
     world.wants(1, "/map", true);
     world.take_commands(1);
     for number in 0..30 {
@@ -461,7 +462,7 @@ fn a_topic_that_names_its_links_is_not_sent_to_a_peer_without_them() {
     for (peer, link) in [(0, "wifi"), (1, "lte")] {
         world.sides[0].shared.peers.set_links(PeerId(peer), vec![(link.into(), 0)]);
     }
-    world.says(0, Event::Offered(topic("/scan", STRING)));
+    world.inject(0, Event::Offered(topic("/scan", STRING)));
     assert_eq!(world.take_commands(1), [format!("advertise /scan {STRING}")]);
     assert!(world.take_commands(2).is_empty());
 }

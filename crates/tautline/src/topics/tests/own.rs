@@ -19,10 +19,10 @@ impl World {
     /// Publishes once, as a node does each second. Returns whether there are subscribers.
     fn tells(&mut self, side: usize, text: &str) -> bool {
         let side = &mut self.sides[side];
-        side.with(self.now, |topics, cx| topics.publish_own(cx, &own_topic()));
-        let wanted = side.topics.own_is_wanted(NAME);
+        side.with(self.now, |topics, cx| topics.publish_own_topic(cx, &own_topic()));
+        let wanted = side.topics.is_own_topic_wanted(NAME);
         let payload = Bytes::copy_from_slice(text.as_bytes());
-        side.with(self.now, |topics, cx| topics.send_own(cx, NAME, payload));
+        side.with(self.now, |topics, cx| topics.send_own_message(cx, NAME, payload));
         self.run(Duration::from_millis(100));
         wanted
     }
@@ -45,11 +45,11 @@ fn the_nodes_own_topic_is_published_for_local_subscribers_and_not_sent_without_a
 fn local_topics_are_never_sent() {
     let mut world = World::pair("peers: { base: 10.0.0.2 }\ntopics: { \"/**\": {} }", BASE);
     let side = &mut world.sides[0];
-    side.with(world.now, |topics, cx| topics.publish_own_here(cx, &own_topic()));
+    side.with(world.now, |topics, cx| topics.publish_own_topic_locally(cx, &own_topic()));
     assert_eq!(world.take_commands(0), advertise_command());
     world.wants(0, NAME, true);
     let side = &mut world.sides[0];
-    side.with(world.now, |topics, cx| topics.send_own(cx, NAME, Bytes::from_static(b"1")));
+    side.with(world.now, |topics, cx| topics.send_own_message(cx, NAME, Bytes::from_static(b"1")));
     world.run(SECOND);
     assert_eq!(world.take_commands(0), [format!("publish {NAME} here:64 1")]);
     assert!(
@@ -65,12 +65,12 @@ fn a_rule_sends_the_nodes_own_topic_along_with_local_ones() {
     world.wants(1, NAME, true);
     assert!(world.tells(0, "2"));
     assert_eq!(world.take_commands(1), [format!("publish {NAME} 64 2")]);
-    world.says(0, Event::Offered(own_topic()));
+    world.inject(0, Event::Offered(own_topic()));
     world.publishes(0, NAME, 0, "a local node's");
     assert!(world.tells(0, "3"));
     let both = [format!("publish {NAME} 0 a local node's"), format!("publish {NAME} 64 3")];
     assert_eq!(world.take_commands(1), both);
-    world.says(0, Event::Withdrawn { topic: NAME.into() });
+    world.inject(0, Event::Withdrawn { topic: NAME.into() });
     assert!(world.tells(0, "4"));
     assert_eq!(world.take_commands(1), [format!("publish {NAME} 64 4")], "it continues alone");
     assert!(world.notices(0).is_empty() && world.notices(1).is_empty());
@@ -103,10 +103,10 @@ fn a_base_station_reports_itself_and_its_robots() {
 fn the_nodes_own_topic_is_reliable_even_if_that_of_a_peer_is_not() {
     let mut world = World::pair(ROBOT, BASE);
     let lossy = Topic { qos: Qos { reliable: false, ..Qos::default() }, ..own_topic() };
-    world.says(0, Event::Offered(lossy.clone()));
+    world.inject(0, Event::Offered(lossy.clone()));
     world.tells(1, "base 1");
-    world.says(0, Event::Withdrawn { topic: NAME.into() });
-    world.says(0, Event::Offered(lossy));
+    world.inject(0, Event::Withdrawn { topic: NAME.into() });
+    world.inject(0, Event::Offered(lossy));
     let is_reliable = |command: &Command| match command {
         Command::Advertise { topic } => topic.qos.reliable,
         other => panic!("{other:?}"),
@@ -120,7 +120,7 @@ fn a_peer_with_another_type_is_refused_with_both_names() {
     let mut world = World::pair(ROBOT, BASE);
     world.tells(1, "base 1");
     world.take_commands(1);
-    world.says(0, Event::Offered(topic(NAME, STRING)));
+    world.inject(0, Event::Offered(topic(NAME, STRING)));
     world.run(SECOND);
     assert!(world.take_commands(1).is_empty());
     for side in 0..2 {
@@ -134,13 +134,13 @@ fn a_peer_with_another_type_is_refused_with_both_names() {
 #[test]
 fn local_nodes_and_peers_keep_a_name_with_another_type() {
     let mut world = World::pair(ROBOT, BASE);
-    world.says(0, Event::Offered(topic(NAME, STRING)));
+    world.inject(0, Event::Offered(topic(NAME, STRING)));
     world.wants(1, NAME, true);
     world.take_commands(1);
     assert!(!world.tells(0, "1"), "neither to peers of that type");
     assert!(!world.tells(1, "1"), "nor where they publish it");
     assert!(world.take_commands(1).is_empty());
-    world.says(0, Event::Withdrawn { topic: NAME.into() });
+    world.inject(0, Event::Withdrawn { topic: NAME.into() });
     assert_eq!(world.take_commands(1), [format!("unadvertise {NAME}")]);
     world.tells(0, "2");
     world.tells(1, "2");

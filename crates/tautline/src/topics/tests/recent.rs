@@ -31,12 +31,12 @@ fn drops_are_reported_for_ten_seconds_with_their_reason() {
         "peers: { robot: 10.0.0.1 }",
     );
     let mut recent = Recent::default();
-    world.says(0, Event::Offered(topic("/image", "sensor_msgs/Image")));
+    world.inject(0, Event::Offered(topic("/image", "sensor_msgs/Image")));
     world.wants(1, "/image", true);
     world.streams(&mut recent, 3);
     assert_eq!(world.given_up(&recent), None, "all arrives");
 
-    world.sides.iter_mut().for_each(|side| side.deaf = true);
+    world.sides.iter_mut().for_each(|side| side.drops_incoming = true);
     world.streams(&mut recent, 3);
     let told = world.given_up(&recent).unwrap();
     // The newest message is still queued.
@@ -45,7 +45,7 @@ fn drops_are_reported_for_ten_seconds_with_their_reason() {
     assert!(told.why.contains("newer messages replaced them"), "{told:?}");
     assert!(told.why.ends_with(" (base is down)"), "{told:?}");
 
-    world.sides.iter_mut().for_each(|side| side.deaf = false);
+    world.sides.iter_mut().for_each(|side| side.drops_incoming = false);
     world.streams(&mut recent, 5);
     assert!(world.given_up(&recent).is_some(), "it is not long ago");
     world.streams(&mut recent, 12);

@@ -12,7 +12,7 @@ const TWIST: &str = "geometry_msgs/Twist";
 fn read_by_base() -> World {
     let mut world = World::pair(ROBOT, BASE);
     for name in ["/scan", "/odom"] {
-        world.says(0, Event::Offered(topic(name, STRING)));
+        world.inject(0, Event::Offered(topic(name, STRING)));
         world.wants(1, name, true);
     }
     assert_eq!(world.take_commands(0), ["subscribe /scan", "subscribe /odom"]);
@@ -48,7 +48,7 @@ fn changed_rules_apply_to_their_topics() {
     assert_eq!(world.take_commands(1), ["unadvertise /odom"], "/scan continues");
     // The gateway repeats the event once the topic may be sent again.
     world.reload(0, ROBOT);
-    world.says(0, Event::Offered(topic("/odom", STRING)));
+    world.inject(0, Event::Offered(topic("/odom", STRING)));
     world.wants(1, "/odom", true);
     world.publishes(0, "/odom", 0, "again");
     assert!(world.take_commands(1).contains(&"publish /odom 0 again".into()));
@@ -86,11 +86,11 @@ fn removing_a_peer_removes_only_its_topics() {
         type_hash: "h".into(),
         definition: "bool data\n---\nbool success\nstring message\n".into(),
     };
-    world.says(0, Event::Offered(topic("/cmd", STRING)));
-    world.says(1, Event::Offered(topic("/scan", STRING)));
-    world.says(2, Event::Offered(topic("/stolen", STRING)));
-    world.says(2, Event::Offered(topic("/scan", STRING)));
-    world.says(2, Event::ServiceOffered(service));
+    world.inject(0, Event::Offered(topic("/cmd", STRING)));
+    world.inject(1, Event::Offered(topic("/scan", STRING)));
+    world.inject(2, Event::Offered(topic("/stolen", STRING)));
+    world.inject(2, Event::Offered(topic("/scan", STRING)));
+    world.inject(2, Event::ServiceOffered(service));
     for topic in ["/scan", "/stolen"] {
         world.wants(0, topic, true);
     }
@@ -143,7 +143,7 @@ fn topics_with_unchanged_names_continue_after_a_reload() {
 fn the_right_to_command_is_granted_and_revoked() {
     let plain = "peers: { base: 10.0.0.2 }";
     let mut world = World::as_written(plain, BASE);
-    world.says(1, Event::Offered(topic("/cmd_vel", TWIST)));
+    world.inject(1, Event::Offered(topic("/cmd_vel", TWIST)));
     assert!(world.take_commands(0).is_empty());
     assert!(world.has_notice(0, &["/cmd_vel", "add to this file"]), "{:?}", world.notices(0));
     world.sweep(0);
@@ -182,7 +182,7 @@ fn a_reload_adds_changes_and_removes_watchdogs() {
     let mut world = World::pair(&robot(""), BASE);
     let numbers = defined("/x", "x/Numbers", "string a\nuint8 b\n");
     let go = "\u{2}\0\0\0go\u{1}";
-    world.says(1, Event::Offered(numbers));
+    world.inject(1, Event::Offered(numbers));
     world.wants(0, "/x", true);
     world.reload(0, &robot("/x: 10s"));
     world.publishes(1, "/x", 0, go);
@@ -209,17 +209,17 @@ fn a_reload_offers_and_withdraws_services() {
         type_hash: "h".into(),
         definition: "bool data\n---\nbool success\nstring message\n".into(),
     };
-    world.says(0, Event::ServiceOffered(service.clone()));
+    world.inject(0, Event::ServiceOffered(service.clone()));
     assert_eq!(world.take_commands(1).len(), 1);
     world.reload(0, &robot("/switch: { timeout: 1s }"));
-    world.says(1, Event::Called { service: "/switch".into(), call: 1, request: "x".into() });
+    world.inject(1, Event::Called { service: "/switch".into(), call: 1, request: "x".into() });
     let call = world.take_commands(0);
-    assert!(call.len() == 1 && call[0].contains("patience: 1s"), "{call:?}");
+    assert!(call.len() == 1 && call[0].contains("time_limit: 1s"), "{call:?}");
     world.reload(0, &robot(""));
     let told = world.take_commands(1);
     assert!(told.contains(&"Unserve { service: \"/switch\" }".into()), "{told:?}");
     world.reload(0, &robot("/switch: {}"));
-    world.says(0, Event::ServiceOffered(service));
+    world.inject(0, Event::ServiceOffered(service));
     assert!(world.take_commands(1).iter().any(|it| it.starts_with("Serve ")));
 }
 
@@ -227,8 +227,8 @@ fn a_reload_offers_and_withdraws_services() {
 fn outgoing_frames_are_read_again_when_their_rules_change() {
     let robot = "peers: { base: 10.0.0.2 }\ntopics: { \"/**\": {} }";
     let mut world = World::pair(robot, "peers: { robot: 10.0.0.1 }");
-    world.says(0, Event::Offered(topic("/tf", "tf2_msgs/TFMessage")));
-    world.says(0, Event::Offered(topic("/scan", STRING)));
+    world.inject(0, Event::Offered(topic("/tf", "tf2_msgs/TFMessage")));
+    world.inject(0, Event::Offered(topic("/scan", STRING)));
     for name in ["/tf", "/scan"] {
         world.wants(1, name, true);
     }

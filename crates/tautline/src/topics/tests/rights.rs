@@ -69,19 +69,19 @@ fn commands_are_not_accepted_without_a_line() {
     for keys in ["", ", prefix: /base"] {
         let mut world = robot(keys);
         for (name, type_name) in acting {
-            world.says(1, Event::Offered(topic(name, type_name)));
+            world.inject(1, Event::Offered(topic(name, type_name)));
             assert_waits(&mut world, name, &format!("accept: {{ {name}: {type_name} }}"));
         }
     }
     let mut world = robot("");
-    world.says(1, Event::Offered(scan("/scan")));
+    world.inject(1, Event::Offered(scan("/scan")));
     assert_waits(&mut world, "/scan", &format!("accept: {{ /scan: {SCAN} }}"));
 }
 
 #[test]
 fn observations_are_accepted_under_a_prefix() {
     let mut world = robot(", prefix: /base");
-    world.says(1, Event::Offered(scan("/scan")));
+    world.inject(1, Event::Offered(scan("/scan")));
     assert_eq!(world.take_commands(0), [advertise_command("/base/scan", SCAN)]);
     assert!(world.notices(0).is_empty() && lines(&world, 0).is_empty());
     world.wants(0, "/base/scan", true);
@@ -95,7 +95,7 @@ fn an_observation_is_known_by_its_name_and_its_md5() {
         [("/a", SCAN, TWIST_MD5), ("/b", "x/Harmless", SCAN_MD5), ("/c", SCAN, "*")]
     {
         let mut world = robot(", prefix: /base");
-        world.says(1, Event::Offered(with_hash(name, type_name, hash)));
+        world.inject(1, Event::Offered(with_hash(name, type_name, hash)));
         assert_waits(&mut world, name, &format!("accept: {{ {name}: {type_name} }}"));
     }
 }
@@ -144,7 +144,7 @@ fn topics_in_the_file_are_accepted_with_any_type_or_with_the_given_one() {
         "{ /cmd_vel: any }",
     ] {
         let mut world = robot(&format!(", accept: {accept}"));
-        world.says(1, Event::Offered(with_hash("/cmd_vel", TWIST, TWIST_MD5)));
+        world.inject(1, Event::Offered(with_hash("/cmd_vel", TWIST, TWIST_MD5)));
         assert_eq!(world.take_commands(0), [advertise_command("/cmd_vel", TWIST)], "{accept}");
         world.wants(0, "/cmd_vel", true);
         world.publishes(1, "/cmd_vel", 0, "go");
@@ -156,7 +156,7 @@ fn topics_in_the_file_are_accepted_with_any_type_or_with_the_given_one() {
 #[test]
 fn a_type_other_than_the_configured_one_is_refused() {
     let mut world = robot(", accept: { /cmd_vel: geometry_msgs/Twist }");
-    world.says(1, Event::Offered(topic("/cmd_vel", STRING)));
+    world.inject(1, Event::Offered(topic("/cmd_vel", STRING)));
     assert_waits(&mut world, "/cmd_vel", &format!("accept: {{ /cmd_vel: {STRING} }}"));
 }
 
@@ -173,24 +173,24 @@ fn an_installed_type_must_have_the_same_version() {
         folder.path()
     );
     let mut world = World::as_written(&file, BASE);
-    world.says(1, Event::Offered(with_hash("/cmd_vel", TWIST, TWIST_MD5)));
+    world.inject(1, Event::Offered(with_hash("/cmd_vel", TWIST, TWIST_MD5)));
     assert_eq!(world.take_commands(0), [advertise_command("/cmd_vel", TWIST)]);
     let mut world = World::as_written(&file, BASE);
-    world.says(1, Event::Offered(with_hash("/cmd_vel", TWIST, SCAN_MD5)));
+    world.inject(1, Event::Offered(with_hash("/cmd_vel", TWIST, SCAN_MD5)));
     assert_waits(&mut world, "/cmd_vel", "accept: { /cmd_vel: any }");
 }
 
 #[test]
 fn unaccepted_topics_are_listed_without_a_warning() {
     let mut world = robot(", accept: /plan, prefix: /base");
-    world.says(1, Event::Offered(topic("/cmd_vel", TWIST)));
+    world.inject(1, Event::Offered(topic("/cmd_vel", TWIST)));
     assert!(world.take_commands(0).is_empty());
     assert_eq!(lines(&world, 0), ["accept: { /cmd_vel: geometry_msgs/Twist }"]);
     assert!(world.notices(0).is_empty() && world.notices(1).is_empty());
-    world.says(1, Event::Offered(scan("/scan")));
+    world.inject(1, Event::Offered(scan("/scan")));
     assert_eq!(world.take_commands(0), ["advertise /base/scan sensor_msgs/LaserScan"]);
     let mut world = robot(", accept: /plan");
-    world.says(1, Event::Offered(scan("/scan")));
+    world.inject(1, Event::Offered(scan("/scan")));
     assert!(world.take_commands(0).is_empty(), "there is no prefix");
 }
 
@@ -205,27 +205,27 @@ fn acceptance_of_the_other_ros_checks_both_type_names() {
          float64 x\nfloat64 y\nfloat64 z\n"
     );
     let twist = |name: &str| defined(name, "geometry_msgs/msg/Twist", &text);
-    world.says(1, Event::Offered(twist("/cmd_vel")));
+    world.inject(1, Event::Offered(twist("/cmd_vel")));
     assert!(world.take_commands(0).is_empty());
-    world.says(1, Event::Offered(twist("/other")));
+    world.inject(1, Event::Offered(twist("/other")));
     assert_eq!(world.take_commands(0), [advertise_command("/base/other", TWIST)]);
-    world.says(1, Event::Offered(topic("/other", "std_msgs/msg/Bool")));
+    world.inject(1, Event::Offered(topic("/other", "std_msgs/msg/Bool")));
     assert_eq!(world.take_commands(0), ["unadvertise /base/other"]);
 }
 
 #[test]
 fn a_topic_with_a_changed_type_is_withdrawn() {
     let mut world = robot(", prefix: /base");
-    world.says(1, Event::Offered(scan("/scan")));
+    world.inject(1, Event::Offered(scan("/scan")));
     world.wants(0, "/base/scan", true);
     assert_eq!(world.take_commands(1), ["subscribe /scan"]);
     world.take_commands(0);
-    world.says(1, Event::Offered(topic("/scan", TWIST)));
+    world.inject(1, Event::Offered(topic("/scan", TWIST)));
     assert_eq!(world.take_commands(0), ["unadvertise /base/scan"]);
     assert_eq!(world.take_commands(1), ["unsubscribe /scan"]);
     world.publishes(1, "/scan", 0, "go");
     assert_waits(&mut world, "/scan", &format!("accept: {{ /scan: {TWIST} }}"));
-    world.says(1, Event::Offered(scan("/scan")));
+    world.inject(1, Event::Offered(scan("/scan")));
     assert!(lines(&world, 0).is_empty(), "it is taken again");
 }
 
@@ -233,10 +233,10 @@ fn a_topic_with_a_changed_type_is_withdrawn() {
 fn queues_are_bounded_and_dropped_with_their_topic_and_session() {
     let mut world = robot("");
     for n in 0..crate::limits::MAX_WAITING_PER_PEER + 10 {
-        world.says(1, Event::Offered(topic(&format!("/t{n}"), STRING)));
+        world.inject(1, Event::Offered(topic(&format!("/t{n}"), STRING)));
     }
     assert_eq!(lines(&world, 0).len(), crate::limits::MAX_WAITING_PER_PEER);
-    world.says(1, Event::Withdrawn { topic: "/t0".into() });
+    world.inject(1, Event::Withdrawn { topic: "/t0".into() });
     assert_eq!(lines(&world, 0).len(), crate::limits::MAX_WAITING_PER_PEER - 1);
     world.restart(1);
     world.run(2 * SECOND);
@@ -246,7 +246,7 @@ fn queues_are_bounded_and_dropped_with_their_topic_and_session() {
 #[test]
 fn a_type_with_invalid_characters_is_not_suggested() {
     let mut world = robot("");
-    world.says(1, Event::Offered(topic("/x", "evil/T }, relay: true\u{1b}[2J")));
+    world.inject(1, Event::Offered(topic("/x", "evil/T }, relay: true\u{1b}[2J")));
     assert_eq!(lines(&world, 0), ["accept: { /x: any }"]);
     let shown = world.sides[0].shared.waiting().all(|(_, it)| !it.type_name.contains('\u{1b}'));
     assert!(shown);
@@ -259,7 +259,7 @@ fn a_peer_is_offered_only_the_configured_lists() {
     let mut world =
         World::as_written("peers: { base: { address: 10.0.0.2, accept: \"/**\" } }", base);
     for name in ["/scan", "/odom", "/map_updates"] {
-        world.says(1, Event::Offered(topic(name, STRING)));
+        world.inject(1, Event::Offered(topic(name, STRING)));
     }
     assert_eq!(
         world.take_commands(0),
@@ -274,7 +274,7 @@ fn limited() -> World {
                 topics: { /packed: { compression: zstd }, \"/**\": {} }";
     let mut world = World::pair(robot, base);
     for name in ["/image", "/scan"] {
-        world.says(1, Event::Offered(topic(name, STRING)));
+        world.inject(1, Event::Offered(topic(name, STRING)));
         world.wants(0, name, true);
     }
     world.take_commands(0);
@@ -320,7 +320,7 @@ fn messages_above_the_rate_are_dropped_counted_by_topic_and_reported_once() {
 #[test]
 fn a_compressed_message_counts_with_its_decompressed_size() {
     let mut world = limited();
-    world.says(1, Event::Offered(topic("/packed", STRING)));
+    world.inject(1, Event::Offered(topic("/packed", STRING)));
     world.wants(0, "/packed", true);
     world.take_commands(0);
     for _ in 0..10 {
@@ -336,7 +336,7 @@ fn a_compressed_message_counts_with_its_decompressed_size() {
             encoded: true,
             published: now,
         };
-        side.on_codec(now, Done::Encoded { message, renaming: None, problem: None });
+        side.on_codec(now, JobResult::Encoded { message, renaming: None, problem: None });
         world.settle();
     }
     assert_eq!(over_rate(&world, "/packed"), 9, "one is a second's worth");
@@ -349,11 +349,11 @@ fn the_count_of_rate_drops_restarts_only_with_a_new_session() {
     world.publishes(1, "/image", 0, &"x".repeat(1000));
     assert_eq!(over_rate(&world, "/image"), 1);
     let lower = Topic { qos: Qos { depth: 7, ..Qos::default() }, ..topic("/image", STRING) };
-    world.says(1, Event::Offered(lower));
+    world.inject(1, Event::Offered(lower));
     assert_eq!(over_rate(&world, "/image"), 1, "the channel continues");
     world.restart(1);
     world.run(2 * SECOND);
-    world.says(1, Event::Offered(topic("/image", STRING)));
+    world.inject(1, Event::Offered(topic("/image", STRING)));
     assert_eq!(over_rate(&world, "/image"), 0);
 }
 
@@ -363,9 +363,9 @@ fn an_offer_above_a_peers_highest_priority_is_reported() {
     let base =
         "peers: { robot: 10.0.0.1 }\ntopics: { /a: { priority: 150 }, /b: { priority: 151 } }";
     let mut world = World::pair(robot, base);
-    world.says(1, Event::Offered(topic("/a", STRING)));
+    world.inject(1, Event::Offered(topic("/a", STRING)));
     assert!(world.notices(0).is_empty());
-    world.says(1, Event::Offered(topic("/b", STRING)));
+    world.inject(1, Event::Offered(topic("/b", STRING)));
     let words =
         ["/b", "'base'", "priority 151", "'robot' allows at most 150", "peers.base.max_priority"];
     assert!(world.has_notice(0, &words), "{:?}", world.notices(0));
@@ -377,10 +377,10 @@ fn texts_with_control_characters_are_refused() {
     let mut world = robot(", prefix: /base, accept: \"/**\"");
     let long = format!("a/{}", "b".repeat(300));
     for type_name in ["a/\u{1}B", "a/&B", &long] {
-        world.says(1, Event::Offered(topic("/x", type_name)));
-        world.says(1, Event::Withdrawn { topic: "/x".into() });
+        world.inject(1, Event::Offered(topic("/x", type_name)));
+        world.inject(1, Event::Withdrawn { topic: "/x".into() });
     }
-    world.says(1, Event::Offered(topic(&format!("/{}", "n".repeat(300)), STRING)));
+    world.inject(1, Event::Offered(topic(&format!("/{}", "n".repeat(300)), STRING)));
     assert!(world.take_commands(0).is_empty());
     assert!(world.has_notice(0, &["/x", "its type has the character"]), "{:?}", world.notices(0));
     assert!(world.has_notice(0, &["its name has 301 bytes"]), "{:?}", world.notices(0));
@@ -389,6 +389,6 @@ fn texts_with_control_characters_are_refused() {
 #[test]
 fn an_action_includes_only_topics_of_its_types() {
     let mut world = robot(", prefix: /base");
-    world.says(1, Event::Offered(topic("/a/_action/feedback", TWIST)));
+    world.inject(1, Event::Offered(topic("/a/_action/feedback", TWIST)));
     assert!(world.take_commands(0).is_empty());
 }

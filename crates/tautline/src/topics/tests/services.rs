@@ -35,13 +35,13 @@ fn answer_event(call: u64, outcome: Result<&'static str, &str>) -> Event {
 }
 
 /// The calls and responses among the commands to a node's gateway.
-pub(super) fn dealings(world: &mut World, side: usize) -> Vec<String> {
+pub(super) fn commands(world: &mut World, side: usize) -> Vec<String> {
     let text = |bytes: &bytes::Bytes| String::from_utf8_lossy(bytes).into_owned();
     let line = |command: Command| match command {
         Command::Serve { service } => Some(format!("serve {} {}", service.name, service.type_name)),
         Command::Unserve { service } => Some(format!("unserve {service}")),
-        Command::Call { service, call, request, patience, .. } => {
-            Some(format!("call {service} {call} {} {patience:?}", text(&request)))
+        Command::Call { service, call, request, time_limit, .. } => {
+            Some(format!("call {service} {call} {} {time_limit:?}", text(&request)))
         }
         Command::Answer { service, call, outcome: Ok(response) } => {
             Some(format!("answer {service} {call} {}", text(&response)))
@@ -56,96 +56,96 @@ pub(super) fn dealings(world: &mut World, side: usize) -> Vec<String> {
 
 fn serving() -> World {
     let mut world = World::pair(SERVER, CLIENT);
-    world.says(0, Event::ServiceOffered(service("/switch")));
-    assert_eq!(dealings(&mut world, 1), ["serve /switch std_srvs/SetBool"]);
+    world.inject(0, Event::ServiceOffered(service("/switch")));
+    assert_eq!(commands(&mut world, 1), ["serve /switch std_srvs/SetBool"]);
     world
 }
 
 #[test]
 fn calls_are_forwarded_once_and_answered_in_any_order() {
     let mut world = serving();
-    world.says(1, call_event(7, "first"));
-    world.says(1, call_event(8, "second"));
-    let calls = dealings(&mut world, 0);
+    world.inject(1, call_event(7, "first"));
+    world.inject(1, call_event(8, "second"));
+    let calls = commands(&mut world, 0);
     assert_eq!(calls, ["call /switch 1 first 2s", "call /switch 2 second 2s"]);
-    world.says(0, answer_event(2, Ok("to second")));
-    world.says(0, answer_event(1, Err("no such arm")));
-    world.says(0, answer_event(1, Ok("twice")));
-    let answers = dealings(&mut world, 1);
+    world.inject(0, answer_event(2, Ok("to second")));
+    world.inject(0, answer_event(1, Err("no such arm")));
+    world.inject(0, answer_event(1, Ok("twice")));
+    let answers = commands(&mut world, 1);
     assert_eq!(answers, ["answer /switch 8 to second", "fail /switch 7 no such arm"]);
     world.run(5 * SECOND);
-    assert!(dealings(&mut world, 0).is_empty() && dealings(&mut world, 1).is_empty());
+    assert!(commands(&mut world, 0).is_empty() && commands(&mut world, 1).is_empty());
 }
 
 #[test]
 fn unanswered_calls_fail_with_a_reason() {
     let mut world = serving();
-    world.says(1, call_event(7, "x"));
+    world.inject(1, call_event(7, "x"));
     world.run(SECOND);
-    assert!(dealings(&mut world, 1).is_empty());
+    assert!(commands(&mut world, 1).is_empty());
     world.run(2 * SECOND);
-    let failed = dealings(&mut world, 1);
+    let failed = commands(&mut world, 1);
     assert_eq!(failed, ["fail /switch 7 no response of /switch from 'robot' within 2 s"]);
     // The response is too late.
-    world.says(0, answer_event(1, Ok("done")));
-    assert!(dealings(&mut world, 1).is_empty());
-    world.says(1, Event::Called { service: "/other".into(), call: 9, request: "".into() });
-    assert_eq!(dealings(&mut world, 1), ["fail /other 9 no peer serves /other"]);
+    world.inject(0, answer_event(1, Ok("done")));
+    assert!(commands(&mut world, 1).is_empty());
+    world.inject(1, Event::Called { service: "/other".into(), call: 9, request: "".into() });
+    assert_eq!(commands(&mut world, 1), ["fail /other 9 no peer serves /other"]);
 }
 
 #[test]
 fn a_server_that_leaves_fails_its_calls_and_is_found_again() {
     let mut world = serving();
-    world.says(1, call_event(7, "x"));
-    world.says(0, Event::ServiceWithdrawn { service: "/switch".into() });
+    world.inject(1, call_event(7, "x"));
+    world.inject(0, Event::ServiceWithdrawn { service: "/switch".into() });
     assert_eq!(
-        dealings(&mut world, 1),
+        commands(&mut world, 1),
         ["fail /switch 7 the server of /switch at 'robot' has stopped", "unserve /switch"]
     );
-    world.says(0, Event::ServiceOffered(service("/switch")));
-    assert_eq!(dealings(&mut world, 1), ["serve /switch std_srvs/SetBool"]);
-    dealings(&mut world, 0);
-    world.says(1, call_event(8, "y"));
-    assert_eq!(dealings(&mut world, 0), ["call /switch 2 y 2s"]);
+    world.inject(0, Event::ServiceOffered(service("/switch")));
+    assert_eq!(commands(&mut world, 1), ["serve /switch std_srvs/SetBool"]);
+    commands(&mut world, 0);
+    world.inject(1, call_event(8, "y"));
+    assert_eq!(commands(&mut world, 0), ["call /switch 2 y 2s"]);
 }
 
 #[test]
 fn only_configured_services_and_actions_are_offered() {
     let mut world = World::pair(SERVER, &format!("{CLIENT}\nros1: false"));
     for name in ["/secret", "/arm/lift", "/go/_action/send_goal", "/go/_action/get_result"] {
-        world.says(0, Event::ServiceOffered(service(name)));
+        world.inject(0, Event::ServiceOffered(service(name)));
     }
-    let served = dealings(&mut world, 1);
+    let served = commands(&mut world, 1);
     let expected = ["/arm/lift", "/go/_action/send_goal", "/go/_action/get_result"];
     assert_eq!(served, expected.map(|name| format!("serve {name} std_srvs/SetBool")));
-    world.says(0, Event::Offered(topic("/go/_action/feedback", STRING)));
+    world.inject(0, Event::Offered(topic("/go/_action/feedback", STRING)));
     assert_eq!(world.take_commands(1), [format!("advertise /go/_action/feedback {STRING}")]);
     // The result has no short timeout.
     let request = Event::Called { service: expected[2].into(), call: 1, request: "".into() };
-    world.says(1, request);
+    world.inject(1, request);
     world.run(600 * SECOND);
-    assert!(dealings(&mut world, 1).is_empty());
-    world
-        .says(0, Event::Answered { service: expected[2].into(), call: 1, outcome: Ok("r".into()) });
-    assert_eq!(dealings(&mut world, 1), ["answer /go/_action/get_result 1 r"]);
+    assert!(commands(&mut world, 1).is_empty());
+    let service = expected[2].into();
+    world.inject(0, Event::Answered { service, call: 1, outcome: Ok("r".into()) });
+    assert_eq!(commands(&mut world, 1), ["answer /go/_action/get_result 1 r"]);
 }
 
 #[test]
 fn after_a_restart_old_calls_fail_and_new_calls_work() {
     let mut world = serving();
-    world.says(1, call_event(7, "x"));
-    dealings(&mut world, 0);
+    world.inject(1, call_event(7, "x"));
+    commands(&mut world, 0);
     world.restart(0);
-    world.says(0, Event::ServiceOffered(service("/switch")));
+    world.inject(0, Event::ServiceOffered(service("/switch")));
     world.run(SECOND);
     assert_eq!(
-        dealings(&mut world, 1),
+        commands(&mut world, 1),
         ["fail /switch 7 'robot' has restarted", "serve /switch std_srvs/SetBool"]
     );
-    world.says(1, call_event(8, "y"));
-    assert_eq!(dealings(&mut world, 0), ["call /switch 1 y 2s"]);
-    world.says(0, answer_event(1, Ok("done")));
-    assert_eq!(dealings(&mut world, 1), ["answer /switch 8 done"]);
+    world.inject(1, call_event(8, "y"));
+    assert_eq!(commands(&mut world, 0), ["call /switch 1 y 2s"]);
+    world.inject(0, answer_event(1, Ok("done")));
+    assert_eq!(commands(&mut world, 1), ["answer /switch 8 done"]);
 }
 
 #[test]
@@ -156,15 +156,15 @@ fn a_second_server_replaces_the_first() {
     let base = "name: base\npeers:\n  r1: { address: 10.0.0.1, prefix: /r }\n  \
                 r2: { address: 10.0.0.2, prefix: /r }\n";
     let mut world = World::new(&[&robot("r1"), &robot("r2"), base]);
-    world.says(0, Event::ServiceOffered(service("/switch")));
-    world.says(1, Event::ServiceOffered(service("/switch")));
-    assert_eq!(dealings(&mut world, 2)[0], "serve /r/switch std_srvs/SetBool");
+    world.inject(0, Event::ServiceOffered(service("/switch")));
+    world.inject(1, Event::ServiceOffered(service("/switch")));
+    assert_eq!(commands(&mut world, 2)[0], "serve /r/switch std_srvs/SetBool");
     let call = |call| Event::Called { service: "/r/switch".into(), call, request: "x".into() };
-    world.says(2, call(1));
-    assert_eq!(dealings(&mut world, 0), ["call /switch 1 x 5s"]);
-    world.says(0, Event::ServiceWithdrawn { service: "/switch".into() });
-    world.says(2, call(2));
-    assert_eq!(dealings(&mut world, 1), ["call /switch 1 x 5s"]);
+    world.inject(2, call(1));
+    assert_eq!(commands(&mut world, 0), ["call /switch 1 x 5s"]);
+    world.inject(0, Event::ServiceWithdrawn { service: "/switch".into() });
+    world.inject(2, call(2));
+    assert_eq!(commands(&mut world, 1), ["call /switch 1 x 5s"]);
 }
 
 fn of_ros2() -> Service {
@@ -179,23 +179,23 @@ fn of_ros2() -> Service {
 #[test]
 fn a_call_or_response_that_is_not_of_its_type_is_an_error_at_the_caller() {
     let mut world = World::pair(SERVER, CLIENT);
-    world.says(0, Event::ServiceOffered(defined_service("/switch")));
-    assert_eq!(dealings(&mut world, 1), ["serve /switch std_srvs/SetBool"]);
-    world.says(1, call_event(7, "\u{1}"));
-    world.says(1, call_event(8, "two"));
-    assert_eq!(dealings(&mut world, 0), ["call /switch 1 \u{1} 2s"]);
+    world.inject(0, Event::ServiceOffered(defined_service("/switch")));
+    assert_eq!(commands(&mut world, 1), ["serve /switch std_srvs/SetBool"]);
+    world.inject(1, call_event(7, "\u{1}"));
+    world.inject(1, call_event(8, "two"));
+    assert_eq!(commands(&mut world, 0), ["call /switch 1 \u{1} 2s"]);
     let reason = "the request does not match std_srvs/SetBool: 2 bytes are left over at the end";
-    assert_eq!(dealings(&mut world, 1), [format!("fail /switch 8 /switch: {reason}")]);
+    assert_eq!(commands(&mut world, 1), [format!("fail /switch 8 /switch: {reason}")]);
     assert!(world.has_notice(0, &["'base' sent a malformed message: /switch", reason]));
-    world.says(0, answer_event(1, Ok("\u{1}\u{9}\0\0\0ok")));
-    let told = dealings(&mut world, 1);
+    world.inject(0, answer_event(1, Ok("\u{1}\u{9}\0\0\0ok")));
+    let told = commands(&mut world, 1);
     let reason =
         "the response does not match std_srvs/SetBool: message: 9 bytes wanted, 2 are left";
     assert_eq!(told, [format!("fail /switch 7 /switch: {reason}")]);
     assert!(world.has_notice(1, &["'robot' sent a malformed message: /switch", reason]));
-    world.says(1, call_event(9, "\u{1}"));
-    world.says(0, answer_event(3, Ok("\u{1}\u{2}\0\0\0ok")));
-    assert_eq!(dealings(&mut world, 1), ["answer /switch 9 \u{1}\u{2}\0\0\0ok"]);
+    world.inject(1, call_event(9, "\u{1}"));
+    world.inject(0, answer_event(3, Ok("\u{1}\u{2}\0\0\0ok")));
+    assert_eq!(commands(&mut world, 1), ["answer /switch 9 \u{1}\u{2}\0\0\0ok"]);
     let malformed = [0, 1].map(|side| world.sides[side].topics.calls_malformed());
     assert_eq!(malformed, [1, 1]);
     assert!(world.sides.iter().all(|side| side.topics.unchecked().next().is_none()));
@@ -207,7 +207,7 @@ fn services_without_a_definition_are_listed_as_not_checked() {
     for (side, peer, words) in [(0, None, "not installed"), (1, Some(ONLY_PEER), "sent")] {
         let all: Vec<_> = world.sides[side].topics.unchecked().collect();
         assert_eq!((all.len(), all[0].peer, all[0].name), (1, peer, "/switch"));
-        assert!(all[0].doubt.contains(words), "{all:?}");
+        assert!(all[0].reason.contains(words), "{all:?}");
     }
 }
 
@@ -215,8 +215,8 @@ fn services_without_a_definition_are_listed_as_not_checked() {
 fn a_services_definition_of_another_hash_is_not_used() {
     let mut world = World::pair(&format!("ros2: true\n{SERVER}"), CLIENT);
     let definition = "float64 data\n---\nbool success\nstring message\n".into();
-    world.says(0, Event::ServiceOffered(Service { definition, ..of_ros2() }));
-    assert!(dealings(&mut world, 1).is_empty());
+    world.inject(0, Event::ServiceOffered(Service { definition, ..of_ros2() }));
+    assert!(commands(&mut world, 1).is_empty());
     assert!(world.has_notice(1, &["/switch", "std_srvs/srv/SetBool has the hash"]));
 }
 
@@ -224,20 +224,20 @@ fn a_services_definition_of_another_hash_is_not_used() {
 fn a_service_of_ros_2_is_called_from_ros_1() {
     let mut world = World::pair(&format!("ros2: true\n{SERVER}"), CLIENT);
     let theirs = of_ros2();
-    world.says(0, Event::ServiceOffered(theirs));
-    assert_eq!(dealings(&mut world, 1), ["serve /switch std_srvs/SetBool"]);
-    world.says(1, call_event(7, "\u{1}"));
-    assert_eq!(dealings(&mut world, 0), ["call /switch 1 \0\u{1}\0\0\u{1} 2s"]);
-    world.says(0, answer_event(1, Ok("\0\u{1}\0\0\u{1}\0\0\0\u{3}\0\0\0ok\0")));
-    assert_eq!(dealings(&mut world, 1), ["answer /switch 7 \u{1}\u{2}\0\0\0ok"]);
+    world.inject(0, Event::ServiceOffered(theirs));
+    assert_eq!(commands(&mut world, 1), ["serve /switch std_srvs/SetBool"]);
+    world.inject(1, call_event(7, "\u{1}"));
+    assert_eq!(commands(&mut world, 0), ["call /switch 1 \0\u{1}\0\0\u{1} 2s"]);
+    world.inject(0, answer_event(1, Ok("\0\u{1}\0\0\u{1}\0\0\0\u{3}\0\0\0ok\0")));
+    assert_eq!(commands(&mut world, 1), ["answer /switch 7 \u{1}\u{2}\0\0\0ok"]);
     // A request that does not match the type reaches no server, and the caller gets an error.
-    world.says(1, call_event(8, "too long"));
-    let failed = dealings(&mut world, 1);
+    world.inject(1, call_event(8, "too long"));
+    let failed = commands(&mut world, 1);
     assert!(
         failed[0].starts_with("fail /switch 8") && failed[0].contains("left over"),
         "{failed:?}"
     );
-    assert!(dealings(&mut world, 0).is_empty());
+    assert!(commands(&mut world, 0).is_empty());
 }
 
 /// Returns a world in which the robot has served `services`, and has then started a new session.
@@ -245,16 +245,16 @@ fn a_service_of_ros_2_is_called_from_ros_1() {
 fn restarted(services: &[&str]) -> World {
     let mut world = World::pair("peers: { base: 10.0.0.2 }\nservices: { \"/**\": {} }", CLIENT);
     for name in services {
-        world.says(0, Event::ServiceOffered(service(name)));
+        world.inject(0, Event::ServiceOffered(service(name)));
     }
     world.restart(0);
     world.run(2 * SECOND);
-    dealings(&mut world, 1);
+    commands(&mut world, 1);
     world
 }
 
 fn calls(world: &mut World, name: &str, call: u64) {
-    world.says(1, Event::Called { service: name.into(), call, request: "x".into() });
+    world.inject(1, Event::Called { service: name.into(), call, request: "x".into() });
 }
 
 #[test]
@@ -266,20 +266,20 @@ fn calls_and_responses_that_are_too_large_fail_with_both_sizes_and_the_key() {
         [(robot.to_owned(), base.clone()), (robot.replace("2kB", "8kB"), base)]
     {
         let mut world = World::pair(&serving, &calling);
-        world.says(0, Event::ServiceOffered(service("/a")));
+        world.inject(0, Event::ServiceOffered(service("/a")));
         world.run(SECOND);
-        dealings(&mut world, 1);
+        commands(&mut world, 1);
         let is_response = serving.contains("8kB");
         let size = if is_response { 1 } else { 3000 };
         let request = Bytes::from(vec![b'x'; size]);
-        world.says(1, Event::Called { service: "/a".into(), call: 1, request });
+        world.inject(1, Event::Called { service: "/a".into(), call: 1, request });
         world.run(SECOND);
         if is_response {
             let outcome = Ok(Bytes::from(vec![b'x'; 5000]));
-            world.says(0, Event::Answered { service: "/a".into(), call: 1, outcome });
+            world.inject(0, Event::Answered { service: "/a".into(), call: 1, outcome });
         }
         world.run(6 * SECOND);
-        let told = dealings(&mut world, 1);
+        let told = commands(&mut world, 1);
         let sizes =
             if is_response { ["5002", "4000", "'base'"] } else { ["3001", "2000", "'robot'"] };
         for word in sizes.into_iter().chain(["fail /a 1 ", "limits.max_message"]) {
@@ -291,7 +291,7 @@ fn calls_and_responses_that_are_too_large_fail_with_both_sizes_and_the_key() {
         // The next call is served.
         calls(&mut world, "/a", 2);
         let number = 1 + u64::from(is_response);
-        assert_eq!(dealings(&mut world, 0).last().unwrap(), &format!("call /a {number} x 5s"));
+        assert_eq!(commands(&mut world, 0).last().unwrap(), &format!("call /a {number} x 5s"));
     }
 }
 
@@ -300,14 +300,14 @@ fn a_response_too_large_for_its_own_node_is_an_error_to_the_caller() {
     let robot =
         "peers: { base: 10.0.0.2 }\nservices: { \"/**\": {} }\nlimits: { max_message: 2kB }";
     let mut world = World::pair(robot, CLIENT);
-    world.says(0, Event::ServiceOffered(service("/a")));
+    world.inject(0, Event::ServiceOffered(service("/a")));
     world.run(SECOND);
     calls(&mut world, "/a", 1);
-    dealings(&mut world, 1);
+    commands(&mut world, 1);
     let outcome = Ok(Bytes::from(vec![b'x'; 2000]));
-    world.says(0, Event::Answered { service: "/a".into(), call: 1, outcome });
+    world.inject(0, Event::Answered { service: "/a".into(), call: 1, outcome });
     world.run(SECOND);
-    let told = dealings(&mut world, 1);
+    let told = commands(&mut world, 1);
     for word in ["fail /a 1 ", "2002 bytes", "2000", "limits.max_message"] {
         assert!(told[0].contains(word), "no '{word}' in {told:?}");
     }
@@ -317,40 +317,40 @@ fn a_response_too_large_for_its_own_node_is_an_error_to_the_caller() {
 fn after_a_restart_in_another_order_each_call_reaches_its_own_service() {
     let mut world = restarted(&["/a", "/b", "/c"]);
     // Each number belongs to another service now, and nobody serves /b any more.
-    world.says(0, Event::ServiceOffered(service("/c")));
+    world.inject(0, Event::ServiceOffered(service("/c")));
     calls(&mut world, "/c", 1);
     calls(&mut world, "/a", 2);
-    assert_eq!(dealings(&mut world, 0), ["call /c 1 x 5s"], "/a is not /c");
-    world.says(0, Event::ServiceOffered(service("/a")));
+    assert_eq!(commands(&mut world, 0), ["call /c 1 x 5s"], "/a is not /c");
+    world.inject(0, Event::ServiceOffered(service("/a")));
     calls(&mut world, "/a", 3);
     calls(&mut world, "/b", 4);
-    assert_eq!(dealings(&mut world, 0), ["call /a 2 x 5s"], "/b is not /a");
-    let told = dealings(&mut world, 1);
+    assert_eq!(commands(&mut world, 0), ["call /a 2 x 5s"], "/b is not /a");
+    let told = commands(&mut world, 1);
     for line in ["fail /a 2 no peer serves /a", "fail /b 4 no peer serves /b", "unserve /b"] {
         assert!(told.iter().any(|told| told == line), "no '{line}' in {told:?}");
     }
-    world.says(0, Event::Answered { service: "/a".into(), call: 2, outcome: Ok("done".into()) });
-    assert_eq!(dealings(&mut world, 1), ["answer /a 3 done"]);
+    world.inject(0, Event::Answered { service: "/a".into(), call: 2, outcome: Ok("done".into()) });
+    assert_eq!(commands(&mut world, 1), ["answer /a 3 done"]);
 }
 
 #[test]
 fn a_service_continues_under_another_number_and_calls_wait_for_it() {
     let mut world = restarted(&["/a", "/b"]);
     calls(&mut world, "/b", 1);
-    assert!(dealings(&mut world, 0).is_empty(), "the robot does not serve it yet");
-    world.says(0, Event::ServiceOffered(service("/b")));
-    assert_eq!(dealings(&mut world, 0), ["call /b 1 x 5s"]);
-    world.says(0, Event::Answered { service: "/b".into(), call: 1, outcome: Ok("done".into()) });
-    let told = dealings(&mut world, 1);
+    assert!(commands(&mut world, 0).is_empty(), "the robot does not serve it yet");
+    world.inject(0, Event::ServiceOffered(service("/b")));
+    assert_eq!(commands(&mut world, 0), ["call /b 1 x 5s"]);
+    world.inject(0, Event::Answered { service: "/b".into(), call: 1, outcome: Ok("done".into()) });
+    let told = commands(&mut world, 1);
     assert_eq!(told, ["unserve /a", "serve /b std_srvs/SetBool", "answer /b 1 done"]);
 }
 
 #[test]
 fn a_service_that_is_found_again_long_after_a_restart_is_called_again() {
     let mut world = restarted(&["/a"]);
-    world.says(0, Event::ServiceOffered(service("/a")));
+    world.inject(0, Event::ServiceOffered(service("/a")));
     calls(&mut world, "/a", 1);
-    assert_eq!(dealings(&mut world, 0), ["call /a 1 x 5s"]);
+    assert_eq!(commands(&mut world, 0), ["call /a 1 x 5s"]);
 }
 
 #[test]
@@ -362,17 +362,17 @@ fn call_channels_are_reused() {
     let mut world = serving();
     let before = channels(&world);
     let other = Service { type_hash: "other".into(), ..service("/switch") };
-    world.says(1, call_event(7, "x"));
-    dealings(&mut world, 0);
+    world.inject(1, call_event(7, "x"));
+    commands(&mut world, 0);
     for offered in [other, service("/switch"), service("/switch")] {
-        world.says(0, Event::ServiceOffered(offered));
+        world.inject(0, Event::ServiceOffered(offered));
         assert_eq!(channels(&world), before);
     }
-    let told = dealings(&mut world, 1);
+    let told = commands(&mut world, 1);
     let gone = "fail /switch 7 the server of /switch at 'robot' has stopped";
     assert!(told.iter().any(|line| line == gone), "{told:?}");
-    world.says(1, call_event(8, "y"));
-    assert_eq!(dealings(&mut world, 0), ["call /switch 2 y 2s"]);
+    world.inject(1, call_event(8, "y"));
+    assert_eq!(commands(&mut world, 0), ["call /switch 2 y 2s"]);
 }
 
 #[test]
@@ -381,10 +381,10 @@ fn a_topic_may_reuse_the_number_of_a_service() {
         "peers: { base: 10.0.0.2 }\nservices: { /a: {} }\ntopics: { \"/**\": {} }",
         CLIENT,
     );
-    world.says(0, Event::ServiceOffered(service("/a")));
+    world.inject(0, Event::ServiceOffered(service("/a")));
     world.restart(0);
     world.run(2 * SECOND);
-    world.says(0, Event::Offered(topic("/scan", STRING)));
+    world.inject(0, Event::Offered(topic("/scan", STRING)));
     world.wants(1, "/scan", true);
     world.take_commands(1);
     world.publishes(0, "/scan", 0, "hello");
@@ -409,16 +409,16 @@ fn lines(world: &World, side: usize) -> Vec<String> {
 #[test]
 fn a_peer_may_call_only_configured_services() {
     let mut world = with_rights("", ", accept: \"/**\"");
-    world.says(0, Event::ServiceOffered(service("/switch")));
-    assert_eq!(dealings(&mut world, 1), ["serve /switch std_srvs/SetBool"]);
+    world.inject(0, Event::ServiceOffered(service("/switch")));
+    assert_eq!(commands(&mut world, 1), ["serve /switch std_srvs/SetBool"]);
     assert_eq!(lines(&world, 0), ["call: /switch"]);
     let words = ["/switch", "'base' may call it only", "peers.base: call: /switch"];
     assert!(world.has_notice(0, &words), "{:?}", world.notices(0));
     assert!(world.has_notice(1, &words), "{:?}", world.notices(1));
-    world.says(1, call_event(7, "x"));
-    let failed = dealings(&mut world, 1);
+    world.inject(1, call_event(7, "x"));
+    let failed = commands(&mut world, 1);
     assert!(failed[0].starts_with("fail /switch 7 'robot' refuses /switch"), "{failed:?}");
-    assert!(dealings(&mut world, 0).is_empty(), "no server hears of it");
+    assert!(commands(&mut world, 0).is_empty(), "no server hears of it");
 }
 
 #[test]
@@ -428,14 +428,14 @@ fn rights_for_an_action_use_its_name() {
         let mut world = with_rights(", call: /go", accept);
         let under = if accept.contains("prefix") { "/robot" } else { "" };
         for name in &parts {
-            world.says(0, Event::ServiceOffered(service(name)));
-            assert_eq!(dealings(&mut world, 1), [format!("serve {under}{name} std_srvs/SetBool")]);
+            world.inject(0, Event::ServiceOffered(service(name)));
+            assert_eq!(commands(&mut world, 1), [format!("serve {under}{name} std_srvs/SetBool")]);
             let service = format!("{under}{name}");
-            world.says(1, Event::Called { service, call: 1, request: "x".into() });
-            assert_eq!(dealings(&mut world, 0).len(), 1, "{accept} {name}");
+            world.inject(1, Event::Called { service, call: 1, request: "x".into() });
+            assert_eq!(commands(&mut world, 0).len(), 1, "{accept} {name}");
         }
         let feedback = topic("/go/_action/feedback", "std_srvs/SetBool_FeedbackMessage");
-        world.says(0, Event::Offered(feedback));
+        world.inject(0, Event::Offered(feedback));
         let told = world.take_commands(1);
         assert!(told[0].starts_with(&format!("advertise {under}/go/_action/feedback")), "{told:?}");
         assert!(lines(&world, 0).is_empty() && lines(&world, 1).is_empty());
@@ -443,7 +443,7 @@ fn rights_for_an_action_use_its_name() {
     // Without rights, one missing line is reported for all three.
     let mut world = with_rights("", ", accept: /go");
     for name in &parts {
-        world.says(0, Event::ServiceOffered(service(name)));
+        world.inject(0, Event::ServiceOffered(service(name)));
     }
     assert_eq!(lines(&world, 0), ["call: /go"; 3]);
     assert_eq!(world.notices(0).len(), 1);
@@ -452,8 +452,8 @@ fn rights_for_an_action_use_its_name() {
 #[test]
 fn a_service_of_a_peer_needs_a_line() {
     let mut world = with_rights(", call: \"/**\"", "");
-    world.says(0, Event::ServiceOffered(service("/clear_costmaps")));
-    assert!(dealings(&mut world, 1).is_empty());
+    world.inject(0, Event::ServiceOffered(service("/clear_costmaps")));
+    assert!(commands(&mut world, 1).is_empty());
     let line = "accept: { /clear_costmaps: std_srvs/SetBool }";
     assert_eq!(lines(&world, 1), [line]);
     let words = ["service /clear_costmaps", "'base' serves it only", line];
@@ -469,8 +469,8 @@ fn a_service_of_a_peer_needs_a_line() {
         (", prefix: /robot", Some("serve /robot/clear_costmaps std_srvs/SetBool")),
     ] {
         let mut world = with_rights(", call: \"/**\"", keys);
-        world.says(0, Event::ServiceOffered(service("/clear_costmaps")));
-        assert_eq!(dealings(&mut world, 1), served.into_iter().collect::<Vec<_>>(), "{keys}");
+        world.inject(0, Event::ServiceOffered(service("/clear_costmaps")));
+        assert_eq!(commands(&mut world, 1), served.into_iter().collect::<Vec<_>>(), "{keys}");
     }
 }
 
@@ -479,9 +479,9 @@ fn one_base_floods() -> World {
     let robot = "name: robot\npeers: { a: 10.0.0.2, b: 10.0.0.3 }\nservices: { /switch: {} }\n";
     let base = |name: &str| format!("name: {name}\n{CLIENT}\n");
     let mut world = World::new(&[robot, &base("a"), &base("b")]);
-    world.says(0, Event::ServiceOffered(service("/switch")));
-    dealings(&mut world, 1);
-    dealings(&mut world, 2);
+    world.inject(0, Event::ServiceOffered(service("/switch")));
+    commands(&mut world, 1);
+    commands(&mut world, 2);
     world
 }
 
@@ -508,9 +508,9 @@ fn calls_of_one_peer_do_not_exclude_those_of_another() {
         world.settle();
     }
     world.run(SECOND);
-    assert_eq!(dealings(&mut world, 0).len(), MOST);
-    world.says(2, call_event(1, "y"));
-    assert_eq!(dealings(&mut world, 0).len(), 1, "the other base is served");
+    assert_eq!(commands(&mut world, 0).len(), MOST);
+    world.inject(2, call_event(1, "y"));
+    assert_eq!(commands(&mut world, 0).len(), 1, "the other base is served");
 }
 
 #[test]
@@ -525,7 +525,7 @@ fn calls_to_one_peer_do_not_exclude_those_to_another() {
     let mut world = World::new(&[&robot("r1"), &robot("r2"), base]);
     for robot in 0..2 {
         for name in ["/switch", "/door", "/lamp"] {
-            world.says(robot, Event::ServiceOffered(service(name)));
+            world.inject(robot, Event::ServiceOffered(service(name)));
         }
     }
     let call = |name: &str, call| Event::Called { service: name.into(), call, request: "x".into() };
@@ -536,17 +536,17 @@ fn calls_to_one_peer_do_not_exclude_those_to_another() {
         }
     };
     call_many(&mut world, "/r1/switch", 0..OF_ONE);
-    dealings(&mut world, 2);
-    world.says(2, call("/r1/switch", 1000));
+    commands(&mut world, 2);
+    world.inject(2, call("/r1/switch", 1000));
     let of_one = format!("fail /r1/switch 1000 {OF_ONE} calls of /r1/switch are under way already");
-    assert_eq!(dealings(&mut world, 2), [of_one]);
+    assert_eq!(commands(&mut world, 2), [of_one]);
     call_many(&mut world, "/r1/door", OF_ONE..MOST);
-    assert_eq!(dealings(&mut world, 2), [""; 0], "another service of the peer has room");
-    world.says(2, call("/r1/lamp", 1001));
+    assert_eq!(commands(&mut world, 2), [""; 0], "another service of the peer has room");
+    world.inject(2, call("/r1/lamp", 1001));
     let of_all = format!("fail /r1/lamp 1001 {MOST} calls to 'r1' are under way already");
-    assert_eq!(dealings(&mut world, 2), [of_all]);
-    world.says(2, call("/r2/switch", 1001));
-    assert_eq!(dealings(&mut world, 1).len(), 1);
+    assert_eq!(commands(&mut world, 2), [of_all]);
+    world.inject(2, call("/r2/switch", 1001));
+    assert_eq!(commands(&mut world, 1).len(), 1);
 }
 
 #[test]
@@ -574,11 +574,11 @@ fn a_caller_waits_at_most_for_its_timeout() {
     let now = world.now;
     world.sides[0].endpoint.peer_mut(ONLY_PEER).offer(now, config).unwrap();
     world.run(SECOND);
-    assert_eq!(dealings(&mut world, 1), ["serve /switch std_srvs/SetBool"]);
-    world.says(1, call_event(7, "x"));
+    assert_eq!(commands(&mut world, 1), ["serve /switch std_srvs/SetBool"]);
+    world.inject(1, call_event(7, "x"));
     world.run(601 * SECOND);
     assert_eq!(
-        dealings(&mut world, 1),
+        commands(&mut world, 1),
         ["fail /switch 7 no response of /switch from 'robot' within 600 s"]
     );
 }
@@ -589,12 +589,12 @@ fn calls_count_for_a_peers_rate() {
         "peers: { base: { address: 10.0.0.2, max_rate: 8kbps } }\nservices: { /switch: {} }",
         CLIENT,
     );
-    world.says(0, Event::ServiceOffered(service("/switch")));
+    world.inject(0, Event::ServiceOffered(service("/switch")));
     for call in 0..4 {
         // In a tenth of a second, the bucket gains 100 bytes.
-        world.says(1, call_event(call, "x".repeat(450).leak()));
+        world.inject(1, call_event(call, "x".repeat(450).leak()));
     }
-    assert_eq!(dealings(&mut world, 0).len(), 2);
+    assert_eq!(commands(&mut world, 0).len(), 2);
     assert_eq!(world.sides[0].topics.calls_over_rate(), 2);
     assert!(world.has_notice(1, &["/switch", "8 kbps", "peers.base.max_rate"]));
 }

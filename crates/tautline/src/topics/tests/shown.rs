@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Tests of nodes and parameters that robots show each other.
 
-use super::super::peers::{PATIENCE, REOFFER_GRACE};
+use super::super::peers::{GIVE_UP_AFTER, REOFFER_GRACE};
 use super::*;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
-use tautline_gateway::description::{MAX_PARAMETERS, Nodes, Parameters, Shown};
+use tautline_gateway::description::{MAX_PARAMETERS, NodeInfo, Nodes, Parameters};
 use tautline_proto::ChannelId;
 
 const BASE: &str = "peers: { robot: { address: 10.0.0.1, prefix: /robot1 } }";
@@ -15,7 +15,8 @@ fn robot(rights: &str) -> String {
 }
 
 fn nodes(names: &[(&str, &str)]) -> Nodes {
-    let shown = |topic: &str| Shown { publishes: [topic.to_owned()].into(), ..Shown::default() };
+    let shown =
+        |topic: &str| NodeInfo { publishes: [topic.to_owned()].into(), ..NodeInfo::default() };
     names.iter().map(|(name, topic)| ((*name).to_owned(), shown(topic))).collect()
 }
 
@@ -27,11 +28,11 @@ fn parameters(all: &[(&str, Value)]) -> Parameters {
 fn shown_at(world: &World, side: usize) -> (Option<Nodes>, Option<Parameters>) {
     let all = &world.sides[side].commands;
     let nodes = all.iter().rev().find_map(|it| match it {
-        Command::StandIn { nodes, .. } => Some(nodes.clone()),
+        Command::ShowNodes { nodes, .. } => Some(nodes.clone()),
         _ => None,
     });
     let mirrored = all.iter().rev().find_map(|it| match it {
-        Command::Mirror { parameters, .. } => Some(parameters.clone()),
+        Command::ShowParameters { parameters, .. } => Some(parameters.clone()),
         _ => None,
     });
     (nodes, mirrored.flatten())
@@ -51,8 +52,8 @@ fn reports_lists(world: &World, side: usize) -> (bool, bool) {
 fn lists_are_shown_under_the_prefix_and_removed_with_the_right() {
     let mut world = World::as_written(&robot(", show: [nodes, parameters]"), BASE);
     assert_eq!(reports_lists(&world, 0), (true, true));
-    world.says(0, Event::Nodes(nodes(&[("/camera", "/image")])));
-    world.says(0, Event::Parameters(parameters(&[("/camera/rate", json!(2.0))])));
+    world.inject(0, Event::Nodes(nodes(&[("/camera", "/image")])));
+    world.inject(0, Event::Parameters(parameters(&[("/camera/rate", json!(2.0))])));
     let (shown, mirrored) = shown_at(&world, 1);
     assert_eq!(shown, Some(nodes(&[("/robot1/camera", "/robot1/image")])));
     assert_eq!(mirrored, Some(parameters(&[("/robot1/camera/rate", json!(2.0))])));
@@ -96,9 +97,9 @@ fn a_peer_cannot_have_names_under_the_prefix_of_another() {
                 other: { address: 10.0.0.3, prefix: /a/b }";
     let other = "name: other\npeers: { base: 10.0.0.2 }";
     let mut world = World::made_of(&[robot, base, other], |_| {});
-    world.says(0, Event::Nodes(nodes(&[("/b/camera", "/image"), ("/mine", "/image")])));
+    world.inject(0, Event::Nodes(nodes(&[("/b/camera", "/image"), ("/mine", "/image")])));
     let all = [("/b/rate", json!(1)), ("/mine", json!(2)), ("/b", json!(3)), ("/bc", json!(4))];
-    world.says(0, Event::Parameters(parameters(&all)));
+    world.inject(0, Event::Parameters(parameters(&all)));
     let (shown, mirrored) = shown_at(&world, 1);
     assert_eq!(shown, Some(nodes(&[("/a/mine", "/a/image")])));
     assert_eq!(mirrored, Some(parameters(&[("/a/bc", json!(4)), ("/a/mine", json!(2))])));
@@ -109,10 +110,10 @@ fn a_list_is_shown_once_without_names_invalid_in_ros2() {
     let base = "ros1: false\nros2: {}\npeers: { robot: { address: 10.0.0.1, prefix: /r } }";
     let mut world = World::as_written(&robot(", show: [nodes]"), base);
     for _ in 0..3 {
-        world.says(0, Event::Nodes(nodes(&[("/camera-1", "/x"), ("/camera", "/x")])));
+        world.inject(0, Event::Nodes(nodes(&[("/camera-1", "/x"), ("/camera", "/x")])));
     }
     let lists = world.sides[1].commands.iter();
-    assert_eq!(lists.filter(|it| matches!(it, Command::StandIn { .. })).count(), 1);
+    assert_eq!(lists.filter(|it| matches!(it, Command::ShowNodes { .. })).count(), 1);
     assert_eq!(shown_at(&world, 1).0, Some(nodes(&[("/r/camera", "/r/x")])));
 }
 
@@ -120,11 +121,11 @@ fn a_list_is_shown_once_without_names_invalid_in_ros2() {
 fn parameters_are_set_only_with_the_right() {
     let rights = ", show: [parameters], set_parameters: \"/camera/*\"";
     let mut world = World::as_written(&robot(rights), BASE);
-    world.says(0, Event::Parameters(parameters(&[("/camera/rate", json!(2))])));
+    world.inject(0, Event::Parameters(parameters(&[("/camera/rate", json!(2))])));
     world.run(2 * SECOND);
     let changes =
         [("/robot1/camera/rate", json!(3)), ("/robot1/arm", json!(4)), ("/own", json!(5))];
-    world.says(1, Event::Changed { peer: 0, parameters: parameters(&changes) });
+    world.inject(1, Event::ParametersChanged { peer: 0, parameters: parameters(&changes) });
     world.run(SECOND);
     let set: Vec<_> = world.sides[0]
         .commands
@@ -149,13 +150,13 @@ fn parameters_are_set_only_with_the_right() {
 fn malformed_lists_are_refused_and_the_last_valid_one_kept() {
     let mut world = World::as_written(&robot(", show: [parameters]"), BASE);
     let good = parameters(&[("/a", json!(1))]);
-    world.says(0, Event::Parameters(good));
+    world.inject(0, Event::Parameters(good));
     // This robot exceeds its own limits.
     let many: BTreeSet<String> = (0..=MAX_PARAMETERS).map(|it| format!("\"/p{it}\":1")).collect();
     let list = format!("{{{}}}", many.into_iter().collect::<Vec<_>>().join(","));
     let now = world.now;
     world.sides[0].with(now, |topics, cx| {
-        topics.shown.show(cx, crate::topics::shown::Kind::Parameters, list.into())
+        topics.shown.on_list_changed(cx, crate::topics::shown::Kind::Parameters, list.into())
     });
     world.run(2 * SECOND);
     for side in [0, 1] {
@@ -172,7 +173,7 @@ fn counts(world: &mut World, side: usize, run: impl FnOnce(&mut World)) -> (usiz
     run(world);
     let commands = world.sides[side].commands.iter();
     let described = commands.clone().filter(|it| matches!(it, Command::Describe { .. })).count();
-    (described, commands.filter(|it| matches!(it, Command::StandIn { .. })).count())
+    (described, commands.filter(|it| matches!(it, Command::ShowNodes { .. })).count())
 }
 
 fn channel_of_nodes(world: &World, peer: PeerId, side: usize) -> ChannelId {
@@ -186,7 +187,7 @@ fn channel_of_nodes(world: &World, peer: PeerId, side: usize) -> ChannelId {
 #[test]
 fn toggling_the_interest_in_a_list_causes_no_description() {
     let mut world = World::as_written(&robot(", show: [nodes, parameters]"), BASE);
-    world.says(0, Event::Nodes(nodes(&[("/camera", "/image")])));
+    world.inject(0, Event::Nodes(nodes(&[("/camera", "/image")])));
     let channel = channel_of_nodes(&world, PeerId(0), 1);
     let mut received = 0;
     let (described_again, _) = counts(&mut world, 0, |world| {
@@ -217,7 +218,7 @@ fn one_list_per_second_is_shown() {
     let mut world = World::as_written(&robot(", show: [nodes]"), BASE);
     let (_, shown) = counts(&mut world, 1, |world| {
         for number in 0..100 {
-            world.says(0, Event::Nodes(nodes(&[(&format!("/n{number}"), "/image")])));
+            world.inject(0, Event::Nodes(nodes(&[(&format!("/n{number}"), "/image")])));
         }
     });
     assert!((5..=11).contains(&shown), "{shown} in ten seconds");
@@ -228,7 +229,7 @@ fn one_list_per_second_is_shown() {
 #[test]
 fn toggling_the_advertisement_of_a_list_causes_no_work() {
     let mut world = World::as_written(&robot(", show: [nodes]"), BASE);
-    world.says(0, Event::Nodes(nodes(&[("/camera", "/image")])));
+    world.inject(0, Event::Nodes(nodes(&[("/camera", "/image")])));
     world.run(3 * SECOND);
     let (_, shown) = counts(&mut world, 1, |world| {
         for number in 0..100 {
@@ -237,7 +238,7 @@ fn toggling_the_advertisement_of_a_list_causes_no_work() {
         }
     });
     assert_eq!(shown, 0);
-    world.says(0, Event::Nodes(nodes(&[("/arm", "/image")])));
+    world.inject(0, Event::Nodes(nodes(&[("/arm", "/image")])));
     world.run(3 * SECOND);
     assert_eq!(shown_at(&world, 1).0, Some(nodes(&[("/robot1/arm", "/robot1/image")])));
 }
@@ -247,7 +248,7 @@ fn lists_are_shown_again_after_a_restart() {
     let mut world = World::as_written(&robot(", show: [nodes]"), BASE);
     let here = nodes(&[("/camera", "/image")]);
     let there = nodes(&[("/robot1/camera", "/robot1/image")]);
-    world.says(0, Event::Nodes(here.clone()));
+    world.inject(0, Event::Nodes(here.clone()));
     world.restart(1);
     world.run(3 * SECOND);
     assert_eq!(shown_at(&world, 1).0, Some(there), "a new daemon at the base");
@@ -256,11 +257,11 @@ fn lists_are_shown_again_after_a_restart() {
     let (described, shown) = counts(&mut world, 1, |world| {
         world.run(2 * SECOND);
         assert_eq!(reports_lists(world, 0), (true, false));
-        world.says(0, Event::Nodes(here));
+        world.inject(0, Event::Nodes(here));
         world.run(REOFFER_GRACE + 2 * SECOND);
     });
     assert_eq!((described, shown), (0, 0), "a new daemon at the robot has the same list");
-    world.says(0, Event::Nodes(nodes(&[("/arm", "/image")])));
+    world.inject(0, Event::Nodes(nodes(&[("/arm", "/image")])));
     world.run(2 * SECOND);
     assert_eq!(shown_at(&world, 1).0, Some(nodes(&[("/robot1/arm", "/robot1/image")])));
 
@@ -268,7 +269,7 @@ fn lists_are_shown_again_after_a_restart() {
     let file = "name: robot\nsecurity: none\ntopics: [/image]\npeers: { base: 10.0.0.2 }";
     world.sides[0].config = config::parse(file, &Surroundings::default()).unwrap().config;
     world.restart(0);
-    world.says(0, Event::Offered(topic("/image", STRING)));
+    world.inject(0, Event::Offered(topic("/image", STRING)));
     world.run(REOFFER_GRACE + 2 * SECOND);
     assert_eq!(shown_at(&world, 1).0, Some(Nodes::new()));
 }
@@ -279,8 +280,8 @@ fn a_list_is_shown_although_its_peer_exceeds_its_rate() {
     let mut world = World::as_written(&robot(", show: [nodes]"), base);
     let names: Vec<String> = (0..100).map(|number| format!("/node_{number}")).collect();
     let many: Vec<_> = names.iter().map(|name| (name.as_str(), "/image")).collect();
-    world.says(0, Event::Nodes(nodes(&many)));
-    world.says(0, Event::Nodes(nodes(&many[1..])));
+    world.inject(0, Event::Nodes(nodes(&many)));
+    world.inject(0, Event::Nodes(nodes(&many[1..])));
     world.run(4 * SECOND);
     assert_eq!(shown_at(&world, 1).0.map(|it| it.len()), Some(99));
 }
@@ -289,10 +290,10 @@ fn a_list_is_shown_although_its_peer_exceeds_its_rate() {
 fn nothing_is_read_for_a_peer_that_is_down_for_long_and_its_list_follows_when_it_returns() {
     let mut world = World::as_written(&robot(", show: [nodes]"), BASE);
     for is_deaf in [true, false] {
-        world.sides.iter_mut().for_each(|side| side.deaf = is_deaf);
-        world.run(PATIENCE + LINGERED + 5 * SECOND);
+        world.sides.iter_mut().for_each(|side| side.drops_incoming = is_deaf);
+        world.run(GIVE_UP_AFTER + LINGERED + 5 * SECOND);
         assert_eq!(reports_lists(&world, 0), (!is_deaf, false), "deaf: {is_deaf}");
     }
-    world.says(0, Event::Nodes(nodes(&[("/camera", "/image")])));
+    world.inject(0, Event::Nodes(nodes(&[("/camera", "/image")])));
     assert_eq!(shown_at(&world, 1).0, Some(nodes(&[("/robot1/camera", "/robot1/image")])));
 }

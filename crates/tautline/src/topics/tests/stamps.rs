@@ -45,7 +45,7 @@ fn arrived_stamps(
         world.sides[side].endpoint.set_wall(world.now, wall);
     }
     world.run(5 * SECOND);
-    world.says(0, Event::Offered(topic));
+    world.inject(0, Event::Offered(topic));
     world.wants(1, "/scan", true);
     for (stamp, bytes) in sent {
         let message = message("/scan", 0, &scan(*stamp, *bytes));
@@ -94,7 +94,7 @@ fn a_topic_without_a_definition_keeps_its_stamps_and_a_notice_says_so() {
     let (_, robot) = scans("none");
     let base = "peers: { robot: { address: 10.0.0.1, move_stamps: true } }";
     let mut world = World::pair(&robot, base);
-    world.says(0, Event::Offered(topic("/scan", SCAN)));
+    world.inject(0, Event::Offered(topic("/scan", SCAN)));
     world.wants(1, "/scan", true);
     world.publishes(0, "/scan", 0, "opaque");
     assert!(world.take_commands(1).contains(&"publish /scan 0 opaque".to_owned()));

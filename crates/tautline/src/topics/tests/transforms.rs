@@ -77,7 +77,7 @@ fn world_with_tf(offered: Topic, lines: &str) -> World {
     let robot = format!("{ros2}peers: {{ base: 10.0.0.2 }}\n{lines}");
     let mut world = World::pair(&robot, &format!("{ros2}{BASE}"));
     let name = offered.name.clone();
-    world.says(0, Event::Offered(offered));
+    world.inject(0, Event::Offered(offered));
     world.wants(1, &name, true);
     world
 }
@@ -189,7 +189,7 @@ fn the_latest_transform_wins_among_publishers() {
 fn topics_with_different_rates_are_independent() {
     let lines = "topics: { /fast/tf: { rate: 10Hz }, /slow/tf: { rate: 1Hz } }";
     let mut world = world_with_tf(topic("/fast/tf", TF), lines);
-    world.says(0, Event::Offered(topic("/slow/tf", TF)));
+    world.inject(0, Event::Offered(topic("/slow/tf", TF)));
     world.wants(1, "/slow/tf", true);
     for text in ["map>odom@1", "map>odom@2"] {
         publish(&mut world, "/fast/tf", 0, &tf(text));
@@ -212,7 +212,7 @@ fn a_removed_rate_limit_sends_pending_transforms() {
     assert_eq!(arrived_messages(&mut world, 1, "/tf"), [message_with("map>odom@1")]);
     let side = &mut world.sides[0];
     let change = TopicChange { topic: "/tf".into(), priority: None, rate_hz: Some(100.0) };
-    side.with(world.now, |topics, cx| topics.exports.change(cx, change)).unwrap();
+    side.with(world.now, |topics, cx| topics.exports.apply_treatment_change(cx, change)).unwrap();
     world.run(Duration::from_millis(1));
     assert_eq!(arrived_messages(&mut world, 1, "/tf"), [message_with("map>odom@2")]);
 }
@@ -224,7 +224,7 @@ fn static_transforms_of_all_publishers_are_one_message() {
     let base = "name: base\npeers: { robot: 10.0.0.1 }";
     let tower = "name: tower\npeers: { robot: 10.0.0.1 }";
     let mut world = World::new(&[robot, base, tower]);
-    world.says(0, Event::Offered(static_topic("/tf_static")));
+    world.inject(0, Event::Offered(static_topic("/tf_static")));
     world.wants(1, "/tf_static", true);
     publish(&mut world, "/tf_static", 1, &tf("base>laser@1"));
     publish(&mut world, "/tf_static", 2, &tf("base>camera@2"));
@@ -253,17 +253,17 @@ fn static_transforms_are_removed_with_their_publisher() {
     arrived_messages(&mut world, 1, "/tf_static");
     let gone =
         |source| Event::SourceGone { topic: "/tf_static".into(), source: Source::local(source) };
-    world.says(0, gone(0));
+    world.inject(0, gone(0));
     world.run(SECOND);
     assert_eq!(arrived_messages(&mut world, 1, "/tf_static"), [message_with("base>camera@2")]);
-    world.says(0, gone(1));
+    world.inject(0, gone(1));
     world.run(SECOND);
     assert_eq!(
         arrived_messages(&mut world, 1, "/tf_static"),
         [message_with("")],
         "nothing is left for latecomers"
     );
-    world.says(0, gone(1));
+    world.inject(0, gone(1));
     world.run(SECOND);
     assert!(arrived_messages(&mut world, 1, "/tf_static").is_empty());
 }

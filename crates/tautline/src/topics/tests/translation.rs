@@ -15,14 +15,14 @@ fn text_topic(name: &str, type_name: &str) -> Topic {
 #[test]
 fn topics_are_translated_in_both_directions() {
     let mut world = World::pair(ROS1, ROS2);
-    world.says(0, Event::Offered(text_topic("/from1", "std_msgs/String")));
+    world.inject(0, Event::Offered(text_topic("/from1", "std_msgs/String")));
     assert_eq!(world.take_commands(1), ["advertise /from1 std_msgs/msg/String"]);
     world.wants(1, "/from1", true);
     assert_eq!(world.take_commands(0), ["subscribe /from1"]);
     world.publishes(0, "/from1", 0, "\u{2}\0\0\0hi");
     assert_eq!(world.take_commands(1), ["publish /from1 0 \0\u{1}\0\0\u{3}\0\0\0hi\0"]);
 
-    world.says(1, Event::Offered(text_topic("/from2", "std_msgs/msg/String")));
+    world.inject(1, Event::Offered(text_topic("/from2", "std_msgs/msg/String")));
     assert_eq!(world.take_commands(0), ["advertise /from2 std_msgs/String"]);
     world.wants(0, "/from2", true);
     assert_eq!(world.take_commands(1), ["subscribe /from2"]);
@@ -34,7 +34,7 @@ fn topics_are_translated_in_both_directions() {
 fn types_without_a_counterpart_are_refused_with_the_name_of_the_field() {
     let mut world = World::pair(ROS1, ROS2);
     let wide = defined("/w", "a/msg/Wide", "wstring label\n");
-    world.says(1, Event::Offered(wide));
+    world.inject(1, Event::Offered(wide));
     assert!(world.take_commands(0).is_empty());
     world.run(SECOND);
     let notices = format!("{:?}", world.sides[1].shared.notices);
@@ -51,14 +51,14 @@ fn fields_that_one_side_lacks_are_listed_once_for_topics_and_services() {
         let text = if kind == "msg" { "int8 x\nint8 added\n" } else { "int8 x\n---\nint8 y\n" };
         std::fs::write(path.join(format!("{file}.{kind}")), text).unwrap();
     }
-    world.installed = Installed::new(vec![folder.path().into()]);
+    world.installed = InstalledTypes::new(vec![folder.path().into()]);
     for name in ["/one", "/two"] {
-        world.says(0, Event::Offered(defined(name, "a/Mark", "int8 x\nint8 removed\n")));
+        world.inject(0, Event::Offered(defined(name, "a/Mark", "int8 x\nint8 removed\n")));
     }
     let text = "int8 x\nint8 z\n---\nint8 y\n";
     let type_hash = service_hash("a/Set", text, dialect_of("a/Set")).unwrap();
     let (name, type_name, definition) = ("/set".into(), "a/Set".into(), text.into());
-    world.says(0, Event::ServiceOffered(Service { name, type_name, type_hash, definition }));
+    world.inject(0, Event::ServiceOffered(Service { name, type_name, type_hash, definition }));
     world.run(SECOND);
     let found: Vec<&str> = world.sides[1].topics.one_sided_fields(ONLY_PEER).into_iter().collect();
     let expected =
@@ -74,8 +74,8 @@ fn robots_of_both_kinds_may_publish_one_topic() {
     let base = "name: base\nros2: true\npeers: { robot1: 10.0.0.1, robot2: 10.0.0.2 }\n";
     let mut world = World::new(&[robot1, robot2, base]);
     let native = Topic { type_hash: String::new(), ..text_topic("/x", "std_msgs/msg/String") };
-    world.says(0, Event::Offered(text_topic("/x", "std_msgs/String")));
-    world.says(1, Event::Offered(native));
+    world.inject(0, Event::Offered(text_topic("/x", "std_msgs/String")));
+    world.inject(1, Event::Offered(native));
     world.wants(2, "/x", true);
     assert_eq!(world.take_commands(0), ["subscribe /x"]);
     assert_eq!(world.take_commands(1), ["subscribe /x"]);
@@ -92,7 +92,7 @@ fn a_name_invalid_in_ros_2_needs_a_rename() {
     for (name, proposal) in
         [("/camera-1/image", "/camera_1/image"), ("/lidar/bottom/1_2v", "/lidar/bottom/n1_2v")]
     {
-        world.says(0, Event::Offered(text_topic(name, "std_msgs/String")));
+        world.inject(0, Event::Offered(text_topic(name, "std_msgs/String")));
         assert!(world.take_commands(1).is_empty(), "{name}");
         let line = format!("remap: {{ {name}: {proposal} }}");
         let here = [name, "needs another name at 'base'", "under peers.robot: ", &line];
@@ -117,7 +117,7 @@ fn a_name_invalid_in_ros_2_needs_a_rename() {
 fn between_robots_of_ros_1_the_names_of_rospy_are_carried() {
     let mut world = World::pair(ROS1, "peers: { robot: 10.0.0.1 }");
     for name in ["/camera-1/image", "/lidar/bottom/1_2v", "/left.camera"] {
-        world.says(0, Event::Offered(text_topic(name, "std_msgs/String")));
+        world.inject(0, Event::Offered(text_topic(name, "std_msgs/String")));
         assert_eq!(world.take_commands(1), [format!("advertise {name} std_msgs/String")]);
     }
 }

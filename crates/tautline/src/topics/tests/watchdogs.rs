@@ -19,7 +19,7 @@ fn numbers(name: &str) -> Topic {
 fn world_with_watchdog(watchdog: &str) -> World {
     let robot = format!("peers: {{ base: 10.0.0.2 }}\nwatchdogs: {{ /x: {watchdog} }}");
     let mut world = World::pair(&robot, BASE);
-    world.says(1, Event::Offered(numbers("/x")));
+    world.inject(1, Event::Offered(numbers("/x")));
     world.wants(0, "/x", true);
     assert_eq!(world.take_commands(0), ["advertise /x x/Numbers"]);
     world
@@ -91,11 +91,11 @@ fn an_absent_peer_and_old_messages_count_as_silence() {
     let robot = "peers: { base: 10.0.0.2 }\nwatchdogs: { /x: 1s }";
     let base = "peers: { robot: 10.0.0.1 }\ntopics: { /x: { lifespan: 200ms } }";
     let mut world = World::pair(robot, base);
-    world.says(1, Event::Offered(numbers("/x")));
+    world.inject(1, Event::Offered(numbers("/x")));
     world.wants(0, "/x", true);
     world.publishes(1, "/x", 0, HELLO);
     world.take_commands(0);
-    world.sides[0].deaf = true;
+    world.sides[0].drops_incoming = true;
     for _ in 0..20 {
         world.publishes(1, "/x", 0, "too old when it arrives");
     }
@@ -106,13 +106,13 @@ fn an_absent_peer_and_old_messages_count_as_silence() {
 fn a_withdrawn_topic_is_published_until_its_safe_message() {
     let mut world = world_with_watchdog("1s");
     world.publishes(1, "/x", 0, HELLO);
-    world.says(1, Event::Withdrawn { topic: "/x".into() });
+    world.inject(1, Event::Withdrawn { topic: "/x".into() });
     world.run(3 * SECOND);
     assert_eq!(world.take_commands(0), [hello(), zeros()]);
     world.run(5 * SECOND);
     assert_eq!(world.take_commands(0), ["unadvertise /x"]);
     // The same again.
-    world.says(1, Event::Offered(numbers("/x")));
+    world.inject(1, Event::Offered(numbers("/x")));
     world.wants(0, "/x", true);
     assert_eq!(world.take_commands(0), ["advertise /x x/Numbers"]);
     world.publishes(1, "/x", 0, HELLO);
@@ -124,8 +124,8 @@ fn a_withdrawn_topic_is_published_until_its_safe_message() {
 fn a_returning_publisher_continues_the_same_publication() {
     let mut world = world_with_watchdog("1s");
     world.publishes(1, "/x", 0, HELLO);
-    world.says(1, Event::Withdrawn { topic: "/x".into() });
-    world.says(1, Event::Offered(numbers("/x")));
+    world.inject(1, Event::Withdrawn { topic: "/x".into() });
+    world.inject(1, Event::Offered(numbers("/x")));
     world.publishes(1, "/x", 0, HELLO);
     assert_eq!(world.take_commands(0), [hello(), hello()], "wanted all the time");
 }
@@ -133,7 +133,7 @@ fn a_returning_publisher_continues_the_same_publication() {
 #[test]
 fn a_topic_without_messages_needs_no_safe_message() {
     let mut world = world_with_watchdog("1s");
-    world.says(1, Event::Withdrawn { topic: "/x".into() });
+    world.inject(1, Event::Withdrawn { topic: "/x".into() });
     assert_eq!(world.take_commands(0), ["unadvertise /x"]);
 }
 
@@ -154,7 +154,7 @@ fn messages_of_one_of_two_peers_suffice() {
     let peer = |name| format!("name: {name}\npeers: {{ robot: 10.0.0.1 }}\ntopics: {{ /x: {{}} }}");
     let mut world = World::new(&[robot, &peer("a"), &peer("b")]);
     for side in [1, 2] {
-        world.says(side, Event::Offered(numbers("/x")));
+        world.inject(side, Event::Offered(numbers("/x")));
     }
     world.wants(0, "/x", true);
     world.publishes(1, "/x", 0, HELLO);
@@ -184,7 +184,7 @@ fn an_invalid_safe_message_is_replaced_by_zeros() {
 #[test]
 fn an_unknown_type_is_reported_when_offered_and_during_silence() {
     let mut world = World::pair("peers: { base: 10.0.0.2 }\nwatchdogs: { /x: 1s }", BASE);
-    world.says(1, Event::Offered(Topic { definition: "".into(), ..numbers("/x") }));
+    world.inject(1, Event::Offered(Topic { definition: "".into(), ..numbers("/x") }));
     world.wants(0, "/x", true);
     let words =
         ["watchdogs./x", "the safe message cannot be composed", "x/Numbers is not installed"];
@@ -213,7 +213,7 @@ fn false_twist() -> Topic {
 fn no_safe_message_is_made_without_a_certain_layout() {
     let robot = "peers: { base: { address: 10.0.0.2, accept: /x } }\nwatchdogs: { /x: 1s }";
     let mut world = World::pair(robot, BASE);
-    world.says(1, Event::Offered(false_twist()));
+    world.inject(1, Event::Offered(false_twist()));
     let words =
         ["watchdogs./x", "the safe message cannot be composed", "geometry_msgs/Twist", "install"];
     assert!(world.has_notice(0, &words), "at once: {:?}", world.notices(0));
@@ -236,10 +236,10 @@ fn a_false_definition_sent_first_by_a_refused_peer_does_not_change_the_message()
     std::fs::create_dir_all(&folder).unwrap();
     std::fs::write(folder.join("Twist.msg"), "Vector3 linear\nVector3 angular\n").unwrap();
     std::fs::write(folder.join("Vector3.msg"), "float64 x\nfloat64 y\nfloat64 z\n").unwrap();
-    world.installed = Installed::new(vec![place.path().into()]);
-    world.says(1, Event::Offered(Topic { definition: "float64 x\n".into(), ..false_twist() }));
+    world.installed = InstalledTypes::new(vec![place.path().into()]);
+    world.inject(1, Event::Offered(Topic { definition: "float64 x\n".into(), ..false_twist() }));
     assert!(world.take_commands(0).is_empty(), "refused");
-    world.says(2, Event::Offered(false_twist()));
+    world.inject(2, Event::Offered(false_twist()));
     world.wants(0, "/x", true);
     assert_eq!(world.take_commands(0), ["advertise /x geometry_msgs/Twist"]);
     world.publishes(2, "/x", 0, &"\0".repeat(48));
@@ -253,7 +253,7 @@ fn a_replaced_topic_gets_its_safe_message_first() {
     let mut world = world_with_watchdog("1s");
     world.publishes(1, "/x", 0, HELLO);
     let other = defined("/x", "x/Other", "uint16 c\n");
-    world.says(1, Event::Offered(other));
+    world.inject(1, Event::Offered(other));
     world.run(2 * SECOND);
     assert_eq!(
         world.take_commands(0),
@@ -283,8 +283,8 @@ fn a_safe_message_that_is_made_late_is_published_at_once() {
     let order = side.shared.poll_order();
     assert!(matches!(&order, Some(Order::Codec(Job::Compose { .. }))), "asked again: {order:?}");
     let made = |topic: &Topic| {
-        let made = safe_message(topic, &vec![], &Installed::default(), 1000);
-        Done::Composed { topic: topic.clone(), made }
+        let made = safe_message(topic, &vec![], &InstalledTypes::default(), 1000);
+        JobResult::Composed { topic: topic.clone(), made }
     };
     side.on_codec(later, made(&other));
     assert!(side.shared.poll_order().is_none(), "of a type that is no more");
@@ -299,7 +299,7 @@ fn a_safe_message_is_encoded_for_the_local_ros() {
     let robot = "ros2: true\npeers: { base: 10.0.0.2 }\nwatchdogs: { /x: { after: 1s, message: { data: hi } } }";
     let mut world = World::pair(robot, BASE);
     let text = defined("/x", STRING, "string data\n");
-    world.says(1, Event::Offered(text));
+    world.inject(1, Event::Offered(text));
     world.wants(0, "/x", true);
     world.publishes(1, "/x", 0, "\u{2}\0\0\0go");
     world.take_commands(0);

@@ -4,7 +4,7 @@
 use super::{Peer, Reach, STRING, join};
 use serde_json::{Value, json};
 use std::time::{Duration, Instant};
-use tautline_gateway::ros2::Range;
+use tautline_gateway::ros2::DiscoveryRange;
 use tautline_gateway::{Qos, Service};
 use tautline_testkit::ros::ros2::{runs_in_own_network, string_topic};
 use tautline_testkit::ros::{Agent, wait_for};
@@ -46,7 +46,7 @@ fn nodes_notice_when_our_endpoints_are_removed() {
     if !runs_in_own_network() {
         return;
     }
-    let gateway = join(0, Range::Machine, "departing");
+    let gateway = join(0, DiscoveryRange::Machine, "departing");
     let mut agents = vec![
         Peer::Kilted.start(Reach::Network, "kilted"),
         Peer::Jazzy.start(Reach::Loopback, "jazzy"),

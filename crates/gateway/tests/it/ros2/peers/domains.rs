@@ -8,7 +8,7 @@ use super::{
 use serde_json::json;
 use std::io::Read;
 use std::process::{Child, Command as Process, Stdio};
-use tautline_gateway::ros2::Range;
+use tautline_gateway::ros2::DiscoveryRange;
 use tautline_gateway::{Event, Qos};
 use tautline_testkit::ros::ros2::{runs_in_own_network, string_topic};
 use tautline_testkit::ros::{Agent, Watched, wait_for};
@@ -34,7 +34,7 @@ fn domains_of_one_machine_are_separate() {
     }
     let mut sides: Vec<_> = [(0, Peer::Kilted, 0), (7, Peer::Jazzy, OTHER)]
         .map(|(domain, peer, base)| {
-            let gateway = join(domain, Range::Machine, "domains");
+            let gateway = join(domain, DiscoveryRange::Machine, "domains");
             let mut agent = begin(peer.program(Reach::Network, domain, "node"));
             agent.publisher("/same", STRING, json!({}));
             agent.publisher(&format!("/only{domain}"), STRING, json!({}));
@@ -73,7 +73,7 @@ fn two_gateways_in_a_domain_do_not_carry_topics_of_each_other() {
     if played_role() || !runs_in_own_network() {
         return;
     }
-    let gateway = join(0, Range::Machine, "this");
+    let gateway = join(0, DiscoveryRange::Machine, "this");
     let mut other = begin(other_gateway());
     let mut node = Peer::Kilted.start(Reach::Network, "node");
     node.publisher("/shared", STRING, json!({}));
@@ -196,7 +196,7 @@ fn topics_of_another_machine_in_the_domain_are_not_carried() {
         return;
     }
     let machine = Machine::start();
-    let gateway = join(0, Range::Machine, "near");
+    let gateway = join(0, DiscoveryRange::Machine, "near");
     let other = other_gateway();
     let mut far_gateway = begin(machine.on(&other));
 

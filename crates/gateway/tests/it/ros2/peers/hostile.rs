@@ -9,7 +9,7 @@ use super::{
 use serde_json::json;
 use std::time::Instant;
 use tautline_gateway::rejections::{Reason, Rejected};
-use tautline_gateway::ros2::Range;
+use tautline_gateway::ros2::DiscoveryRange;
 use tautline_gateway::ros2::graph::TOPIC as GRAPH;
 use tautline_gateway::{Event, Qos};
 use tautline_testkit::ros::ros2::{runs_in_own_network, string_topic};
@@ -39,7 +39,7 @@ fn ten_thousand_endpoints_are_tracked_and_the_excess_is_reported() {
     if !runs_in_own_network() {
         return;
     }
-    let gateway = join(0, Range::Machine, "many");
+    let gateway = join(0, DiscoveryRange::Machine, "many");
     let mut node = Peer::Kilted.start(Reach::Network, "node");
     node.publisher("/node", STRING, json!({}));
     gateway.subscribe("/node");
@@ -99,7 +99,7 @@ fn invalid_and_truncated_samples_are_counted_and_dropped() {
     if played_role() || !runs_in_own_network() {
         return;
     }
-    let gateway = join(0, Range::Machine, "odd");
+    let gateway = join(0, DiscoveryRange::Machine, "odd");
     gateway.subscribe("/raw");
     let (mut raw, mut mutes) = (begin(raw_writer()), Vec::new());
     // After a sample of an unknown kind, Cyclone DDS takes nothing more of its writer: an empty
@@ -163,7 +163,7 @@ fn invalid_ros_types_are_not_offered() {
     if !runs_in_own_network() {
         return;
     }
-    let gateway = join(0, Range::Machine, "types");
+    let gateway = join(0, DiscoveryRange::Machine, "types");
     let mut agent = Peer::Cyclone10.start(Reach::Network, "");
     for kind in ["keyed", "unsound", "foreign"] {
         gateway.subscribe(&format!("/odd/{kind}"));
@@ -182,7 +182,7 @@ fn a_graph_with_humble_guids_gets_humble_guids() {
     if !runs_in_own_network() {
         return;
     }
-    let gateway = join(0, Range::Machine, "old");
+    let gateway = join(0, DiscoveryRange::Machine, "old");
     gateway.advertise(&string_topic("/shown", Qos::default()));
     let mut agent = Peer::Cyclone10.start(Reach::Loopback, "");
     agent.order(json!({"do": "join_graph"}));

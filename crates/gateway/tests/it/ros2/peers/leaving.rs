@@ -4,7 +4,7 @@
 use super::{Peer, Reach, STRING, SizedTexts, join, message, sizes_read, until_got, until_read};
 use serde_json::json;
 use std::time::Instant;
-use tautline_gateway::ros2::Range;
+use tautline_gateway::ros2::DiscoveryRange;
 use tautline_gateway::{Event, Qos};
 use tautline_testkit::ros::ros2::{runs_in_own_network, string_topic};
 use tautline_testkit::ros::{Agent, Watched, wait_for};
@@ -24,7 +24,7 @@ fn offers_and_subscriptions_of_a_killed_participant_end_with_its_lease() {
         return;
     }
     // This range finds peers of either reach.
-    let gateway = join(0, Range::Machine, "lease");
+    let gateway = join(0, DiscoveryRange::Machine, "lease");
     let mut agents = Vec::new();
     for peer in Peer::ALL {
         for reach in [Reach::Network, Reach::Loopback] {
@@ -65,7 +65,7 @@ fn participants_that_remain_are_served_while_many_vanish() {
         return;
     }
     const MANY: usize = 20;
-    let gateway = join(0, Range::Machine, "many");
+    let gateway = join(0, DiscoveryRange::Machine, "many");
     gateway.advertise(&string_topic("/to_all", Qos::default()));
     gateway.subscribe("/stays");
     let mut stays = Peer::Kilted.start(Reach::Network, "stays");

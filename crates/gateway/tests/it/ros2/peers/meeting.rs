@@ -4,7 +4,7 @@
 use super::{Peer, Reach, STRING, SizedTexts, join, message, sizes_read, until_got, until_read};
 use serde_json::json;
 use tautline_gateway::Qos;
-use tautline_gateway::ros2::Range;
+use tautline_gateway::ros2::DiscoveryRange;
 use tautline_testkit::ros::ros2::{STRING_HASH, runs_in_own_network, string_topic};
 use tautline_testkit::ros::{Agent, Watched, wait_for};
 
@@ -29,7 +29,8 @@ fn check_discovery(peer: Peer, reach: Reach) {
     if !runs_in_own_network() {
         return;
     }
-    let range = if reach == Reach::Network { Range::Machine } else { Range::Loopback };
+    let range =
+        if reach == Reach::Network { DiscoveryRange::Machine } else { DiscoveryRange::Loopback };
     let gateway = join(0, range, "meets");
     let mut agent = peer.start(reach, "peer");
     check_offers_of_peer(&gateway, &mut agent);

@@ -17,8 +17,8 @@ use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 use std::process::Command as Process;
 use std::sync::Arc;
-use tautline_gateway::ros2::{Range, Ros2, Ros2Options};
-use tautline_gateway::types::installed::Installed;
+use tautline_gateway::ros2::{DiscoveryRange, Ros2, Ros2Options};
+use tautline_gateway::types::installed::InstalledTypes;
 use tautline_testkit::ros::ros2::{installation, rclpy, string_message, string_topic};
 use tautline_testkit::ros::{Agent, Watched, wait_for};
 
@@ -127,19 +127,19 @@ fn compiled(name: &str, command: &str) -> PathBuf {
 }
 
 /// A gateway of node `/tautline_NAME` in a domain.
-fn join(domain: u32, range: Range, name: &str) -> Watched {
+fn join(domain: u32, range: DiscoveryRange, name: &str) -> Watched {
     let options = options(domain, range, name);
     Watched::start(|events| Ros2::start(options, Arc::new(|_| true), events).unwrap())
 }
 
-fn options(domain: u32, range: Range, name: &str) -> Ros2Options {
+fn options(domain: u32, range: DiscoveryRange, name: &str) -> Ros2Options {
     Ros2Options {
         domain,
         range,
         node_name: format!("/tautline_{name}"),
         tautline_name: name.into(),
         max_message: MAX_MESSAGE,
-        installed: Installed::new(vec![installation("kilted")]),
+        installed: InstalledTypes::new(vec![installation("kilted")]),
         deliveries: None,
         goals: None,
     }

@@ -9,7 +9,7 @@ use std::io::{BufRead, Write};
 use std::process::Command as Process;
 use std::sync::Arc;
 use tautline_dds::{Participant, Qos as Dds, RawWriter, Specification};
-use tautline_gateway::ros2::{Range, Ros2};
+use tautline_gateway::ros2::{DiscoveryRange, Ros2};
 use tautline_gateway::{Command, Event, Events, Gateway, Qos, Source};
 use tautline_testkit::again::this_test_alone;
 use tautline_testkit::ros::{Agent, bytes_of};
@@ -78,7 +78,7 @@ impl Events for ReportingEvents {
 }
 
 fn gateway() {
-    let options = options(0, Range::Machine, "other");
+    let options = options(0, DiscoveryRange::Machine, "other");
     let gateway = Ros2::start(options, Arc::new(|_| true), Arc::new(ReportingEvents)).unwrap();
     carry_out_orders(|what, topic, order| {
         let name = topic.to_owned();
@@ -101,7 +101,7 @@ fn gateway() {
 }
 
 fn raw() {
-    let participant = Participant::new(0, Range::Machine, b"enclave=/;").unwrap();
+    let participant = Participant::new(0, DiscoveryRange::Machine, b"enclave=/;").unwrap();
     let mut writers = HashMap::new();
     carry_out_orders(|_, topic, order| {
         let writer = writers.entry(topic.to_owned()).or_insert_with(|| {

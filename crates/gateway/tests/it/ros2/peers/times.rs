@@ -6,7 +6,7 @@ use super::{Peer, Reach, STRING, SizedTexts, join, message, until_read};
 use serde_json::json;
 use std::time::{Duration, Instant};
 use tautline_gateway::Qos;
-use tautline_gateway::ros2::Range;
+use tautline_gateway::ros2::DiscoveryRange;
 use tautline_testkit::ros::Agent;
 use tautline_testkit::ros::ros2::{runs_in_own_network, string_topic};
 
@@ -22,7 +22,7 @@ fn start(peer: Peer, reach: Reach) -> Agent {
 /// Starts a gateway and waits for a message each way.
 fn meet(peer: Peer, reach: Reach, agent: Option<&mut Agent>) -> Duration {
     let begun = Instant::now();
-    let gateway = join(0, Range::Machine, "times");
+    let gateway = join(0, DiscoveryRange::Machine, "times");
     let mut fresh = None;
     let agent = agent.unwrap_or_else(|| fresh.insert(start(peer, reach)));
     gateway.subscribe("/there");

@@ -11,13 +11,13 @@ use tautline_gateway::threads::{self, End};
 
 /// Writes the file on a thread of its own. Dropping this value waits until the last text is written.
 #[derive(Debug)]
-pub(crate) struct Keeper {
+pub(crate) struct FileWriter {
     texts: Option<SyncSender<String>>,
     thread: Option<JoinHandle<()>>,
     failure: Arc<Mutex<Option<String>>>,
 }
 
-impl Keeper {
+impl FileWriter {
     /// Starts the thread; `ended` is called when it ends.
     pub(crate) fn start(
         path: PathBuf,
@@ -48,7 +48,7 @@ impl Keeper {
     }
 }
 
-impl Drop for Keeper {
+impl Drop for FileWriter {
     fn drop(&mut self) {
         // Without a sender the thread ends after the texts in the queue.
         self.texts = None;
@@ -70,20 +70,20 @@ mod tests {
     use super::*;
     use std::fs;
 
-    fn new_keeper(path: &Path) -> Keeper {
-        Keeper::start(path.into(), |_, _| {}).unwrap()
+    fn new_writer(path: &Path) -> FileWriter {
+        FileWriter::start(path.into(), |_, _| {}).unwrap()
     }
 
     #[test]
     fn only_the_last_text_is_in_the_folder() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("new/robot.budgets");
-        let keeper = new_keeper(&path);
-        keeper.save_last("one".into());
-        keeper.save_last("two".into());
-        keeper.save_last("three".into());
-        assert_eq!(keeper.failure(), None);
-        drop(keeper);
+        let writer = new_writer(&path);
+        writer.save_last("one".into());
+        writer.save_last("two".into());
+        writer.save_last("three".into());
+        assert_eq!(writer.failure(), None);
+        drop(writer);
         assert_eq!(fs::read_to_string(&path).unwrap(), "three");
         assert_eq!(fs::read_dir(path.parent().unwrap()).unwrap().count(), 1);
     }
@@ -94,11 +94,11 @@ mod tests {
         let path = folder.path().join("robot.budgets");
         fs::write(&path, "old").unwrap();
         fs::create_dir(folder.path().join("robot.budgets.new")).unwrap();
-        let keeper = new_keeper(&path);
+        let writer = new_writer(&path);
         // The second text is taken after the first was written.
-        (0..3).for_each(|_| keeper.save_last("new".into()));
-        assert!(keeper.failure().is_some());
-        drop(keeper);
+        (0..3).for_each(|_| writer.save_last("new".into()));
+        assert!(writer.failure().is_some());
+        drop(writer);
         assert_eq!(fs::read_to_string(&path).unwrap(), "old");
     }
 }

@@ -16,7 +16,7 @@ fn is_same(one: SocketAddr, other: SocketAddr) -> bool {
 
 /// The known addresses at both ends of a link.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Ends {
+pub(crate) struct AddressDiscovery {
     /// The address from which this node sends, as the caller knows it.
     own: Option<SocketAddr>,
     /// The address from which this node sends, as the peer sees it.
@@ -33,7 +33,7 @@ pub(crate) struct Ends {
     answer: Option<SocketAddr>,
 }
 
-impl Ends {
+impl AddressDiscovery {
     /// Sets the address from which this node sends; returns whether it changed.
     pub(crate) fn set_own(&mut self, own: SocketAddr) -> bool {
         let is_changed = self.own != Some(own);
@@ -45,13 +45,13 @@ impl Ends {
     }
 
     /// Whether the peer has not answered yet.
-    pub(crate) fn asks(&self) -> bool {
+    pub(crate) fn needs_answer(&self) -> bool {
         self.own.is_some() && self.observed.is_none()
     }
 
     /// The question for the peer, if it is due.
     pub(crate) fn take_question(&mut self, now: Instant) -> Option<SocketAddr> {
-        let own = self.own.filter(|_| self.asks() && self.ask_at <= now)?;
+        let own = self.own.filter(|_| self.needs_answer() && self.ask_at <= now)?;
         (self.is_asked, self.ask_at) = (true, now + ASK_INTERVAL);
         Some(own)
     }
@@ -72,7 +72,7 @@ impl Ends {
     /// Handles the peer's answer that it sees this node at `observed`. Returns whether the peer saw
     /// the node elsewhere before.
     pub(crate) fn on_answer(&mut self, observed: SocketAddr) -> bool {
-        if !self.asks() || !self.is_asked {
+        if !self.needs_answer() || !self.is_asked {
             return false;
         }
         self.observed = Some(observed);
@@ -117,7 +117,7 @@ mod tests {
     #[test]
     fn a_translator_shows_in_the_observed_address() {
         let (own, outside) = (address("192.168.1.2:18470"), address("203.0.113.7:40000"));
-        let mut ends = Ends::default();
+        let mut ends = AddressDiscovery::default();
         assert!(!ends.on_answer(outside), "nothing was asked");
         assert!(ends.set_own(own) && !ends.set_own(own));
         let start = Instant::default();
@@ -129,7 +129,7 @@ mod tests {
         assert!(!ends.on_answer(own), "the question was not sent yet");
         assert_eq!(ends.take_question(start + 2 * ASK_INTERVAL), Some(own));
         assert!(!ends.on_answer(outside), "no news");
-        assert_eq!((ends.asks(), ends.is_translated()), (false, Some(true)));
+        assert_eq!((ends.needs_answer(), ends.is_translated()), (false, Some(true)));
         assert_eq!(ends.addresses(), [Some(outside), Some(own)]);
         ends.ask_again();
         let later = start + 3 * ASK_INTERVAL;
@@ -141,7 +141,7 @@ mod tests {
     #[test]
     fn the_peers_question_shows_its_translator_and_is_answered_once() {
         let (theirs, from) = (address("192.168.1.2:18470"), address("203.0.113.7:18470"));
-        let mut ends = Ends::default();
+        let mut ends = AddressDiscovery::default();
         for (own, is_translated) in
             [(theirs, Some(true)), (from, Some(false)), (address("0.0.0.0:18470"), None)]
         {

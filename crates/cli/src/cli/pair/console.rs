@@ -12,14 +12,14 @@ const TICK: Duration = Duration::from_millis(100);
 
 /// How this run reports.
 #[derive(Debug, Clone, Copy)]
-pub struct Voice {
+pub struct Console {
     /// JSON instead of text.
     pub json: bool,
     /// Answers every question with yes.
     pub yes: bool,
 }
 
-impl Voice {
+impl Console {
     /// Prints text for people.
     pub fn say(self, text: &str) -> Result<(), Failure> {
         if self.json {
