@@ -53,8 +53,8 @@ pub const SOCKET_MODE: u32 = 0o660;
 /// Pause after a failed `accept` (no free descriptors), to avoid a busy loop.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// The requests of the command line to the running node.
-pub trait Inspect: Send + Sync + 'static {
+/// Access to the running node for the control socket and the metrics server.
+pub trait NodeControl: Send + Sync + 'static {
     /// Returns a snapshot; blocks for no longer than about a second.
     fn status(&self) -> Result<Status, String>;
     /// Changes topics for `by` and returns the changed local topics. The error explains the cause
@@ -70,7 +70,7 @@ pub trait Inspect: Send + Sync + 'static {
     fn thread_ended(&self, _thread: &str, _how: End) {}
 }
 
-impl Inspect for Handle {
+impl NodeControl for Handle {
     fn status(&self) -> Result<Status, String> {
         Ok(Self::status(self)?)
     }
@@ -183,18 +183,18 @@ pub struct ControlServer {
 }
 
 impl ControlServer {
-    /// Binds `path` (creating its folder) and answers with `inspect` on threads of its own.
-    pub fn start(path: &Path, inspect: Arc<dyn Inspect>) -> Result<Self, ControlError> {
+    /// Binds `path` (creating its folder) and answers with `node` on threads of its own.
+    pub fn start(path: &Path, node: Arc<dyn NodeControl>) -> Result<Self, ControlError> {
         let listener = bind(path)?;
         let stop = Arc::new(AtomicBool::new(false));
-        let reporter = inspect.clone();
+        let reporter = node.clone();
         let ended = move |name: &str, how| reporter.thread_ended(name, how);
         let accept = {
             let stop = stop.clone();
-            move || accept_clients(&listener, &inspect, &stop)
+            move || accept_clients(&listener, &node, &stop)
         };
         let thread = threads::spawn("control", ended, accept);
-        let thread = thread.map_err(system(path, "starting a thread"))?;
+        let thread = thread.map_err(system_error(path, "starting a thread"))?;
         Ok(Self { path: path.into(), identity: identity(path), stop, thread: Some(thread) })
     }
 
@@ -223,7 +223,7 @@ fn identity(path: &Path) -> Option<FileId> {
     fs::symlink_metadata(path).ok().map(|file| FileId::from_metadata(&file))
 }
 
-fn system(path: &Path, operation: &'static str) -> impl FnOnce(io::Error) -> ControlError {
+fn system_error(path: &Path, operation: &'static str) -> impl FnOnce(io::Error) -> ControlError {
     let path = path.to_owned();
     move |source| ControlError::System { path, operation, source }
 }
@@ -231,12 +231,12 @@ fn system(path: &Path, operation: &'static str) -> impl FnOnce(io::Error) -> Con
 fn bind(path: &Path) -> Result<UnixListener, ControlError> {
     if let Some(folder) = path.parent() {
         let made = fs::DirBuilder::new().recursive(true).mode(0o755).create(folder);
-        made.map_err(system(path, CREATING_FOLDER))?;
+        made.map_err(system_error(path, CREATING_FOLDER))?;
     }
     remove_stale(path)?;
-    let listener = UnixListener::bind(path).map_err(system(path, BINDING))?;
+    let listener = UnixListener::bind(path).map_err(system_error(path, BINDING))?;
     let permissions = fs::Permissions::from_mode(SOCKET_MODE);
-    fs::set_permissions(path, permissions).map_err(system(path, "setting its mode"))?;
+    fs::set_permissions(path, permissions).map_err(system_error(path, "setting its mode"))?;
     Ok(listener)
 }
 
@@ -249,13 +249,13 @@ fn remove_stale(path: &Path) -> Result<(), ControlError> {
     match UnixStream::connect(path) {
         Ok(_) => Err(ControlError::AnotherDaemon(path.into())),
         Err(e) if e.kind() == ErrorKind::ConnectionRefused => {
-            fs::remove_file(path).map_err(system(path, "removing a stale socket"))
+            fs::remove_file(path).map_err(system_error(path, "removing a stale socket"))
         }
-        Err(e) => Err(system(path, "checking whether a daemon answers")(e)),
+        Err(e) => Err(system_error(path, "checking whether a daemon answers")(e)),
     }
 }
 
-fn accept_clients(listener: &UnixListener, inspect: &Arc<dyn Inspect>, stop: &Arc<AtomicBool>) {
+fn accept_clients(listener: &UnixListener, node: &Arc<dyn NodeControl>, stop: &Arc<AtomicBool>) {
     let clients = Clients::new(rustix::process::geteuid().as_raw());
     for client in listener.incoming() {
         if stop.load(Ordering::Relaxed) {
@@ -275,8 +275,8 @@ fn accept_clients(listener: &UnixListener, inspect: &Arc<dyn Inspect>, stop: &Ar
                 continue;
             }
         };
-        let (inspect, stop) = (inspect.clone(), stop.clone());
-        let serve = move || serve_client(&slot, &actor(credentials), inspect.as_ref(), &stop);
+        let (node, stop) = (node.clone(), stop.clone());
+        let serve = move || serve_client(&slot, &actor(credentials), node.as_ref(), &stop);
         // Without a thread the client is disconnected, which is the only possible reply.
         let _ = std::thread::Builder::new().name("control-client".into()).spawn(serve);
     }
@@ -284,7 +284,7 @@ fn accept_clients(listener: &UnixListener, inspect: &Arc<dyn Inspect>, stop: &Ar
 
 /// Returns a slot for a client, or the reason why there is none.
 fn admit(clients: &Arc<Clients>, client: &Arc<UnixStream>) -> Result<(Slot, Credentials), String> {
-    // No change is made for an unknown user.
+    // Each change is recorded with its user, so an unknown user is refused.
     let credentials = tautline::sys::peer_credentials(client.as_fd()).map_err(|error| {
         format!("the kernel does not report the user of this connection (SO_PEERCRED): {error}")
     })?;
@@ -304,12 +304,12 @@ fn user_name(uid: u32) -> Option<String> {
 /// A client that is read until a deadline, however slowly it sends.
 struct DeadlineReader<'a> {
     client: &'a UnixStream,
-    until: Instant,
+    deadline: Instant,
 }
 
 impl Read for DeadlineReader<'_> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        let left = self.until.saturating_duration_since(Instant::now());
+        let left = self.deadline.saturating_duration_since(Instant::now());
         if left.is_zero() {
             return Err(ErrorKind::TimedOut.into());
         }
@@ -318,11 +318,11 @@ impl Read for DeadlineReader<'_> {
     }
 }
 
-fn serve_client(slot: &Slot, actor: &Actor, inspect: &dyn Inspect, stop: &AtomicBool) {
+fn serve_client(slot: &Slot, actor: &Actor, node: &dyn NodeControl, stop: &AtomicBool) {
     let client = slot.stream();
-    let mut reader = BufReader::new(DeadlineReader { client, until: Instant::now() });
+    let mut reader = BufReader::new(DeadlineReader { client, deadline: Instant::now() });
     while !stop.load(Ordering::Relaxed) {
-        reader.get_mut().until = Instant::now() + IDLE_TIMEOUT;
+        reader.get_mut().deadline = Instant::now() + IDLE_TIMEOUT;
         let mut line = Vec::new();
         match (&mut reader).take(MAX_REQUEST_BYTES + 1).read_until(b'\n', &mut line) {
             Ok(0) | Err(_) => return,
@@ -334,18 +334,18 @@ fn serve_client(slot: &Slot, actor: &Actor, inspect: &dyn Inspect, stop: &Atomic
             }
             Ok(_) => {}
         }
-        if !slot.mark_busy() || answer(client, actor, inspect, &line).is_err() {
+        if !slot.mark_busy() || answer(client, actor, node, &line).is_err() {
             return;
         }
         slot.mark_idle(Instant::now());
     }
 }
 
-fn answer(client: &UnixStream, by: &Actor, inspect: &dyn Inspect, line: &[u8]) -> io::Result<()> {
+fn answer(client: &UnixStream, by: &Actor, node: &dyn NodeControl, line: &[u8]) -> io::Result<()> {
     match serde_json::from_slice(line) {
-        Ok(Request::Get(Subject::Status)) => reply(client, inspect.status()),
-        Ok(Request::Set(change)) => reply(client, inspect.change_topic(change, by.clone())),
-        Ok(Request::Reload { dry_run }) => reply(client, inspect.reload(dry_run, by.clone())),
+        Ok(Request::Get(Subject::Status)) => reply(client, node.status()),
+        Ok(Request::Set(change)) => reply(client, node.change_topic(change, by.clone())),
+        Ok(Request::Reload { dry_run }) => reply(client, node.reload(dry_run, by.clone())),
         Err(e) => reply::<()>(
             client,
             Err(format!(
@@ -380,10 +380,10 @@ impl Client {
             ErrorKind::NotFound | ErrorKind::ConnectionRefused => {
                 ControlError::NoDaemon(path.into())
             }
-            _ => system(path, CONNECTING)(e),
+            _ => system_error(path, CONNECTING)(e),
         })?;
-        stream.set_read_timeout(Some(ANSWER_TIMEOUT)).map_err(system(path, CONNECTING))?;
-        stream.set_write_timeout(Some(ANSWER_TIMEOUT)).map_err(system(path, CONNECTING))?;
+        stream.set_read_timeout(Some(ANSWER_TIMEOUT)).map_err(system_error(path, CONNECTING))?;
+        stream.set_write_timeout(Some(ANSWER_TIMEOUT)).map_err(system_error(path, CONNECTING))?;
         Ok(Self { path: path.into(), reader: BufReader::new(stream) })
     }
 
@@ -433,7 +433,7 @@ impl Client {
             Ok(_) if answer.is_empty() => written.and(Err(ErrorKind::UnexpectedEof.into())),
             read => read,
         };
-        received.map_err(system(&self.path, "waiting for an answer"))?;
+        received.map_err(system_error(&self.path, "waiting for an answer"))?;
         match serde_json::from_slice(&answer) {
             Ok(Answer::Ok(value)) => Ok(value),
             Ok(Answer::Error(reason)) => Err(ControlError::Refused(reason)),

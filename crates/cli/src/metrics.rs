@@ -9,7 +9,7 @@ mod teams;
 
 pub use connections::{MAX_CONNECTIONS, MAX_CONNECTIONS_PER_ADDRESS};
 
-use crate::control::Inspect;
+use crate::control::NodeControl;
 use connections::{AdmittedConnection, Connections};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, text};
@@ -63,13 +63,13 @@ pub struct MetricsServer {
 }
 
 impl MetricsServer {
-    /// Listens on `address` and answers with `inspect` on threads of its own.
-    pub fn start(address: SocketAddr, inspect: Arc<dyn Inspect>) -> Result<Self, MetricsError> {
+    /// Listens on `address` and answers with `node` on threads of its own.
+    pub fn start(address: SocketAddr, node: Arc<dyn NodeControl>) -> Result<Self, MetricsError> {
         let failed = |source| MetricsError { address, source };
         let listener = TcpListener::bind(address).map_err(failed)?;
         let bound = listener.local_addr().map_err(failed)?;
         let stop = Arc::new(AtomicBool::new(false));
-        let reporter = inspect.clone();
+        let reporter = node.clone();
         let stopped = stop.clone();
         let ended = move |name: &str, how| {
             if !stopped.load(Ordering::Relaxed) {
@@ -78,7 +78,7 @@ impl MetricsServer {
         };
         let accept = {
             let stop = stop.clone();
-            move || accept_connections(&listener, &inspect, &stop)
+            move || accept_connections(&listener, &node, &stop)
         };
         let thread = threads::spawn("metrics", ended, accept).map_err(failed)?;
         Ok(Self { address: bound, stop, thread: Some(thread) })
@@ -101,7 +101,7 @@ impl Drop for MetricsServer {
     }
 }
 
-fn accept_connections(listener: &TcpListener, inspect: &Arc<dyn Inspect>, stop: &AtomicBool) {
+fn accept_connections(listener: &TcpListener, node: &Arc<dyn NodeControl>, stop: &AtomicBool) {
     let connections = Arc::<Connections>::default();
     loop {
         let accepted = listener.accept();
@@ -113,17 +113,17 @@ fn accept_connections(listener: &TcpListener, inspect: &Arc<dyn Inspect>, stop: 
             continue;
         };
         let Some(served) = connections.admit(stream, from) else { continue };
-        let inspect = inspect.clone();
-        let serve = move || drop(serve_connection(&served, inspect.as_ref()));
+        let node = node.clone();
+        let serve = move || drop(serve_connection(&served, node.as_ref()));
         let _ = std::thread::Builder::new().name("metrics-client".into()).spawn(serve);
     }
 }
 
-fn serve_connection(served: &AdmittedConnection, inspect: &dyn Inspect) -> io::Result<()> {
+fn serve_connection(served: &AdmittedConnection, node: &dyn NodeControl) -> io::Result<()> {
     let deadline = Instant::now() + CONNECTION_TIMEOUT;
     let mut connection = TimedConnection { stream: served.stream(), deadline };
     let (status, kind, body) = match read_target(&mut connection)? {
-        Ok(target) if target == "/metrics" => match served.work(|| inspect.status()) {
+        Ok(target) if target == "/metrics" => match served.work(|| node.status()) {
             Some(Ok(status)) => ("200 OK", OPENMETRICS, openmetrics(&status)),
             Some(Err(reason)) => ("503 Service Unavailable", PLAIN, reason),
             None => return Ok(()),

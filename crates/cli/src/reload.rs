@@ -5,7 +5,7 @@
 //! ([`difference`](tautline::reload::difference)). All steps that may fail are tried before the first
 //! change. Then the data plane applies all changes between two iterations of its loop.
 
-use crate::control::Inspect;
+use crate::control::NodeControl;
 use crate::metrics::{MetricsError, MetricsServer};
 use crate::origin::Origin;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -78,7 +78,7 @@ impl Reloader {
     }
 }
 
-impl Inspect for Reloader {
+impl NodeControl for Reloader {
     fn status(&self) -> Result<Status, String> {
         Ok(self.handle.status()?)
     }

@@ -2,7 +2,7 @@
 //! The daemon: a node with its gateway, control socket, metrics and signals.
 
 use crate::audit::{AuditError, AuditLog};
-use crate::control::{ControlError, ControlServer, Inspect};
+use crate::control::{ControlError, ControlServer, NodeControl};
 use crate::descriptors;
 use crate::metrics::MetricsError;
 use crate::origin::Origin;

@@ -48,7 +48,7 @@ fn start_advice(is_installed: bool, has_file: Option<bool>) -> &'static str {
 
 /// Returns the user of the units if root runs this process and a new file at this path is in the units'
 /// folder. `None`: the file is for the user of this process.
-pub fn user_of(path: &Path) -> Option<User> {
+pub fn new_file_owner(path: &Path) -> Option<User> {
     let is_root = rustix::process::geteuid().is_root();
     unit_user().filter(|_| is_root && is_in_folder(path))
 }

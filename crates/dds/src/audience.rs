@@ -59,12 +59,12 @@ impl Audience {
 pub struct Limits {
     pub audience: Audience,
     /// Volatile readers are excluded.
-    pub no_volatile: bool,
+    pub excludes_volatile: bool,
 }
 
 impl Limits {
-    fn is_none(&self) -> bool {
-        !self.no_volatile && self.audience == Audience::AllBut(BTreeSet::new())
+    fn is_unlimited(&self) -> bool {
+        !self.excludes_volatile && self.audience == Audience::AllBut(BTreeSet::new())
     }
 }
 
@@ -75,11 +75,11 @@ fn all_limits() -> MutexGuard<'static, HashMap<Guid, Limits>> {
 }
 
 /// The number of writers with limits; while it is zero, the hooks do nothing.
-static COUNT: AtomicUsize = AtomicUsize::new(0);
+static LIMITED_WRITERS: AtomicUsize = AtomicUsize::new(0);
 
 thread_local! {
     /// The limits of the writer that this thread creates.
-    static CREATING: RefCell<Option<Limits>> = const { RefCell::new(None) };
+    static NEW_WRITER_LIMITS: RefCell<Option<Limits>> = const { RefCell::new(None) };
     /// The endpoint that this thread matches with all others.
     static MATCHING: Cell<Option<Guid>> = const { Cell::new(None) };
     /// The candidate for a match with that endpoint.
@@ -88,9 +88,9 @@ thread_local! {
 
 /// Creates a writer with these limits.
 pub fn create_with_limits<T>(limits: Limits, create: impl FnOnce() -> T) -> T {
-    CREATING.replace(Some(limits));
+    NEW_WRITER_LIMITS.replace(Some(limits));
     let created = create();
-    CREATING.take();
+    NEW_WRITER_LIMITS.take();
     created
 }
 
@@ -98,7 +98,7 @@ pub fn create_with_limits<T>(limits: Limits, create: impl FnOnce() -> T) -> T {
 pub fn remove_limits(writer: &Guid) {
     let mut all = all_limits();
     all.remove(writer);
-    COUNT.store(all.len(), Ordering::SeqCst);
+    LIMITED_WRITERS.store(all.len(), Ordering::SeqCst);
 }
 
 /// # Safety
@@ -116,10 +116,10 @@ unsafe fn guid_of_entity(entity: *const c_void) -> Guid {
 #[unsafe(no_mangle)]
 unsafe extern "C" fn __wrap_ddsi_match_writer_with_proxy_readers(writer: *mut c_void, now: i64) {
     let guid = guid_of_entity(writer);
-    if let Some(limits) = CREATING.take().filter(|it| !it.is_none()) {
+    if let Some(limits) = NEW_WRITER_LIMITS.take().filter(|it| !it.is_unlimited()) {
         let mut all = all_limits();
         all.insert(guid, limits);
-        COUNT.store(all.len(), Ordering::SeqCst);
+        LIMITED_WRITERS.store(all.len(), Ordering::SeqCst);
     }
     MATCHING.set(Some(guid));
     __real_ddsi_match_writer_with_proxy_readers(writer, now);
@@ -164,7 +164,10 @@ unsafe extern "C" fn __wrap_ddsi_qos_match_p(
         reader_lookup,
         writer_lookup,
     );
-    if matches && COUNT.load(Ordering::SeqCst) > 0 && is_excluded_pair(is_volatile(reader)) {
+    if matches
+        && LIMITED_WRITERS.load(Ordering::SeqCst) > 0
+        && is_excluded_pair(is_volatile(reader))
+    {
         // No policy is incompatible, so nothing is reported.
         if !reason.is_null() {
             *reason = 0;
@@ -186,8 +189,9 @@ fn is_excluded_pair(is_volatile: bool) -> bool {
     let (Some(one), Some(other)) = (MATCHING.get(), CANDIDATE.get()) else { return false };
     let all = all_limits();
     [(one, other), (other, one)].iter().any(|(writer, reader)| {
-        all.get(writer)
-            .is_some_and(|it| (it.no_volatile && is_volatile) || !it.audience.includes(reader))
+        all.get(writer).is_some_and(|it| {
+            (it.excludes_volatile && is_volatile) || !it.audience.includes(reader)
+        })
     })
 }
 

@@ -11,7 +11,7 @@ use std::os::fd::RawFd;
 use std::time::{Duration, Instant};
 
 /// Maximum bytes that a thread sends without a pause: two of the largest datagrams.
-const BURST: usize = 128_000;
+const MAX_BURST_BYTES: usize = 128_000;
 /// Pause after a burst: time for a subscriber to wake up and to empty its buffer.
 const PAUSE: Duration = Duration::from_micros(200);
 
@@ -40,7 +40,7 @@ unsafe extern "C" fn __wrap_ddsrt_sendmsg(
     let (mut bytes, last) = SENT.get();
     if last.is_none_or(|it| it.elapsed() >= PAUSE) {
         bytes = 0;
-    } else if bytes >= BURST {
+    } else if bytes >= MAX_BURST_BYTES {
         std::thread::sleep(PAUSE);
         bytes = 0;
     }

@@ -26,7 +26,7 @@ pub struct SampleInfo {
     /// Sequence number of the writer.
     pub seq: i64,
     /// The request that the sample answers.
-    pub related: Option<SampleId>,
+    pub related_sample: Option<SampleId>,
 }
 
 /// A topic to read or write.
@@ -97,10 +97,11 @@ impl RawReader {
         })
     }
     /// Matched writers, up to [`MAX_MATCHED`].
-    pub fn matched(&self) -> Vec<Guid> {
+    pub fn matched_writers(&self) -> Vec<Guid> {
         unsafe {
-            let handles = matched(|to, count| dds_get_matched_publications(self.entity, to, count));
-            endpoints(handles, |it| dds_get_matched_publication_data(self.entity, it))
+            let handles =
+                matched_handles(|to, count| dds_get_matched_publications(self.entity, to, count));
+            endpoint_guids(handles, |it| dds_get_matched_publication_data(self.entity, it))
         }
     }
 }
@@ -116,16 +117,16 @@ impl Drop for RawReader {
 /// Maximum number of matched endpoints that a reader or writer reports.
 pub const MAX_MATCHED: usize = 1024;
 
-/// Returns handles from a function that fills an array.
-fn matched(list: impl FnOnce(*mut dds_instance_handle_t, usize) -> i32) -> Vec<u64> {
+/// Returns the instance handles that a function of Cyclone DDS writes to an array.
+fn matched_handles(fill: impl FnOnce(*mut dds_instance_handle_t, usize) -> i32) -> Vec<u64> {
     let mut handles = vec![0; MAX_MATCHED];
-    let count = list(handles.as_mut_ptr(), MAX_MATCHED);
+    let count = fill(handles.as_mut_ptr(), MAX_MATCHED);
     handles.truncate(count.max(0) as usize);
     handles
 }
 
 /// Returns the GUIDs of the endpoints that still exist.
-unsafe fn endpoints(
+unsafe fn endpoint_guids(
     handles: Vec<u64>,
     look_up: impl Fn(u64) -> *mut dds_builtintopic_endpoint_t,
 ) -> Vec<Guid> {
@@ -140,7 +141,7 @@ unsafe fn take_guid(found: *mut dds_builtintopic_endpoint_t) -> Option<Guid> {
     Some(guid)
 }
 
-/// Writers by the handles in samples.
+/// Writer GUIDs by the publication handle in a sample's metadata.
 type Writers = Mutex<HashMap<u64, Guid>>;
 /// Maximum number of writers that a reader caches; a full cache is cleared.
 const MAX_WRITERS: usize = 1024;
@@ -164,9 +165,9 @@ unsafe fn take_raw(
                 let sample = raw::blob(samples[i]);
                 let info = SampleInfo {
                     source_timestamp: infos[i].source_timestamp,
-                    writer: writer(reader, infos[i].publication_handle, writers),
+                    writer: writer_guid(reader, infos[i].publication_handle, writers),
                     seq: sample.seq,
-                    related: sample.related,
+                    related_sample: sample.related_sample,
                 };
                 on_sample(sample.bytes(), &info);
             }
@@ -175,7 +176,7 @@ unsafe fn take_raw(
     }
 }
 
-unsafe fn writer(reader: dds_entity_t, handle: u64, writers: &Writers) -> Option<Guid> {
+unsafe fn writer_guid(reader: dds_entity_t, handle: u64, writers: &Writers) -> Option<Guid> {
     let mut writers = writers.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some(known) = writers.get(&handle) {
         return Some(*known);
@@ -197,7 +198,7 @@ pub struct RawWriter {
     sertype: *const ddsi_sertype,
     /// Samples written so far, equal to Cyclone DDS's count.
     written: Mutex<i64>,
-    automatic: Option<AutomaticLivelinessGuard>,
+    liveliness_guard: Option<AutomaticLivelinessGuard>,
     _listener: Listener,
     _participant: Arc<Participant>,
 }
@@ -231,8 +232,8 @@ impl RawWriter {
         unsafe {
             let create =
                 || dds_create_writer(participant.entity, topic, qos.native().0, listener.native);
-            let automatic = AutomaticLivelinessGuard::count(qos.liveliness);
-            let limits = Limits { audience, no_volatile: qos.late_joiners_only };
+            let liveliness_guard = AutomaticLivelinessGuard::acquire(qos.liveliness);
+            let limits = Limits { audience, excludes_volatile: qos.late_joiners_only };
             let entity = check("writer", audience::create_with_limits(limits, create))?;
             let mut sertype = null();
             check("sertype", dds_get_entity_sertype(entity, &mut sertype))?;
@@ -242,34 +243,34 @@ impl RawWriter {
                 topic,
                 sertype,
                 written: Mutex::default(),
-                automatic,
+                liveliness_guard,
                 _listener: listener,
                 _participant: participant.clone(),
             })
         }
     }
-    /// Writes bytes with their encapsulation header; returns the sample's number.
-    pub fn write(&self, bytes: Bytes, related: Option<SampleId>) -> Result<i64> {
-        self.write_with_age(bytes, related, Duration::ZERO)
+    /// Writes bytes with their encapsulation header; returns the sample's sequence number.
+    pub fn write(&self, bytes: Bytes, related_sample: Option<SampleId>) -> Result<i64> {
+        self.write_with_age(bytes, related_sample, Duration::ZERO)
     }
     /// Writes a sample that was published `age` ago, when its lifespan began.
     pub fn write_with_age(
         &self,
         bytes: Bytes,
-        related: Option<SampleId>,
+        related_sample: Option<SampleId>,
         age: Duration,
     ) -> Result<i64> {
         let age = i64::try_from(age.as_nanos()).unwrap_or(i64::MAX);
-        // Locked during the write, so that both counts match.
+        // Locked during the write, so that our count matches that of Cyclone DDS.
         let mut written = self.written.lock().unwrap_or_else(PoisonError::into_inner);
         unsafe {
             let mut sample = Blob::new(self.sertype, ddsi_serdata_kind_SDK_DATA, bytes);
-            sample.related = related;
+            sample.related_sample = related_sample;
             sample.writer.copy_from_slice(&self.guid[12..]);
             sample.set_timestamp(dds_time().saturating_sub(age));
             check("write", dds_forwardcdr(self.entity, Blob::into_raw(sample)))?;
         }
-        // A refused sample has no number.
+        // A refused sample uses no sequence number.
         *written += 1;
         Ok(*written)
     }
@@ -278,23 +279,23 @@ impl RawWriter {
     pub fn assert_liveliness(&self) -> Result<()> {
         check("liveliness", unsafe { dds_assert_liveliness(self.entity) }).map(drop)
     }
-    /// The number of the next sample, if no other thread writes.
+    /// The sequence number of the next sample, if no other thread writes.
     pub fn next_seq(&self) -> i64 {
         *self.written.lock().unwrap_or_else(PoisonError::into_inner) + 1
     }
     /// Matched readers, up to [`MAX_MATCHED`].
-    pub fn matched(&self) -> Vec<Guid> {
+    pub fn matched_readers(&self) -> Vec<Guid> {
         unsafe {
             let handles =
-                matched(|to, count| dds_get_matched_subscriptions(self.entity, to, count));
-            endpoints(handles, |it| dds_get_matched_subscription_data(self.entity, it))
+                matched_handles(|to, count| dds_get_matched_subscriptions(self.entity, to, count));
+            endpoint_guids(handles, |it| dds_get_matched_subscription_data(self.entity, it))
         }
     }
 }
 impl Drop for RawWriter {
     fn drop(&mut self) {
-        // Deleting the writer reads the interval of assertions.
-        self.automatic = None;
+        // Dropped first, since deleting the writer reads the assertion interval.
+        self.liveliness_guard = None;
         unsafe {
             dds_delete(self.entity);
             dds_delete(self.topic);

@@ -15,10 +15,10 @@ pub struct DdsError {
     pub full: bool,
 }
 
-/// The result of a call of Cyclone DDS.
+/// The result of a call to Cyclone DDS.
 pub type Result<T> = std::result::Result<T, DdsError>;
 
-/// Returns the value of a call, or its error.
+/// Returns the return value of a call to Cyclone DDS, or its error.
 pub fn check(what: &'static str, code: i32) -> Result<i32> {
     if code >= 0 {
         return Ok(code);

@@ -14,7 +14,7 @@
 //!   afterwards.
 //! - An immediate request for these samples. Cyclone DDS asks a new writer for a heartbeat, which
 //!   Fast DDS sends three seconds later, so a call sent before the match took that long. Fast DDS
-//!   sends its samples at once to a reader whose first missing number is 0.
+//!   sends its samples immediately to a reader whose first missing number is 0.
 
 use crate::identity::SampleId;
 use cyclors::{
@@ -28,14 +28,14 @@ const PID_PARTICIPANT_GUID: u16 = 0x50;
 const PID_ENDPOINT_GUID: u16 = 0x5a;
 const PIDS_RELATED_SAMPLE: [u16; 2] = [0x0083, 0x800f];
 /// Entity id of every participant (RTPS 2.5, 9.3.1.5).
-const PARTICIPANT: [u8; 4] = [0, 0, 1, 0xc1];
+const ENTITYID_PARTICIPANT: [u8; 4] = [0, 0, 1, 0xc1];
 /// Kinds of submessages (RTPS 2.5, 9.4.5.1.1).
 pub const INFO_TS: u8 = 0x09;
 pub const ACKNACK: u8 = 0x06;
 const DATA: u8 = 0x15;
 const DATA_FRAG: u8 = 0x16;
-/// Bytes of the header of a submessage, of that of a parameter, and of a list's encapsulation.
-const HEADER: usize = 4;
+/// Size of a submessage header, of a parameter header, and of a parameter list's encapsulation.
+const HEADER_BYTES: usize = 4;
 /// Offset of the writer's entity ID in DATA and DATA_FRAG.
 const WRITER_AT: usize = 12;
 /// Offset of the first unacknowledged number in ACKNACK (RTPS 2.5, 9.4.5.3).
@@ -45,7 +45,7 @@ const FIRST_MISSING_END: usize = 20;
 /// Vendor ID of Fast DDS (RTPS 2.5, 9.3.1.1), in the first half of its GUIDs' first word.
 const FAST_DDS: u32 = 0x010f;
 /// Bytes of an ACKNACK that requests no sample.
-const EMPTY_ACKNACK: usize = 28;
+const EMPTY_ACKNACK_BYTES: usize = 28;
 
 #[repr(C)]
 pub struct Xmsg {
@@ -94,15 +94,15 @@ pub fn set_reply(reply: Option<Reply>) {
 
 thread_local! {
     /// The policies of the reader that this thread creates with earlier samples, once they are known.
-    static CREATING: Cell<Option<*mut dds_qos_t>> = const { Cell::new(None) };
+    static NEW_READER_QOS: Cell<Option<*mut dds_qos_t>> = const { Cell::new(None) };
 }
 
 /// Creates a reader that receives all samples since the writer matched it. Its policies must be
 /// transient local, and become volatile.
 pub fn create_with_earlier_samples<T>(create: impl FnOnce() -> T) -> T {
-    CREATING.set(Some(std::ptr::null_mut()));
+    NEW_READER_QOS.set(Some(std::ptr::null_mut()));
     let created = create();
-    CREATING.set(None);
+    NEW_READER_QOS.set(None);
     created
 }
 
@@ -114,9 +114,10 @@ unsafe extern "C" fn __wrap_ddsi_xqos_mergein_missing(
     from: *const dds_qos_t,
     which: u64,
 ) {
-    let of_reader = std::ptr::eq(from, &raw const ddsi_default_qos_reader) && which == u64::MAX;
-    if of_reader && CREATING.get().is_some() {
-        CREATING.set(Some(into));
+    let merges_reader_defaults =
+        std::ptr::eq(from, &raw const ddsi_default_qos_reader) && which == u64::MAX;
+    if merges_reader_defaults && NEW_READER_QOS.get().is_some() {
+        NEW_READER_QOS.set(Some(into));
     }
     __real_ddsi_xqos_mergein_missing(into, from, which);
 }
@@ -124,7 +125,7 @@ unsafe extern "C" fn __wrap_ddsi_xqos_mergein_missing(
 /// Starts to match a reader.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn __wrap_ddsi_match_reader_with_proxy_writers(reader: *mut c_void, now: i64) {
-    if let Some(qos) = CREATING.get().filter(|qos| !qos.is_null()) {
+    if let Some(qos) = NEW_READER_QOS.get().filter(|qos| !qos.is_null()) {
         dds_qset_durability(qos, dds_durability_kind_DDS_DURABILITY_VOLATILE);
     }
     __real_ddsi_match_reader_with_proxy_writers(reader, now);
@@ -176,9 +177,9 @@ unsafe extern "C" fn __wrap_ddsi_xmsg_addpar_sentinel(message: *mut Xmsg) {
 #[unsafe(no_mangle)]
 unsafe extern "C" fn __wrap_ddsi_xmsg_addpar_sentinel_ifparam(message: *mut Xmsg) -> i32 {
     if let Some(reply) =
-        REPLY.take().filter(|reply| writer_of(payload(message)) == Some(reply.writer))
+        REPLY.take().filter(|reply| writer_entity_id(payload(message)) == Some(reply.writer))
     {
-        let value = wire_form(&reply.request);
+        let value = encode_sample_id(&reply.request);
         for pid in PIDS_RELATED_SAMPLE {
             let to = ddsi_xmsg_addpar(message, pid, value.len());
             std::ptr::copy_nonoverlapping(value.as_ptr(), to, value.len());
@@ -207,7 +208,7 @@ unsafe extern "C" fn __wrap_ddsi_xmsg_submsg_setnext(message: *mut Xmsg, submess
 fn is_first_acknowledgement(submessage: &[u8]) -> bool {
     let word = |number: u32| number.to_ne_bytes();
     let first_missing_is_1 = [word(0), word(1)].concat();
-    submessage.len() == EMPTY_ACKNACK
+    submessage.len() == EMPTY_ACKNACK_BYTES
         && submessage[0] == ACKNACK
         && submessage[FIRST_MISSING_AT..FIRST_MISSING_END] == first_missing_is_1
         && submessage[FIRST_MISSING_END..].iter().all(|byte| *byte == 0)
@@ -226,9 +227,9 @@ unsafe fn payload<'a>(message: *mut Xmsg) -> &'a [u8] {
 
 /// Returns the participant of the endpoint that a list announces, if it is not in the list.
 fn missing_participant(list: &[u8]) -> Option<[u8; 16]> {
-    let mut rest = list.get(HEADER..)?;
+    let mut rest = list.get(HEADER_BYTES..)?;
     let mut endpoint = None;
-    while let Some((head, more)) = rest.split_first_chunk::<HEADER>() {
+    while let Some((head, more)) = rest.split_first_chunk::<HEADER_BYTES>() {
         let pid = u16::from_ne_bytes([head[0], head[1]]);
         let (value, next) = more.split_at_checked(u16::from_ne_bytes([head[2], head[3]]).into())?;
         match pid {
@@ -240,23 +241,23 @@ fn missing_participant(list: &[u8]) -> Option<[u8; 16]> {
     }
     let mut owner = [0; 16];
     owner[..12].copy_from_slice(&endpoint?);
-    owner[12..].copy_from_slice(&PARTICIPANT);
+    owner[12..].copy_from_slice(&ENTITYID_PARTICIPANT);
     Some(owner)
 }
 
 /// Entity ID of the writer whose data the message will contain.
-fn writer_of(message: &[u8]) -> Option<[u8; 4]> {
+fn writer_entity_id(message: &[u8]) -> Option<[u8; 4]> {
     let mut rest = message;
     if *rest.first()? == INFO_TS {
         let length = u16::from_ne_bytes([*rest.get(2)?, *rest.get(3)?]);
-        rest = rest.get(HEADER + usize::from(length)..)?;
+        rest = rest.get(HEADER_BYTES + usize::from(length)..)?;
     }
     matches!(*rest.first()?, DATA | DATA_FRAG).then_some(())?;
     rest.get(WRITER_AT..)?.first_chunk().copied()
 }
 
 /// `SampleIdentity` (DDS-RPC 1.0, 7.8.2): GUID, and a number with its upper half first.
-fn wire_form(id: &SampleId) -> [u8; 24] {
+fn encode_sample_id(id: &SampleId) -> [u8; 24] {
     let mut bytes = [0; 24];
     bytes[..16].copy_from_slice(&id.writer);
     bytes[16..20].copy_from_slice(&((id.seq >> 32) as u32).to_ne_bytes());

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 thread_local! {
     /// The last error logged by a call of this thread.
-    static LAST: RefCell<String> = const { RefCell::new(String::new()) };
+    static LAST_ERROR: RefCell<String> = const { RefCell::new(String::new()) };
 }
 
 /// Redirects the log, once.
@@ -21,7 +21,7 @@ pub fn install_log_sink() {
 
 /// Returns why a call of this thread failed: its logged error, or the text for its code.
 pub fn reason(code: i32) -> String {
-    let logged = LAST.take();
+    let logged = LAST_ERROR.take();
     if !logged.is_empty() {
         return logged;
     }
@@ -37,9 +37,9 @@ unsafe extern "C" fn sink(_: *mut c_void, data: *const dds_log_data_t) {
     let text = text.trim();
     let is_error = data.priority & (DDS_LC_FATAL | DDS_LC_ERROR) != 0;
     // An interface that is down is an outage; DDS retransmits.
-    let is_outage = text.contains(SENDING);
+    let is_outage = text.contains(SEND_FUNCTION);
     if is_error {
-        LAST.replace(text.to_owned());
+        LAST_ERROR.replace(text.to_owned());
     }
     if is_error && !is_outage {
         tracing::error!("Cyclone DDS: {text}");
@@ -55,8 +55,8 @@ unsafe extern "C" fn sink(_: *mut c_void, data: *const dds_log_data_t) {
 }
 
 /// The function that Cyclone DDS's log names every second while it cannot send to a network.
-const SENDING: &str = "ddsi_udp_conn_write";
-/// A program with malformed packets would cause ten warnings per second.
+const SEND_FUNCTION: &str = "ddsi_udp_conn_write";
+/// A program that sends malformed packets would cause ten warnings per second.
 static WARNINGS: Mutex<LogLimit> = Mutex::new(LogLimit { last: None, withheld: 0 });
 const WARNING_INTERVAL: Duration = Duration::from_secs(10);
 

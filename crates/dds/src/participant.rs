@@ -24,13 +24,13 @@ pub struct Endpoint {
     pub topic: String,
     /// The name of the DDS type (`sensor_msgs::msg::dds_::LaserScan_`).
     pub type_name: String,
-    /// Whether its type has no key. In ROS 2, only types of `.idl` files can have one (`@key`).
+    /// Whether the topic type has no key. In ROS 2, only types from `.idl` files can have a key (`@key`).
     pub keyless: bool,
     /// The requested or offered policies.
     pub qos: Qos,
 }
 
-/// An appeared or departed endpoint. After a crash it departs when its participant's lease ends.
+/// The arrival or departure of an endpoint. A crashed participant's endpoints depart when its lease ends.
 #[allow(missing_docs)]
 #[derive(Clone, Debug)]
 pub enum DiscoveryEvent {
@@ -135,7 +135,7 @@ pub struct Participant {
     pub(crate) entity: dds_entity_t,
     /// The GUID of the participant.
     pub guid: Guid,
-    /// Listeners of the builtin readers, which the participant deletes.
+    /// Listeners of the builtin readers; deleting the participant deletes these readers.
     builtin: Mutex<Vec<Listener>>,
     _domain: Entity,
 }
@@ -245,7 +245,7 @@ impl Drop for Participant {
     }
 }
 
-/// Deleted on drop.
+/// A DDS entity, deleted on drop.
 struct Entity(dds_entity_t);
 impl Drop for Entity {
     fn drop(&mut self) {

@@ -25,7 +25,7 @@ pub struct Blob {
     /// 0 if the sample is not from the network.
     pub seq: i64,
     /// The request that it answers.
-    pub related: Option<SampleId>,
+    pub related_sample: Option<SampleId>,
     /// Entity ID of the writer, for a sent sample.
     pub writer: [u8; 4],
 }
@@ -51,7 +51,8 @@ impl Blob {
         let size = payload.len() as u32;
         let payload = padded(payload);
         let base = std::mem::zeroed();
-        let mut b = Box::new(Blob { base, payload, size, seq: 0, related: None, writer: [0; 4] });
+        let mut b =
+            Box::new(Blob { base, payload, size, seq: 0, related_sample: None, writer: [0; 4] });
         ddsi_serdata_init(&mut b.base, sertype, kind);
         b
     }
@@ -105,7 +106,7 @@ struct Rdata {
     payload_zoff: u16,
 }
 
-unsafe fn packet(r: &Rdata, off: usize) -> *const u8 {
+unsafe fn packet_ptr(r: &Rdata, off: usize) -> *const u8 {
     (r.rmsg.add(1) as *const u8).add(off)
 }
 
@@ -113,16 +114,16 @@ unsafe fn packet(r: &Rdata, off: usize) -> *const u8 {
 #[derive(Default)]
 struct Identity {
     seq: i64,
-    related: Option<SampleId>,
+    related_sample: Option<SampleId>,
 }
 
-/// The identity in the DATA or DATAFRAG submessage.
+/// Reads a sample's identity from its DATA or DATA_FRAG submessage.
 unsafe fn parse_submessage(r: &Rdata) -> Identity {
     let (sub, pay) = (r.submsg_zoff as usize, r.payload_zoff as usize);
     if sub == 0 || pay < sub + 24 {
         return Identity::default();
     }
-    let m = std::slice::from_raw_parts(packet(r, sub), pay - sub);
+    let m = std::slice::from_raw_parts(packet_ptr(r, sub), pay - sub);
     let (id, flags) = (m[0], m[1]);
     if id != 0x15 && id != 0x16 {
         return Identity::default();
@@ -131,7 +132,7 @@ unsafe fn parse_submessage(r: &Rdata) -> Identity {
     let u32n = |o: usize| u32::from_ne_bytes(m[o..o + 4].try_into().unwrap());
     let seq = ((u32n(16) as i64) << 32) | u32n(20) as i64;
     if flags & 2 == 0 {
-        return Identity { seq, related: None };
+        return Identity { seq, related_sample: None };
     }
     let le = flags & 1 == 1;
     let u16w = |o: usize| {
@@ -143,7 +144,7 @@ unsafe fn parse_submessage(r: &Rdata) -> Identity {
         if le { u32::from_le_bytes(b) } else { u32::from_be_bytes(b) }
     };
     let mut o = 8 + u16::from_ne_bytes([m[6], m[7]]) as usize;
-    let mut related = None;
+    let mut related_sample = None;
     while o + 4 <= m.len() {
         let (pid, len) = (u16w(o), u16w(o + 2) as usize);
         o += 4;
@@ -152,11 +153,11 @@ unsafe fn parse_submessage(r: &Rdata) -> Identity {
         }
         if (pid == 0x0083 || pid == 0x800f) && len >= 24 {
             let seq = ((u32w(o + 16) as i64) << 32) | u32w(o + 20) as i64;
-            related = Some(SampleId { writer: m[o..o + 16].try_into().unwrap(), seq });
+            related_sample = Some(SampleId { writer: m[o..o + 16].try_into().unwrap(), seq });
         }
         o += len;
     }
-    Identity { seq, related }
+    Identity { seq, related_sample }
 }
 
 unsafe extern "C" fn from_ser(
@@ -167,7 +168,7 @@ unsafe extern "C" fn from_ser(
 ) -> *mut ddsi_serdata {
     let mut payload = Vec::with_capacity(size.next_multiple_of(4));
     let mut frag = frags as *const Rdata;
-    let Identity { seq, related } = parse_submessage(&*frag);
+    let Identity { seq, related_sample } = parse_submessage(&*frag);
     while !frag.is_null() {
         let f = &*frag;
         let off = payload.len();
@@ -176,7 +177,7 @@ unsafe extern "C" fn from_ser(
         }
         if f.maxp1 as usize > off {
             let end = (f.maxp1 as usize).min(size);
-            let src = packet(f, f.payload_zoff as usize + off - f.min as usize);
+            let src = packet_ptr(f, f.payload_zoff as usize + off - f.min as usize);
             payload.extend_from_slice(std::slice::from_raw_parts(src, end.saturating_sub(off)));
         }
         frag = f.nextfrag;
@@ -186,7 +187,7 @@ unsafe extern "C" fn from_ser(
     }
     let mut b = Blob::new(st, kind, payload.into());
     b.seq = seq;
-    b.related = related;
+    b.related_sample = related_sample;
     Blob::into_raw(b)
 }
 
@@ -214,7 +215,7 @@ unsafe extern "C" fn eqkey(_: *const ddsi_serdata, _: *const ddsi_serdata) -> bo
 unsafe extern "C" fn get_size(sd: *const ddsi_serdata) -> u32 {
     let blob = blob(sd);
     let writer = blob.writer;
-    hooks::set_reply(blob.related.map(|request| hooks::Reply { writer, request }));
+    hooks::set_reply(blob.related_sample.map(|request| hooks::Reply { writer, request }));
     blob.size
 }
 unsafe extern "C" fn to_ser(sd: *const ddsi_serdata, off: usize, sz: usize, buf: *mut c_void) {

@@ -12,7 +12,7 @@ use cyclors::DDS_RETCODE_OK;
 use std::ffi::c_void;
 
 /// Bytes of the header of a datagram (RTPS 2.5, 9.4.4).
-const HEADER: usize = 20;
+const HEADER_BYTES: usize = 20;
 /// Byte range of the vendor ID in this header.
 const VENDOR: std::ops::Range<usize> = 6..8;
 const FAST_DDS: [u8; 2] = [1, 0x0f];
@@ -57,8 +57,8 @@ fn treat_as_cyclone(datagram: &mut [u8]) {
 }
 
 fn has_only_acknowledgements(datagram: &[u8]) -> bool {
-    let mut rest = datagram.get(HEADER..).unwrap_or_default();
-    let mut has_one = false;
+    let mut rest = datagram.get(HEADER_BYTES..).unwrap_or_default();
+    let mut has_acknack = false;
     while let [kind, flags, length @ ..] = rest {
         let Some(length) = length.first_chunk().copied() else { return false };
         let length = match flags & LITTLE_ENDIAN {
@@ -68,14 +68,14 @@ fn has_only_acknowledgements(datagram: &[u8]) -> bool {
         if !matches!(*kind, ACKNACK | INFO_TS | INFO_DST | VENDOR_SPECIFIC..) {
             return false;
         }
-        has_one |= *kind == ACKNACK;
+        has_acknack |= *kind == ACKNACK;
         // A length of 0 means up to the end.
         rest = match length {
             0 => &[],
             length => rest.get(4 + usize::from(length)..).unwrap_or_default(),
         };
     }
-    has_one
+    has_acknack
 }
 
 /// References the function above for the linker.
@@ -90,7 +90,7 @@ mod tests {
     fn datagram(vendor: [u8; 2], submessages: &[(u8, &[u8])]) -> Vec<u8> {
         let mut bytes = b"RTPS\x02\x03".to_vec();
         bytes.extend(vendor);
-        bytes.resize(HEADER, 0);
+        bytes.resize(HEADER_BYTES, 0);
         for (kind, content) in submessages {
             bytes.extend([*kind, LITTLE_ENDIAN]);
             bytes.extend((content.len() as u16).to_le_bytes());
@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn only_datagrams_of_fast_dds_with_nothing_but_acknowledgements_change() {
+    fn only_fast_dds_acknacks_are_rewritten() {
         let (data, acknowledgement) = ((0x15, [0; 24].as_slice()), (ACKNACK, [0; 24].as_slice()));
         let to = (INFO_DST, [0; 12].as_slice());
         let vendor = |sender: [u8; 2], submessages: &[(u8, &[u8])]| {

@@ -133,7 +133,9 @@ fn a_client_gets_our_replies_and_we_get_those_of_a_server() {
     let replies = RawWriter::new(&participant, replies, ignore).unwrap();
     let (came, asked) = std::sync::mpsc::channel::<(Bytes, SampleId)>();
     let take = move |bytes: Bytes, info: &SampleInfo| {
-        let writer = info.related.map_or(info.writer.unwrap(), |related| related.writer);
+        let writer = info
+            .related_sample
+            .map_or(info.writer.unwrap(), |related_sample| related_sample.writer);
         came.send((bytes, SampleId { writer, seq: info.seq })).unwrap();
     };
     let requests = about("rq/switchRequest", REQUEST);
@@ -148,7 +150,7 @@ fn a_client_gets_our_replies_and_we_get_those_of_a_server() {
     // We call /theirs.
     let (came, answered) = std::sync::mpsc::channel::<(Bytes, Option<SampleId>)>();
     let take = move |bytes: Bytes, info: &SampleInfo| {
-        came.send((bytes, info.related)).unwrap();
+        came.send((bytes, info.related_sample)).unwrap();
     };
     let their_replies = about("rr/theirsReply", REPLY);
     let their_replies = RawReader::new(&participant, their_replies, take, ignore).unwrap();
@@ -167,12 +169,14 @@ fn a_client_gets_our_replies_and_we_get_those_of_a_server() {
     let first = calls.write(boolean(1), None).unwrap();
     let second = calls.write(boolean(0), None).unwrap();
     for (seq, message) in [(first, "got True"), (second, "got False")] {
-        let of_call = |(_, related): &(_, Option<SampleId>)| related.is_none_or(|it| it.seq >= seq);
-        let (reply, related) =
+        let of_call = |(_, related_sample): &(_, Option<SampleId>)| {
+            related_sample.is_none_or(|it| it.seq >= seq)
+        };
+        let (reply, related_sample) =
             std::iter::from_fn(|| answered.recv_timeout(LIMIT).ok()).find(of_call).unwrap();
         // Padding to a multiple of four may follow.
         assert!(reply[4..].starts_with(&response(1, message)[4..]), "{reply:?}");
-        assert_eq!(related, Some(SampleId { writer: calls.guid, seq }));
+        assert_eq!(related_sample, Some(SampleId { writer: calls.guid, seq }));
     }
     let output = peer.wait_with_output().unwrap();
     drop((requests, their_replies));

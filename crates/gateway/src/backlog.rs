@@ -15,7 +15,7 @@ pub const MAX_BYTES: usize = 256 << 20;
 /// Why a call fails when the backlog is full.
 const FULL: &str = "too many messages or bytes are queued for ROS on this robot";
 
-/// Messages and bytes that wait.
+/// Numbers of waiting messages and bytes.
 #[derive(Debug, Default)]
 pub struct Backlog {
     messages: AtomicUsize,

@@ -148,7 +148,7 @@ impl State {
 impl state_file::State for State {
     const THREAD: &str = "latched";
     const WITHOUT_FILE: &str = "latched messages may arrive twice";
-    const SAVE_AFTER: Duration = Duration::from_millis(100);
+    const SAVE_DELAY: Duration = Duration::from_millis(100);
 
     /// A line for each message, with its topic, its identity and its subscribers, in hexadecimal
     /// digits.
@@ -214,7 +214,7 @@ mod tests {
         let start = std::time::Instant::now();
         while !other() {
             assert!(start.elapsed() < Duration::from_secs(40), "never saved");
-            std::thread::sleep(State::SAVE_AFTER);
+            std::thread::sleep(State::SAVE_DELAY);
         }
     }
 

@@ -19,7 +19,7 @@ impl Drops {
     }
 
     /// The count of a published topic. A count that was kept continues.
-    pub fn count(&self, topic: &str) -> Arc<AtomicU64> {
+    pub fn counter(&self, topic: &str) -> Arc<AtomicU64> {
         self.counts().entry(topic.to_owned()).or_default().clone()
     }
 
@@ -46,12 +46,12 @@ mod tests {
     #[test]
     fn a_returning_topic_continues_its_count() {
         let drops = Drops::default();
-        drops.count("/scan").fetch_add(2, Ordering::Relaxed);
-        drops.count("/odom");
+        drops.counter("/scan").fetch_add(2, Ordering::Relaxed);
+        drops.counter("/odom");
         assert_eq!(drops.by_topic(), [("/scan".to_owned(), 2)]);
         drops.release("/scan");
         drops.release("/odom");
-        drops.count("/scan").fetch_add(1, Ordering::Relaxed);
+        drops.counter("/scan").fetch_add(1, Ordering::Relaxed);
         assert_eq!(drops.by_topic(), [("/scan".to_owned(), 3)]);
     }
 
@@ -60,8 +60,8 @@ mod tests {
         let drops = Drops::default();
         for number in 0..2 * MAX_KEPT {
             let (quiet, loud) = (format!("/quiet{number}"), format!("/loud{number}"));
-            drops.count(&quiet);
-            drops.count(&loud).fetch_add(1, Ordering::Relaxed);
+            drops.counter(&quiet);
+            drops.counter(&loud).fetch_add(1, Ordering::Relaxed);
             drops.release(&quiet);
             drops.release(&loud);
         }

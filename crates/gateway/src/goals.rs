@@ -5,12 +5,12 @@ use crate::action_names::{ActionCall, action_call};
 use bytes::Bytes;
 
 /// Bytes of a request's encapsulation.
-const ENCAPSULATION: usize = 4;
+const ENCAPSULATION_BYTES: usize = 4;
 /// Bytes of the goal's id (unique_identifier_msgs/UUID), which follows the encapsulation.
-const ID: usize = 16;
+const GOAL_ID_BYTES: usize = 16;
 /// Largest request that may be sent again, in bytes. ROS 2 asks for a result with 20 bytes, and cancels
 /// with 28.
-const MAX_REPEATABLE: usize = 64;
+const MAX_REPEATABLE_BYTES: usize = 64;
 
 /// What a call does to the goals of an action.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -27,13 +27,13 @@ pub enum GoalRequest {
 /// is malformed.
 pub fn goal_request(service: &str, request: &Bytes) -> Option<GoalRequest> {
     let call = action_call(service)?;
-    let goal = request.get(ENCAPSULATION..ENCAPSULATION + ID)?;
+    let goal = request.get(ENCAPSULATION_BYTES..ENCAPSULATION_BYTES + GOAL_ID_BYTES)?;
     match call {
         // A copy, so that the whole goal does not stay in memory.
-        ActionCall::SendGoal => {
-            Some(GoalRequest::NewGoal(Bytes::copy_from_slice(&request[..ENCAPSULATION + ID])))
-        }
-        _ if request.len() > MAX_REPEATABLE => None,
+        ActionCall::SendGoal => Some(GoalRequest::NewGoal(Bytes::copy_from_slice(
+            &request[..ENCAPSULATION_BYTES + GOAL_ID_BYTES],
+        ))),
+        _ if request.len() > MAX_REPEATABLE_BYTES => None,
         // A cancellation of several goals is not sent again: it would end later goals as well.
         ActionCall::CancelGoal if goal.iter().all(|byte| *byte == 0) => Some(GoalRequest::Goals),
         ActionCall::CancelGoal | ActionCall::GetResult => Some(GoalRequest::Goal(request.clone())),

@@ -15,7 +15,7 @@ const ROS2: (&str, &str) = (
     "RIHS01_e28ce254ca8abc06abf92773b74602cdbf116ed34fbaf294fb9f81da9f318eac",
 );
 /// Bytes before the name in CDR: encapsulation, time and level, padded.
-const CDR_NAME: usize = 4 + 12;
+const CDR_NAME_OFFSET: usize = 4 + 12;
 
 /// Whether a topic has the messages of nodes to people, by its name, type and hash. ROS 2 before Iron
 /// has no hashes.
@@ -28,8 +28,8 @@ pub fn is_log(topic: &str, type_name: &str, type_hash: &str) -> bool {
 pub fn with_prefix(message: &Bytes, type_name: &str, prefix: &str) -> Option<Bytes> {
     debug_assert!(check_peer_name(prefix).is_ok());
     match dialect_of(type_name) {
-        Dialect::Ros1 => in_ros1(message, prefix),
-        Dialect::Ros2 => in_ros2(message, prefix),
+        Dialect::Ros1 => prefix_ros1(message, prefix),
+        Dialect::Ros2 => prefix_ros2(message, prefix),
     }
 }
 
@@ -40,7 +40,7 @@ fn number(bytes: &[u8], at: usize, is_little: bool) -> Option<usize> {
 }
 
 /// The layout: a header that ends with the text `frame_id`, the level, the name, ...
-fn in_ros1(message: &Bytes, prefix: &str) -> Option<Bytes> {
+fn prefix_ros1(message: &Bytes, prefix: &str) -> Option<Bytes> {
     let frame = number(message, 12, true)?;
     let at = 16usize.checked_add(frame)?.checked_add(1)?;
     let length = number(message, at, true)?;
@@ -55,15 +55,15 @@ fn in_ros1(message: &Bytes, prefix: &str) -> Option<Bytes> {
 }
 
 /// In the prefix, dots replace slashes: logger names separate their levels by dots.
-fn in_ros2(message: &Bytes, prefix: &str) -> Option<Bytes> {
+fn prefix_ros2(message: &Bytes, prefix: &str) -> Option<Bytes> {
     let is_little = message.get(1)? & 1 == 1;
-    let length = number(message, CDR_NAME, is_little)?;
-    let start = CDR_NAME + 4;
+    let length = number(message, CDR_NAME_OFFSET, is_little)?;
+    let start = CDR_NAME_OFFSET + 4;
     // The length includes the final NUL.
     let name = message.get(start..start.checked_add(length)?)?.strip_suffix(&[0])?;
     let levels = prefix.trim_matches('/').replace('/', ".");
     let full = [levels.as_bytes(), if name.is_empty() { b"" } else { b"." }, name, &[0]].concat();
-    let mut written = message[..CDR_NAME].to_vec();
+    let mut written = message[..CDR_NAME_OFFSET].to_vec();
     let new_length = u32::try_from(full.len()).ok()?;
     written.extend_from_slice(&match is_little {
         true => new_length.to_le_bytes(),
@@ -130,7 +130,8 @@ mod tests {
         for length in 0..28 {
             assert_eq!(with_prefix(&second.slice(..length), ROS2.0, "/r"), None, "{length}");
         }
-        let huge = [&second[..CDR_NAME], &[0xff; 4], &second[CDR_NAME + 4..]].concat();
+        let huge =
+            [&second[..CDR_NAME_OFFSET], &[0xff; 4], &second[CDR_NAME_OFFSET + 4..]].concat();
         assert_eq!(with_prefix(&huge.into(), ROS2.0, "/r"), None);
     }
 

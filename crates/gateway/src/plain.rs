@@ -3,7 +3,7 @@
 //! or end a line.
 
 /// Replaces the part beyond the limit.
-const CUT: &str = "...";
+const ELLIPSIS: &str = "...";
 
 /// `text` in at most `max_bytes` bytes (at least 3), with control characters escaped.
 pub fn plain(text: &str, max_bytes: usize) -> String {
@@ -36,9 +36,9 @@ pub fn is_terminal_control(c: char) -> bool {
 }
 
 fn truncate_text(text: &mut String, max_bytes: usize) {
-    let end = text.floor_char_boundary(max_bytes.saturating_sub(CUT.len()));
+    let end = text.floor_char_boundary(max_bytes.saturating_sub(ELLIPSIS.len()));
     text.truncate(end);
-    text.push_str(CUT);
+    text.push_str(ELLIPSIS);
 }
 
 #[cfg(test)]

@@ -15,14 +15,14 @@ const MAX_FILE_BYTES: u64 = 64 << 20;
 /// Pause after a write, as a multiple of its duration: a slow disk is busy a tenth of the time.
 const PAUSE_PER_WRITE: u32 = 9;
 
-/// What a file keeps.
+/// State that a file keeps.
 pub trait State: Default + Send + 'static {
     /// Name of the thread that writes the file.
     const THREAD: &str;
     /// What happens after a restart without the file, for the log.
     const WITHOUT_FILE: &str;
     /// Time in which changes share one write of the file. A killed process loses these changes.
-    const SAVE_AFTER: Duration;
+    const SAVE_DELAY: Duration;
 
     /// Returns the content of the file.
     fn file_text(&self) -> String;
@@ -140,10 +140,10 @@ fn save_changes<S: State>(shared: &Shared<S>, path: &Path) {
         let kept = lock(&shared.kept);
         let mut kept =
             shared.changed.wait_while(kept, waits).unwrap_or_else(PoisonError::into_inner);
-        if !kept.is_closed && !S::SAVE_AFTER.is_zero() {
+        if !kept.is_closed && !S::SAVE_DELAY.is_zero() {
             // Changes that follow shortly are saved with these.
             drop(kept);
-            std::thread::sleep(S::SAVE_AFTER.max(took * PAUSE_PER_WRITE));
+            std::thread::sleep(S::SAVE_DELAY.max(took * PAUSE_PER_WRITE));
             kept = lock(&shared.kept);
         }
         let is_last = kept.is_closed;
@@ -170,7 +170,7 @@ fn save_changes<S: State>(shared: &Shared<S>, path: &Path) {
 /// text.
 ///
 /// # Errors
-/// Those of the file system; the old text is there.
+/// Errors of the file system; the old text is then kept.
 pub fn replace(path: &Path, text: &str) -> io::Result<()> {
     if let Some(folder) = path.parent() {
         fs::create_dir_all(folder)?;

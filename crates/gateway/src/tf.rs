@@ -15,7 +15,7 @@ pub mod fields;
 use crate::Source;
 use crate::pattern::Pattern;
 use crate::types::transcode::cursor::{Layout, Reader, Writer};
-use crate::types::transcode::{MAX_PADDING, TranscodeError, at_end, cdr_reader, cdr_writer};
+use crate::types::transcode::{MAX_PADDING, TranscodeError, cdr_reader, cdr_writer, expect_end};
 use std::borrow::Borrow;
 use std::collections::BTreeMap;
 
@@ -92,7 +92,7 @@ impl Encoding {
             read.map_err(|error| error.with_outer_field(&format!("transforms[{index}]")))
         });
         let transforms = each.collect::<Result<_, _>>()?;
-        at_end(&from, padding)?;
+        expect_end(&from, padding)?;
         Ok(transforms)
     }
 

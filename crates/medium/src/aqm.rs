@@ -10,7 +10,7 @@ const TARGET: Nanos = 5_000_000;
 /// Time for which the delay must exceed [`TARGET`] before CoDel acts.
 const INTERVAL: Nanos = 100_000_000;
 /// After this many intervals, the rate of earlier marks is outdated (RFC 8289, section 5.6).
-const MEMORY: Nanos = 16 * INTERVAL;
+const MARK_RATE_LIFETIME: Nanos = 16 * INTERVAL;
 
 /// What happens to the packet at the head of the queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -22,7 +22,7 @@ pub(crate) enum Fate {
 
 /// The state of one queue.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Manager {
+pub(crate) struct AqmState {
     /// Time at which the delay has exceeded the target for an interval (RFC 8289: `first_above_time_`).
     first_above_time: Option<Nanos>,
     /// Whether CoDel is marking or dropping.
@@ -43,7 +43,7 @@ pub(crate) struct Head {
     pub(crate) capable: bool,
 }
 
-impl Manager {
+impl AqmState {
     /// Decides the fate of a packet. After [`Fate::Drop`], call it for the next packet at the same
     /// time.
     pub(crate) fn decide(&mut self, aqm: Aqm, now: Nanos, head: Head) -> Fate {
@@ -69,7 +69,7 @@ impl Manager {
             return false;
         }
         if !self.acting {
-            let recent = now.saturating_sub(self.next) < MEMORY;
+            let recent = now.saturating_sub(self.next) < MARK_RATE_LIFETIME;
             let delta = self.count.saturating_sub(self.last_count);
             self.count = if recent && delta > 1 { delta } else { 1 };
             (self.acting, self.last_count, self.next) = (true, self.count, now);
@@ -91,8 +91,8 @@ mod tests {
 
     /// Passes a packet every millisecond for a second, each with this delay; returns the times at
     /// which CoDel acted.
-    fn acted(waited: Nanos, capable: bool) -> Vec<Nanos> {
-        let mut manager = Manager::default();
+    fn action_times(waited: Nanos, capable: bool) -> Vec<Nanos> {
+        let mut manager = AqmState::default();
         let head = Head { waited, is_followed: true, capable };
         let expected = if capable { Fate::Mark } else { Fate::Drop };
         let mut fate = |at: &Nanos| manager.decide(Aqm::Codel, *at * MS, head);
@@ -102,9 +102,9 @@ mod tests {
     #[test]
     fn codel_acts_after_an_interval_and_then_more_often() {
         for capable in [true, false] {
-            assert_eq!(acted(4 * MS, capable), []);
+            assert_eq!(action_times(4 * MS, capable), []);
             // 100 ms later, then after 100/sqrt(1), 100/sqrt(2), ...: RFC 8289, section 5.5.
-            let times = acted(6 * MS, capable);
+            let times = action_times(6 * MS, capable);
             assert_eq!(times[..5], [100, 200, 271, 329, 379]);
             assert!(times.len() > 20, "{times:?}");
         }
@@ -113,7 +113,7 @@ mod tests {
     #[test]
     fn codel_ends_when_the_delay_falls_or_nothing_follows() {
         for (waited, is_followed) in [(4 * MS, true), (20 * MS, false)] {
-            let mut manager = Manager::default();
+            let mut manager = AqmState::default();
             let long = Head { waited: 20 * MS, is_followed: true, capable: true };
             let fate = |at| manager.decide(Aqm::Codel, at * MS, long);
             assert_eq!((0..=100).map(fate).last(), Some(Fate::Mark));
@@ -125,7 +125,7 @@ mod tests {
 
     #[test]
     fn a_step_marks_every_capable_packet_above_it_and_drops_none() {
-        let mut manager = Manager::default();
+        let mut manager = AqmState::default();
         for (waited, capable, expected) in
             [(2 * MS, true, Fate::Mark), (MS, true, Fate::Pass), (2 * MS, false, Fate::Pass)]
         {

@@ -126,12 +126,12 @@ impl<P: Clone> Medium<P> {
     }
 
     /// Starts (`active`) or ends an outage of a station, during which it neither sends nor receives.
-    pub fn cut_off(&mut self, station: StationId, active: bool) {
+    pub fn set_station_outage(&mut self, station: StationId, active: bool) {
         self.outage(Outage::at(station), active);
     }
 
     /// Starts (`active`) or ends an outage between two stations.
-    pub fn cut(&mut self, a: StationId, b: StationId, active: bool) {
+    pub fn set_pair_outage(&mut self, a: StationId, b: StationId, active: bool) {
         self.outage(Outage::between(a, b), active);
     }
 

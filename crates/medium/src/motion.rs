@@ -5,7 +5,7 @@ use crate::config::{Motion, PathLoss};
 use crate::ids::Nanos;
 
 /// Smallest distance of the path-loss law, which has no near field.
-const NEAREST_M: f64 = 1.0;
+const MIN_DISTANCE_M: f64 = 1.0;
 
 impl Motion {
     /// Creates the motion of a station that never moves.
@@ -40,7 +40,7 @@ impl PathLoss {
     #[must_use]
     pub fn path_loss_db(&self, a: [f64; 3], b: [f64; 3]) -> f64 {
         let squares: f64 = (0..3).map(|axis| (a[axis] - b[axis]).powi(2)).sum();
-        self.at_1m_db + 10.0 * self.exponent * squares.sqrt().max(NEAREST_M).log10()
+        self.at_1m_db + 10.0 * self.exponent * squares.sqrt().max(MIN_DISTANCE_M).log10()
     }
 }
 

@@ -77,7 +77,7 @@ impl Phy {
 
     /// Returns the index of a rate in [`Phy::rates`], if it is one.
     #[must_use]
-    pub fn rate_number(self, bps: u64) -> Option<usize> {
+    pub fn rate_index(self, bps: u64) -> Option<usize> {
         self.rates().iter().position(|rate| rate.bps == bps)
     }
 

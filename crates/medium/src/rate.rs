@@ -10,7 +10,7 @@ use fastrand::Rng;
 /// Interval at which averages are updated.
 const INTERVAL: Nanos = 100_000_000;
 /// Weight of the previous average in each update.
-const OLD_WEIGHT: f64 = 0.75;
+const EWMA_WEIGHT: f64 = 0.75;
 /// Share of frames that sample another rate.
 const SAMPLE_SHARE: f64 = 0.1;
 /// Number of attempts at each stage of the retry chain: best throughput, second best, most reliable,
@@ -44,7 +44,7 @@ impl RateChoice {
     pub fn new(phy: Phy, control: RateControl) -> Self {
         let rates = phy.rates().len();
         let fixed = match control {
-            RateControl::Fixed(bps) => Some(phy.rate_number(bps).unwrap_or(0)),
+            RateControl::Fixed(bps) => Some(phy.rate_index(bps).unwrap_or(0)),
             RateControl::Adaptive => None,
         };
         let statistics = vec![Statistics { success: 1.0, attempts: 0, successes: 0 }; rates];
@@ -85,7 +85,7 @@ impl RateChoice {
         for rate in &mut self.statistics {
             if rate.attempts > 0 {
                 let recent = f64::from(rate.successes) / f64::from(rate.attempts);
-                rate.success = OLD_WEIGHT * rate.success + (1.0 - OLD_WEIGHT) * recent;
+                rate.success = EWMA_WEIGHT * rate.success + (1.0 - EWMA_WEIGHT) * recent;
                 (rate.attempts, rate.successes) = (0, 0);
             }
         }

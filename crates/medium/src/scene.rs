@@ -9,7 +9,7 @@ use fastrand::Rng;
 use std::collections::BTreeSet;
 
 /// Interval at which positions are updated: at 10 m/s a station moves by 0.1 m in between.
-pub const PLACE_STEP: Nanos = 10_000_000;
+pub const POSITION_INTERVAL: Nanos = 10_000_000;
 
 #[derive(Debug)]
 pub struct Scene {

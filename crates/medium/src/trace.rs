@@ -41,7 +41,7 @@ impl Trace {
     }
 
     /// Returns the number of the first opportunity that is not before `now`.
-    pub fn first_from(&self, now: Nanos) -> u64 {
+    pub fn first_at_or_after(&self, now: Nanos) -> u64 {
         let period = self.period();
         // The last opportunity of a period is at its end, where the next one begins.
         let cycle = (now / period).saturating_sub(u64::from(now.is_multiple_of(period) && now > 0));
@@ -61,7 +61,7 @@ mod tests {
         let times: Vec<_> = (0..9).map(|number| trace.at(number) / MS).collect();
         assert_eq!(times, [2, 2, 5, 10, 12, 12, 15, 20, 22]);
         for (now, expected) in [(0, 0), (2, 0), (3, 2), (10, 3), (11, 4), (20, 7), (21, 8)] {
-            assert_eq!(trace.first_from(now * MS), expected, "{now} ms");
+            assert_eq!(trace.first_at_or_after(now * MS), expected, "{now} ms");
         }
         assert_eq!(trace.mean_bps(), 4_800_000);
     }

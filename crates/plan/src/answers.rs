@@ -2,7 +2,7 @@
 //! Answers for a team: which topics fit, which rates are reduced, which rates and how many robots
 //! would fit, and the effect of a radio that is down.
 
-use super::assessment::share_of;
+use super::assessment::airtime_fraction;
 use super::spread::Part;
 use super::team::{Delays, RadioLoad, Team, Traffic};
 use serde::Serialize;
@@ -12,11 +12,11 @@ use std::collections::{BTreeMap, BTreeSet};
 /// Maximum number of additional robots that are tried.
 pub(super) const MAX_ROBOTS: usize = 256;
 /// Steps of the binary search for a rate.
-const HALVINGS: u32 = 20;
+const BISECTION_STEPS: u32 = 20;
 /// A topic that fits at this multiple of its rate is not limited by the radio.
 const MAX_FACTOR: f64 = 1000.0;
 /// Multiple of a rate below which the rate counts as zero.
-const LEAST_FACTOR: f64 = 1e-6;
+const MIN_FACTOR: f64 = 1e-6;
 
 /// The plan of one topic from one robot to another.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -153,7 +153,7 @@ impl Team {
         let highest = self.highest_factors();
         let parts = self.spread(&self.traffic);
         let topic = |(traffic, parts): (&Traffic, Vec<Part>)| {
-            let radios = parts.into_iter().map(|it| self.carried(it)).collect();
+            let radios = parts.into_iter().map(|it| self.radio_share(it)).collect();
             let factor = highest.get(&*traffic.topic).copied().flatten();
             let delays = delays
                 .iter()
@@ -196,13 +196,13 @@ impl Team {
         (gives_way, left.delays())
     }
 
-    fn carried(&self, part: Part) -> RadioShare {
+    fn radio_share(&self, part: Part) -> RadioShare {
         let traffic = &self.traffic[part.topic];
         let fleet = self.fleet_of(&self.traffic, &[part]);
         RadioShare {
             radio: self.radios[part.radio].name.clone(),
             part: part.fraction(traffic),
-            share: fleet.as_ref().map_or(0.0, share_of),
+            share: fleet.as_ref().map_or(0.0, airtime_fraction),
         }
     }
 
@@ -244,7 +244,7 @@ impl Team {
             true => (1.0, MAX_FACTOR),
             false => (0.0, 1.0),
         };
-        for _ in 0..HALVINGS {
+        for _ in 0..BISECTION_STEPS {
             // The search is logarithmic.
             let middle = if low == 0.0 { high / 16.0 } else { (low * high).sqrt() };
             if fits(&self.scaled(&which, middle)) {
@@ -252,7 +252,7 @@ impl Team {
             } else {
                 high = middle
             }
-            if high < LEAST_FACTOR {
+            if high < MIN_FACTOR {
                 return Some(0.0);
             }
         }

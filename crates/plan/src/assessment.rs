@@ -40,14 +40,14 @@ pub(super) fn load_of(fleet: &Fleet) -> f64 {
 }
 
 /// Returns the airtime of all flows, as a fraction ([`FlowForecast::share`]).
-pub(super) fn share_of(fleet: &Fleet) -> f64 {
+pub(super) fn airtime_fraction(fleet: &Fleet) -> f64 {
     let timing = Timing::for_channel(&fleet.channel);
     let streams = traffic::streams(fleet).into_iter().take(fleet.flows.len());
     streams.map(|it| it.airtime(&timing) / it.period).sum()
 }
 
 /// Returns the delay of a message over all flows on an idle channel ([`FlowForecast::least`]).
-pub(super) fn least_of(fleet: &Fleet) -> Duration {
+pub(super) fn idle_delay(fleet: &Fleet) -> Duration {
     let timing = Timing::for_channel(&fleet.channel);
     let streams = traffic::streams(fleet).into_iter().take(fleet.flows.len());
     streams.map(|it| Duration::from_secs_f64(it.airtime(&timing) + timing.delay)).sum()

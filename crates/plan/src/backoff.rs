@@ -92,7 +92,7 @@ impl Gaps {
         let mean_gap = longer[0];
         // `renewed`: E[exp(N x)] of spans that begin after a packet. `begun`: its logarithm for spans that
         // begin at any time.
-        let mut renewed = Sums::default();
+        let mut renewed = PrefixSums::default();
         let mut begun = Vec::with_capacity(most + 1);
         for slots in 0..=most {
             let later = renewed.over(slots, least, longest).0 / width;
@@ -113,9 +113,9 @@ impl Gaps {
 
 /// Running sums of a sequence, and of its values times their indices.
 #[derive(Default)]
-struct Sums(Vec<(f64, f64)>);
+struct PrefixSums(Vec<(f64, f64)>);
 
-impl Sums {
+impl PrefixSums {
     fn push(&mut self, value: f64) {
         let (sum, by_number) = self.0.last().copied().unwrap_or_default();
         self.0.push((sum + value, by_number + self.0.len() as f64 * value));

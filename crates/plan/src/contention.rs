@@ -8,7 +8,7 @@ use tautline_proto::Class;
 /// Classes of packets.
 pub(super) const CLASSES: usize = Class::ALL.len();
 /// Iterations after which the probabilities of attempts and of collisions agree for all classes.
-const ROUNDS: u32 = 50;
+const FIXED_POINT_ITERATIONS: u32 = 50;
 
 /// Maximum number of slots after a packet that differ in the classes that may send: EDCA's AIFS are 2 to 7
 /// slots.
@@ -69,7 +69,7 @@ impl Timing {
 
     fn of_wifi(wifi: &WifiConfig) -> Self {
         let rate = match wifi.rate {
-            RateControl::Fixed(bps) => wifi.phy.rate_number(bps),
+            RateControl::Fixed(bps) => wifi.phy.rate_index(bps),
             RateControl::Adaptive => None,
         };
         let rate = rate.unwrap_or(wifi.phy.rates().len() - 1);
@@ -152,9 +152,9 @@ impl Timing {
         std::iter::successors(Some(least), doubled).take(self.retries as usize + 1)
     }
 
-    /// Returns the probability per slot that a saturated station sends, if its attempts fail with
-    /// this probability.
-    fn attempt(&self, class: usize, failure: f64) -> f64 {
+    /// Returns the probability per slot that a saturated station sends, if each of its attempts fails
+    /// with probability `failure`.
+    fn attempt_probability(&self, class: usize, failure: f64) -> f64 {
         let (mut sent, mut slots, mut reached) = (0.0, 0.0, 1.0);
         for window in self.windows(class) {
             sent += reached;
@@ -164,13 +164,13 @@ impl Timing {
         sent / slots
     }
 
-    /// Returns the probability that an attempt fails, if it collides with this probability.
-    pub(super) fn failure(&self, collision: f64) -> f64 {
+    /// Returns the probability that an attempt fails, given the probability that it collides.
+    pub(super) fn failure_probability(&self, collision: f64) -> f64 {
         1.0 - (1.0 - collision) * (1.0 - self.attempt_loss)
     }
 }
 
-/// Number of saturated stations by class, or its mean.
+/// Number, or mean number, of saturated stations by class.
 pub(super) type Stations = [f64; CLASSES];
 
 /// Probabilities per slot of the backoff, by class (Bianchi, 2000).
@@ -195,11 +195,12 @@ impl Contention {
             return found;
         }
         for class in 0..CLASSES {
-            found.attempt[class] = timing.attempt(class, 0.0);
+            found.attempt[class] = timing.attempt_probability(class, 0.0);
         }
-        for _ in 0..ROUNDS {
+        for _ in 0..FIXED_POINT_ITERATIONS {
             for class in (0..CLASSES).filter(|class| stations[*class] > 0.0) {
-                let next = timing.attempt(class, timing.failure(found.collision(class)));
+                let next = timing
+                    .attempt_probability(class, timing.failure_probability(found.collision(class)));
                 found.attempt[class] = (found.attempt[class] + next) / 2.0;
             }
         }
@@ -269,11 +270,13 @@ impl Contention {
             0 => 1.0 - others.idle_for(class),
             _ => 1.0 - rest.idle_for(class) * (1.0 - again(number)),
         };
-        (0..=timing.retries as usize).map(|number| timing.failure(collision(number))).collect()
+        (0..=timing.retries as usize)
+            .map(|number| timing.failure_probability(collision(number)))
+            .collect()
     }
 
     /// Mean time per delivered packet beyond its own airtime.
-    pub(super) fn waste(&self, timing: &Timing, class: usize, ip_bytes: u32) -> f64 {
+    pub(super) fn access_overhead(&self, timing: &Timing, class: usize, ip_bytes: u32) -> f64 {
         let (idle, one) = (self.idle(MAX_SLOTS), self.single_sender_probability());
         if one == 0.0 {
             return 0.0;
@@ -332,7 +335,8 @@ mod tests {
         ] {
             let timing = wifi(6, Access::Dcf);
             let contention = Contention::new(&timing, best_effort(stations));
-            let time = timing.airtime(class, 1500) + contention.waste(&timing, class, 1500);
+            let time =
+                timing.airtime(class, 1500) + contention.access_overhead(&timing, class, 1500);
             let found = 1500.0 * 8.0 / time / 1e6;
             assert!(
                 (found / mbps - 1.0).abs() < 0.03,

@@ -6,8 +6,8 @@ use super::contention::{CLASSES, Stations, Timing};
 use super::queue::Queued;
 use super::traffic::Packets;
 
-/// Seconds from the loss of a packet after all attempts to its retransmission, in addition to the packet's
-/// own delay: the acknowledgement delay of the peer, and the detection of the loss.
+/// Seconds from the last failed attempt of a packet to its retransmission, in addition to the packet's own
+/// delay: the acknowledgement delay of the peer, and the detection of the loss.
 const REPAIR_DELAY_S: f64 = 0.02;
 
 /// Returns ln E[exp(N x)] of a number N whose whole part is certain, and whose fraction is the

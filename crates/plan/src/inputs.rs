@@ -98,7 +98,7 @@ impl Inputs {
         let pairs = self.pairs();
         let arrived = pairs.iter().flat_map(|pair| {
             let topics = pair.last.topics.iter().filter(|it| it.direction == Direction::In);
-            topics.filter_map(|it| delay_of(&pair.last.node, it, pair.before(it)))
+            topics.filter_map(|it| delay_of(&pair.last.node, it, pair.first_report(it)))
         });
         arrived.collect()
     }
@@ -108,7 +108,7 @@ impl Inputs {
         let mut notes = Vec::new();
         for file in &self.files {
             for peer in &file.config.peers {
-                notes.extend(self.note_of_peer(file, &peer.name));
+                notes.extend(self.peer_note(file, &peer.name));
             }
             for (rule, _) in rules(&file.config) {
                 let peers = receivers(&file.config, rule);
@@ -120,7 +120,7 @@ impl Inputs {
         notes
     }
 
-    fn note_of_peer(&self, file: &RobotFile, peer: &str) -> Option<String> {
+    fn peer_note(&self, file: &RobotFile, peer: &str) -> Option<String> {
         let name = &file.config.name;
         match self.file_of(peer) {
             // A snapshot of one end has the topics of both directions.
@@ -140,7 +140,7 @@ impl Inputs {
         let pattern = &rule.pattern;
         // Under a prefix, the type of the topic decides, and files do not have types of topics.
         let is_accepted = !names.prefix.is_empty()
-            || names.accept.iter().any(|it| may_meet(&it.pattern, pattern));
+            || names.accept.iter().any(|it| may_overlap(&it.pattern, pattern));
         let (path, topic, name) = (&file.path, pattern.as_str(), &config.name);
         (!is_accepted)
             .then(|| format!("{path}: does not accept {topic} of {name}; it is not counted"))
@@ -249,7 +249,7 @@ impl Inputs {
                 wanted.filter(|it| it.direction == Direction::Out || !nodes.contains(&*it.peer));
             let file = configs.iter().copied().find(|it| it.name == node);
             for report in own {
-                let before = pair.before(report);
+                let before = pair.first_report(report);
                 let Some(found) = of_report(node, report, before, seconds) else { continue };
                 match radios.links_of(last, report, before, file) {
                     Ok(links) => all.push(Traffic { links, ..found }),
@@ -261,30 +261,30 @@ impl Inputs {
     }
 
     /// Returns the first and last snapshot of each node.
-    fn pairs(&self) -> Vec<Pair<'_>> {
+    fn pairs(&self) -> Vec<SnapshotPair<'_>> {
         let mut by_node: BTreeMap<&str, Vec<&Status>> = BTreeMap::new();
         for it in &self.snapshots {
             by_node.entry(&it.node).or_default().push(it);
         }
-        by_node.into_values().filter_map(Pair::from_statuses).collect()
+        by_node.into_values().filter_map(SnapshotPair::from_statuses).collect()
     }
 }
 
 /// The first and the last snapshot of a node. Without a first snapshot, counters begin at the node's start.
-struct Pair<'a> {
+struct SnapshotPair<'a> {
     first: Option<&'a Status>,
     last: &'a Status,
 }
 
-impl<'a> Pair<'a> {
+impl<'a> SnapshotPair<'a> {
     fn from_statuses(mut of_node: Vec<&'a Status>) -> Option<Self> {
         of_node.sort_by(|a, b| a.uptime_s.total_cmp(&b.uptime_s));
         let last = of_node.pop()?;
         Some(Self { first: of_node.first().copied(), last })
     }
 
-    fn before(&self, report: &TopicReport) -> Option<&'a TopicReport> {
-        self.first?.topics.iter().find(|it| key(it) == key(report))
+    fn first_report(&self, report: &TopicReport) -> Option<&'a TopicReport> {
+        self.first?.topics.iter().find(|it| report_key(it) == report_key(report))
     }
 }
 
@@ -337,7 +337,7 @@ fn delay_of(
     })
 }
 
-fn key(report: &TopicReport) -> (&str, &str, bool) {
+fn report_key(report: &TopicReport) -> (&str, &str, bool) {
     (&report.topic, &report.peer, report.direction == Direction::Out)
 }
 
@@ -439,7 +439,7 @@ fn receivers<'a>(
     let only = &rule.treatment.links.only;
     let is_to = |it: &PeerConfig| rule.treatment.to.as_ref().is_none_or(|to| to.contains(&it.name));
     let is_offered = |it: &PeerConfig| {
-        it.offer.is_empty() || it.offer.iter().any(|one| may_meet(one, &rule.pattern))
+        it.offer.is_empty() || it.offer.iter().any(|one| may_overlap(one, &rule.pattern))
     };
     let is_linked = move |it: &PeerConfig| {
         only.is_empty() || it.links.iter().any(|link| only.contains(&link.name))
@@ -448,7 +448,7 @@ fn receivers<'a>(
 }
 
 /// Whether both patterns may match one name: `/camera/*` and `/*/image` do.
-fn may_meet(one: &Pattern, other: &Pattern) -> bool {
+fn may_overlap(one: &Pattern, other: &Pattern) -> bool {
     let begin = |it: &'_ Pattern| it.as_str().split('*').next().unwrap_or_default().to_owned();
     let (begin_one, begin_other) = (begin(one), begin(other));
     let alike = begin_one.starts_with(&begin_other) || begin_other.starts_with(&begin_one);

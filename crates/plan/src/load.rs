@@ -60,5 +60,5 @@ fn shared_airtime(timing: &Timing, demands: &BTreeMap<usize, Demand>) -> f64 {
     stations[class] = count.max(1.0);
     let contention = Contention::new(timing, stations);
     let bytes = (total(|it| it.bytes) / total(|it| it.packets)) as u32;
-    airtime + total(|it| it.packets) * contention.waste(timing, class, bytes)
+    airtime + total(|it| it.packets) * contention.access_overhead(timing, class, bytes)
 }

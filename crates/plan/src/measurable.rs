@@ -25,7 +25,7 @@ impl ChannelModel for Channel {
         let mut stations = Stations::default();
         stations[class] = 1.0;
         let waste = match timing.contends() {
-            true => Contention::new(&timing, stations).waste(&timing, class, ip_bytes),
+            true => Contention::new(&timing, stations).access_overhead(&timing, class, ip_bytes),
             false => 0.0,
         };
         f64::from(ip_bytes) * 8.0 / (timing.airtime(class, ip_bytes) + waste)

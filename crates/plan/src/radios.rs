@@ -11,7 +11,7 @@ use tautline_proto::LinkPolicy;
 
 const FORM: &str = "INTERFACE[,INTERFACE...]=RADIO";
 /// Fraction of a topic's bytes below which a link carried only probes.
-const LEAST_SHARE: f64 = 0.05;
+const MIN_SHARE: f64 = 0.05;
 
 /// The radios that a team shares.
 #[derive(Debug, Clone)]
@@ -138,7 +138,7 @@ impl Radios {
                     "{}: the link to {} has a radio that is unknown: {}",
                     owner.name,
                     link.host,
-                    self.how_to_give_radio(link)
+                    self.radio_hint(link)
                 )
             })?;
             found.add(radio, is_avoided(&rule.treatment.links, link));
@@ -184,7 +184,7 @@ impl Radios {
         })
     }
 
-    fn how_to_give_radio(&self, link: &LinkConfig) -> String {
+    fn radio_hint(&self, link: &LinkConfig) -> String {
         match (&link.interface, &self.interfaces) {
             (None, _) => "give the link an interface".into(),
             (Some(name), Some(_)) => format!("give --radio {name}=RADIO"),
@@ -219,7 +219,7 @@ impl LinkUsage {
         let Some(report) = &self.report else { return true };
         let all = report.bytes.values().sum::<u64>() as f64;
         let bytes = report.bytes.get(link).copied().unwrap_or(0) as f64;
-        bytes >= LEAST_SHARE * all
+        bytes >= MIN_SHARE * all
     }
 }
 

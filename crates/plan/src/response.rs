@@ -11,18 +11,18 @@ use std::time::Duration;
 /// Probability that a message is later than its worst case.
 const WORST_CASE_PROBABILITY: f64 = 1e-5;
 /// Fraction of messages whose packets may need more attempts than assumed.
-const MORE_ATTEMPTS: f64 = 1e-3;
+const EXCESS_ATTEMPTS_FRACTION: f64 = 1e-3;
 /// Delay from which delays count as unbounded, in seconds.
 const UNBOUNDED_DELAY_S: f64 = 60.0;
 /// Maximum number of messages of one flow that are examined in a busy period.
 const MAX_MESSAGES: u32 = 100;
 /// Time from a packet to the report on it (`proto/src/recovery/sent.rs`), in seconds.
-const REPORT_DUE: f64 = 2e-3;
+const REPORT_DELAY_S: f64 = 2e-3;
 /// Number of messages at the start of a busy period for which the number of reports is random. For later
 /// messages, the number of reports is nearly certain.
 const RANDOM_REPORTS: u32 = 4;
 /// Maximum number of reports that the kernel holds at once (`proto/src/endpoint/network.rs`).
-const HELD_REPORTS: usize = 2;
+const MAX_HELD_REPORTS: usize = 2;
 /// Number of small packets that the kernel holds.
 const HELD_PACKETS: u32 = 2;
 /// Seconds for which the kernel may hold packets behind the packet on the air: the lead of back-pressure.
@@ -89,11 +89,12 @@ impl<'a> Station<'a> {
         let blocking = blocking(timing, &rivals, &following);
         let attempts = usual_attempts(&rivals, stream);
         let last_bytes = stream.packets.last_bytes;
-        let before = f64::from(HELD_PACKETS) * rivals.service(timing.airtime(class, last_bytes));
+        let before =
+            f64::from(HELD_PACKETS) * rivals.service_time(timing.airtime(class, last_bytes));
         let back_pressure_delay = (before - BACK_PRESSURE_LEAD_S).max(0.0);
         let last = timing.exchange(last_bytes);
         let full = timing.airtime(class, stream.packets.largest().max(last_bytes));
-        let carries_reports = rivals.service(full) < REPORT_DUE;
+        let carries_reports = rivals.service_time(full) < REPORT_DELAY_S;
         Self {
             stream,
             blocking,
@@ -194,7 +195,7 @@ impl<'a> Station<'a> {
             self.rivals.messages(it, within)
         });
         if self.is_held_briefly() {
-            let most = HELD_REPORTS * (message as usize + 1);
+            let most = MAX_HELD_REPORTS * (message as usize + 1);
             let number = match message < RANDOM_REPORTS {
                 true => Number::bounded_sum(most, means),
                 false => Number::Mean(means.sum::<f64>().min(most as f64)),
@@ -219,9 +220,9 @@ fn blocking(timing: &Timing, rivals: &Rivals<'_>, following: &[&Stream]) -> Opti
     let bytes = longest.packets.largest();
     let airtime = timing.airtime(longest.class(), bytes);
     let most = ((BACK_PRESSURE_LEAD_S / airtime) as usize).max((2 * FULL_PACKET / bytes) as usize);
-    let presence: f64 = following.iter().map(|it| rivals.presence(it, 0.0)).sum();
+    let presence: f64 = following.iter().map(|it| rivals.presence_probability(it, 0.0)).sum();
     let presence = presence.min(1.0);
-    let service = rivals.service(airtime);
+    let service = rivals.service_time(airtime);
     let several = (BACK_PRESSURE_LEAD_S.max(service - airtime) / service).min(1.0);
     let mut chances = vec![0.0; most + 1];
     chances[0] = 1.0 - presence;
@@ -235,7 +236,7 @@ fn blocking(timing: &Timing, rivals: &Rivals<'_>, following: &[&Stream]) -> Opti
 
 /// Returns the number of attempts that suffices for the packets of almost all messages.
 fn usual_attempts(rivals: &Rivals<'_>, stream: &Stream) -> u32 {
-    let bearable = MORE_ATTEMPTS / stream.packets.count() as f64;
+    let bearable = EXCESS_ATTEMPTS_FRACTION / stream.packets.count() as f64;
     let more = rivals.more_attempts();
     let needed = more.iter().position(|it| *it <= bearable);
     needed.map_or(more.len(), |before| before + 1) as u32

@@ -14,8 +14,8 @@ use std::collections::BTreeMap;
 /// contending packets cannot be neglected.
 const LARGE_MESSAGE_PACKETS: u64 = 8;
 
-/// Mean time of a packet on a full channel, in seconds.
-const MAX_SERVICE: f64 = 1.0;
+/// Mean time that is assumed for a packet on a full channel, in seconds.
+const MAX_SERVICE_TIME_S: f64 = 1.0;
 
 /// The streams that contend with a station's packets of one class.
 #[derive(Debug)]
@@ -28,7 +28,7 @@ pub(super) struct Rivals<'a> {
     /// Fraction of the time in which the channel is free for this station.
     free: f64,
     /// Mean number of contending queues of small messages.
-    usual: Stations,
+    mean_small_queues: Stations,
 }
 
 /// Queues of large messages that contend at the same time.
@@ -38,7 +38,7 @@ struct ContendingQueues {
     bytes: [u32; CLASSES],
 }
 
-/// The rivals' traffic within a time.
+/// The rivals' traffic within a time span.
 struct RivalTraffic {
     /// For each small stream, the number of its messages and the airtime of one message.
     small: Vec<(f64, f64)>,
@@ -47,8 +47,8 @@ struct RivalTraffic {
 }
 
 impl<'a> Rivals<'a> {
-    /// Creates the rivals of packets of `class`. `streams` are the streams of other stations, and own
-    /// streams in other queues.
+    /// Creates the rivals of packets of `class`. `streams` are the streams of other stations, and
+    /// this station's streams in other queues.
     pub(super) fn new(timing: &'a Timing, class: usize, streams: Vec<&'a Stream>) -> Self {
         let airtime: f64 = streams.iter().map(|it| it.airtime(timing) / it.period).sum();
         let (large, small): (Vec<_>, Vec<_>) =
@@ -62,32 +62,33 @@ impl<'a> Rivals<'a> {
         let mut large: Vec<_> = queues.into_values().collect();
         // Queues of the highest class contend most.
         large.sort_by_key(|queue| Reverse(queue.first().map(|it| it.class())));
-        let mut it = Self { timing, class, small, large, free, usual: Stations::default() };
+        let mut it =
+            Self { timing, class, small, large, free, mean_small_queues: Stations::default() };
         for stream in &it.small {
-            it.usual[stream.class()] += it.presence(stream, 0.0);
+            it.mean_small_queues[stream.class()] += it.presence_probability(stream, 0.0);
         }
         it
     }
 
     /// Returns how long a message of a stream keeps its station busy.
-    pub(super) fn busy(&self, stream: &Stream) -> f64 {
+    pub(super) fn busy_time(&self, stream: &Stream) -> f64 {
         let airtime = stream.airtime(self.timing);
         if self.free > 0.0 { (airtime / self.free).min(stream.period) } else { stream.period }
     }
 
     /// Returns the mean time of a packet in the channel time that the rivals leave.
-    pub(super) fn service(&self, airtime: f64) -> f64 {
-        if self.free > 0.0 { airtime / self.free } else { MAX_SERVICE }
+    pub(super) fn service_time(&self, airtime: f64) -> f64 {
+        if self.free > 0.0 { airtime / self.free } else { MAX_SERVICE_TIME_S }
     }
 
     /// Returns the maximum number of a stream's messages within a time. For a negative time, it counts
     /// earlier messages that still wait.
     pub(super) fn messages(&self, stream: &Stream, within: f64) -> f64 {
-        ((within + self.busy(stream)) / stream.period).max(0.0)
+        ((within + self.busy_time(stream)) / stream.period).max(0.0)
     }
 
     /// Returns the probability that a stream has packets within a time.
-    pub(super) fn presence(&self, stream: &Stream, within: f64) -> f64 {
+    pub(super) fn presence_probability(&self, stream: &Stream, within: f64) -> f64 {
         self.messages(stream, within).min(1.0)
     }
 
@@ -113,7 +114,7 @@ impl<'a> Rivals<'a> {
     /// Returns the contention with these queues of large messages and the mean number of queues of
     /// small messages.
     fn contention(&self, large: Stations) -> Contention {
-        let mut stations = self.usual;
+        let mut stations = self.mean_small_queues;
         stations.iter_mut().zip(large).for_each(|(it, more)| *it += more);
         stations[self.class] += 1.0;
         Contention::new(self.timing, stations)
@@ -146,7 +147,7 @@ impl<'a> Rivals<'a> {
 
     /// Returns the longest time of a large rival's packet on the air. Packets of small rivals are already
     /// counted with their messages.
-    fn on_air(&self) -> f64 {
+    fn large_packet_airtime(&self) -> f64 {
         let large = self.large.iter().flatten();
         let longest = large.map(|it| self.timing.airtime(self.class, it.packets.largest()));
         longest.fold(0.0, f64::max)
@@ -155,7 +156,7 @@ impl<'a> Rivals<'a> {
     fn within(&self, until: f64) -> RivalTraffic {
         let small = self.small.iter();
         let small = small.map(|it| (self.messages(it, until), it.airtime(self.timing))).collect();
-        let absent = |it: &&Stream| 1.0 - self.presence(it, until);
+        let absent = |it: &&Stream| 1.0 - self.presence_probability(it, until);
         let chances: Vec<f64> = self
             .large
             .iter()
@@ -204,7 +205,7 @@ struct ContendedDelays {
     contending: Vec<LogMeans>,
 }
 
-/// Bounds of the time in which packets are delivered.
+/// Bounds on the time in which packets are delivered.
 pub(super) struct Bounds<'a> {
     rivals: &'a Rivals<'a>,
     /// Entries for 0, 1, ... large queues.
@@ -233,7 +234,7 @@ impl Bounds<'_> {
     fn log_mean(&self, step: usize, theta: f64, queue: &[Queued], within: &RivalTraffic) -> f64 {
         let small = within.small.iter().map(|(count, time)| log_number(*count, theta * time));
         let mut mixed = f64::NEG_INFINITY;
-        let on_air = theta * self.rivals.on_air();
+        let on_air = theta * self.rivals.large_packet_airtime();
         for (number, (airtime, chance)) in self.numbers.iter().zip(&within.large) {
             // Both are bounds: large rivals send all their packets, and no more than the rules allow.
             let limited = theta * airtime + number.alone[step].of_queue(queue);

@@ -4,18 +4,18 @@
 //! The policies match the protocol's (`proto/src/path/policy.rs`) while all links are up. Topics of
 //! a higher priority choose first.
 
-use super::assessment::least_of;
+use super::assessment::idle_delay;
 use super::team::{Team, Traffic};
 use std::cmp::Reverse;
 use std::time::Duration;
 use tautline_proto::{LinkPolicy, SWITCH_MARGIN};
 
 /// Minimum bytes of a part of a striped message: a full packet.
-const LEAST_PART: f64 = 1428.0;
+const MIN_PART_BYTES: f64 = 1428.0;
 /// Steps of the binary search for the arrival of a striped message.
-const HALVINGS: u32 = 40;
+const BISECTION_STEPS: u32 = 40;
 /// Bytes of a message so short that its delay is nearly that of the path alone.
-const SHORT: u64 = 1;
+const SHORT_MESSAGE_BYTES: u64 = 1;
 
 /// The radios whose links may carry a topic, by their numbers in [`Team::radios`].
 #[derive(Debug, Clone, PartialEq)]
@@ -134,7 +134,7 @@ impl Spread<'_> {
                 radios.into_iter().take(copies.into()).map(whole).collect()
             }
             LinkPolicy::Best => {
-                let fits = |it: &usize| self.room(topic, *it).fits >= 1.0;
+                let fits = |it: &usize| self.headroom(topic, *it).fits >= 1.0;
                 let first = radios.iter().copied().find(fits).or(radios.first().copied());
                 first.map(whole).into_iter().collect()
             }
@@ -146,7 +146,7 @@ impl Spread<'_> {
                     rate_hz: traffic.rate_hz * share,
                     ..whole(radio)
                 };
-                radios.into_iter().zip(in_proportion(&all)).map(part).collect()
+                radios.into_iter().zip(normalized(&all)).map(part).collect()
             }
             LinkPolicy::Stripe => {
                 let part = |(radio, share): (usize, f64)| Part {
@@ -163,7 +163,7 @@ impl Spread<'_> {
     fn fastest_first(&self, topic: usize) -> Vec<usize> {
         let mut radios: Vec<(Duration, usize)> = Vec::new();
         for radio in self.traffic[topic].links.radios.iter().copied() {
-            let delay = self.least(topic, radio, self.traffic[topic].bytes);
+            let delay = self.idle_delay(topic, radio, self.traffic[topic].bytes);
             let slower = radios.iter().position(|(it, _)| delay + SWITCH_MARGIN < *it);
             radios.insert(slower.unwrap_or(radios.len()), (delay, radio));
         }
@@ -175,9 +175,10 @@ impl Spread<'_> {
     fn stripe(&self, topic: usize, mut radios: Vec<usize>) -> Vec<(usize, f64)> {
         let bytes = self.traffic[topic].bytes as f64;
         loop {
-            let rooms: Vec<Room> = radios.iter().map(|it| self.room(topic, *it)).collect();
-            let shares = fractions_that_arrive_together(&rooms);
-            let too_small = (0..radios.len()).filter(|it| shares[*it] * bytes < LEAST_PART);
+            let headrooms: Vec<Headroom> =
+                radios.iter().map(|it| self.headroom(topic, *it)).collect();
+            let shares = stripe_fractions(&headrooms);
+            let too_small = (0..radios.len()).filter(|it| shares[*it] * bytes < MIN_PART_BYTES);
             let least = too_small.min_by(|a, b| shares[*a].total_cmp(&shares[*b]));
             match least {
                 Some(index) if radios.len() > 1 => drop(radios.remove(index)),
@@ -187,10 +188,10 @@ impl Spread<'_> {
     }
 
     /// Returns the delay of a message of this size on an idle radio.
-    fn least(&self, topic: usize, radio: usize, bytes: u64) -> Duration {
+    fn idle_delay(&self, topic: usize, radio: usize, bytes: u64) -> Duration {
         let part = Part { bytes, ..Part::whole(topic, radio, &self.traffic[topic]) };
         let fleet = self.team.fleet_of(self.traffic, &[part]);
-        fleet.as_ref().map_or(Duration::ZERO, least_of)
+        fleet.as_ref().map_or(Duration::ZERO, idle_delay)
     }
 
     fn load_alone(&self, topic: usize, radio: usize) -> f64 {
@@ -198,7 +199,7 @@ impl Spread<'_> {
         self.team.load_of(self.traffic, &[part]).max(1e-9)
     }
 
-    fn room(&self, topic: usize, radio: usize) -> Room {
+    fn headroom(&self, topic: usize, radio: usize) -> Headroom {
         let traffic = &self.traffic[topic];
         let beside = |it: &&Part| self.team.are_rivals(radio, traffic, &self.traffic[it.topic]);
         let mut all: Vec<Part> = self.placed[radio].iter().filter(beside).copied().collect();
@@ -206,17 +207,17 @@ impl Spread<'_> {
         all.push(Part::whole(topic, radio, traffic));
         let own = (self.team.load_of(self.traffic, &all) - before).max(1e-9);
         let free = (1.0 - before).max(0.0);
-        Room {
+        Headroom {
             fits: free / own,
-            delay: self.least(topic, radio, SHORT).as_secs_f64(),
+            delay: self.idle_delay(topic, radio, SHORT_MESSAGE_BYTES).as_secs_f64(),
             // Preceding traffic leaves only the fraction `free` of the time.
             seconds: own / traffic.rate_hz / free.max(1e-6),
         }
     }
 }
 
-/// A radio's capacity for a topic.
-struct Room {
+/// The capacity that a radio has left for a topic.
+struct Headroom {
     /// Multiple of the topic's rate that fits.
     fits: f64,
     /// Delay of a short message, in seconds.
@@ -226,28 +227,29 @@ struct Room {
 }
 
 /// Normalizes the values to a sum of one; equal fractions if all are zero.
-fn in_proportion(values: &[f64]) -> Vec<f64> {
+fn normalized(values: &[f64]) -> Vec<f64> {
     let sum: f64 = values.iter().sum();
     let equal = 1.0 / values.len() as f64;
     values.iter().map(|it| if sum > 0.0 { it / sum } else { equal }).collect()
 }
 
-fn fractions_that_arrive_together(rooms: &[Room]) -> Vec<f64> {
-    let fits: Vec<f64> = rooms.iter().map(|it| it.fits.min(1.0)).collect();
+fn stripe_fractions(headrooms: &[Headroom]) -> Vec<f64> {
+    let fits: Vec<f64> = headrooms.iter().map(|it| it.fits.min(1.0)).collect();
     if fits.iter().sum::<f64>() <= 1.0 {
-        return in_proportion(&fits);
+        return normalized(&fits);
     }
     let until = |time: f64| -> Vec<f64> {
-        let share = |(it, fits): (&Room, &f64)| ((time - it.delay) / it.seconds).clamp(0.0, *fits);
-        rooms.iter().zip(&fits).map(share).collect()
+        let share =
+            |(it, fits): (&Headroom, &f64)| ((time - it.delay) / it.seconds).clamp(0.0, *fits);
+        headrooms.iter().zip(&fits).map(share).collect()
     };
     let (mut early, mut late) =
-        (0.0, rooms.iter().map(|it| it.delay + it.seconds).fold(0.0, f64::max));
-    for _ in 0..HALVINGS {
+        (0.0, headrooms.iter().map(|it| it.delay + it.seconds).fold(0.0, f64::max));
+    for _ in 0..BISECTION_STEPS {
         let middle = (early + late) / 2.0;
         if until(middle).iter().sum::<f64>() < 1.0 { early = middle } else { late = middle }
     }
-    in_proportion(&until(late))
+    normalized(&until(late))
 }
 
 #[cfg(test)]

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Delays over the load: a factor of all rates, or the number of robots.
+//! Delays as a function of the load: a factor on all rates, or the number of robots.
 
 use super::answers::MAX_ROBOTS;
 use super::team::{Team, Traffic};
@@ -11,9 +11,9 @@ use std::thread::ScopedJoinHandle;
 /// Maximum number of loads at which delays are determined.
 const POINTS: u32 = 24;
 /// The lowest multiple of all rates on the axis.
-const LEAST_FACTOR: f64 = 0.1;
+const MIN_FACTOR: f64 = 0.1;
 /// Minimum end of the axis if the expected rates fit.
-const COMMON_FACTOR: f64 = 1.5;
+const MIN_AXIS_END: f64 = 1.5;
 /// Multiple that stands for the expected rates, and the minimum end of the axis if they do not fit.
 const EXPECTED_FACTOR: f64 = 1.0;
 /// The highest examined multiple of all rates.
@@ -21,7 +21,7 @@ const MAX_FACTOR: f64 = 100.0;
 /// End of the axis, as a multiple of the load that fits.
 const AXIS_MARGIN: f64 = 1.2;
 /// Steps of the binary search for a load.
-const HALVINGS: u32 = 24;
+const BISECTION_STEPS: u32 = 24;
 /// A load just below the limit, at which delays are finite, as a fraction of the limit.
 const JUST_BELOW: f64 = 0.995;
 
@@ -72,7 +72,7 @@ impl Team {
         let at = |it: f64| self.at(axis, it);
         let limit = match axis {
             Axis::Load => highest_factor(&at),
-            Axis::Robots(name) => self.highest_number(name),
+            Axis::Robots(name) => self.max_robots(name),
         };
         let positions = positions(axis, limit);
         // Points beyond the limit take seconds to compute, so that all processors share the points.
@@ -91,7 +91,7 @@ impl Team {
     }
 
     /// Returns the maximum number of robots like this one; `None` if all tried numbers fit.
-    fn highest_number(&self, name: &str) -> Option<f64> {
+    fn max_robots(&self, name: &str) -> Option<f64> {
         let most = if fits(self) { 1 + self.max_additional_robots(name) } else { 0 };
         (most < MAX_ROBOTS).then_some(most as f64)
     }
@@ -122,7 +122,7 @@ fn highest_factor(at: &impl Fn(f64) -> Team) -> Option<f64> {
         return None;
     }
     let (mut low, mut high) = (0.0, MAX_FACTOR);
-    for _ in 0..HALVINGS {
+    for _ in 0..BISECTION_STEPS {
         let middle = (low + high) / 2.0;
         if fits(&at(middle)) { low = middle } else { high = middle }
     }
@@ -137,11 +137,11 @@ fn positions(axis: &Axis, limit: Option<f64>) -> Vec<f64> {
                 Some(limit) if limit < EXPECTED_FACTOR => {
                     (limit * AXIS_MARGIN).max(EXPECTED_FACTOR)
                 }
-                Some(limit) => (limit * AXIS_MARGIN).max(COMMON_FACTOR),
-                None => COMMON_FACTOR,
+                Some(limit) => (limit * AXIS_MARGIN).max(MIN_AXIS_END),
+                None => MIN_AXIS_END,
             };
-            let step = (end - LEAST_FACTOR) / f64::from(POINTS - 1);
-            let regular = (0..POINTS).map(|it| LEAST_FACTOR + step * f64::from(it));
+            let step = (end - MIN_FACTOR) / f64::from(POINTS - 1);
+            let regular = (0..POINTS).map(|it| MIN_FACTOR + step * f64::from(it));
             regular.chain(limit.map(|it| it * JUST_BELOW)).collect()
         }
         Axis::Robots(_) => {

@@ -45,11 +45,11 @@ pub(crate) struct LeastDifference {
 #[derive(Debug, Default)]
 pub(crate) struct Clock {
     /// The least difference over the packets of all links.
-    here: LeastDifference,
+    local: LeastDifference,
     /// The least difference that the peer reported.
-    there: Option<u32>,
+    remote: Option<u32>,
     /// The peer's time of day minus ours, in microseconds.
-    wall: Option<i64>,
+    wall_offset: Option<i64>,
     /// The offset from which drift is measured, and the later offset that will replace it.
     history: [Option<PastOffset>; 2],
 }
@@ -92,12 +92,12 @@ impl LeastDifference {
 impl Clock {
     /// Records the arrival of a packet that the peer sent at `time` by its clock.
     pub(crate) fn on_packet(&mut self, now: Instant, time: u32) {
-        self.here.on_packet(now, time);
+        self.local.on_packet(now, time);
     }
 
     /// The least recent difference, to be reported to the peer.
     pub(crate) fn least_difference(&self) -> Option<u32> {
-        self.here.least_difference()
+        self.local.least_difference()
     }
 
     /// Applies a report that the peer sent at `time` by its clock. `wall` is our time of day now.
@@ -108,10 +108,10 @@ impl Clock {
         report: &ClockReport,
         wall: Option<i64>,
     ) {
-        self.there = report.least;
+        self.remote = report.least;
         let transit = self.transit(now, time);
         let walls = report.wall.zip(wall).zip(transit);
-        self.wall = walls.map(|((theirs, ours), transit)| {
+        self.wall_offset = walls.map(|((theirs, ours), transit)| {
             theirs.saturating_sub(ours).saturating_add(transit.as_micros() as i64)
         });
         let Some((offset, _)) = self.offset() else { return };
@@ -129,7 +129,7 @@ impl Clock {
 
     /// The peer's clock minus ours, and the shortest round trip, in microseconds.
     fn offset(&self) -> Option<(u32, u32)> {
-        let (here, there) = (self.least_difference()?, self.there?);
+        let (here, there) = (self.least_difference()?, self.remote?);
         // Negative where drift has overtaken an old least difference.
         let round_trip = difference(here, 0u32.wrapping_sub(there)).max(0) as u32;
         Some((there.wrapping_sub(round_trip / 2), round_trip))
@@ -162,7 +162,7 @@ impl Clock {
         let first = self.history[0].filter(|it| now.since(it.at) >= DRIFT_MIN);
         let drift_ppm =
             first.map(|it| difference(offset, it.offset) as f64 / now.since(it.at).as_secs_f64());
-        Some(ClockView { offset_us: self.wall, bound, drift_ppm })
+        Some(ClockView { offset_us: self.wall_offset, bound, drift_ppm })
     }
 }
 

@@ -25,17 +25,17 @@ const INITIATION_LIFETIME: Duration = Duration::from_secs(5);
 /// Maximum number of stored responses whose keys no packet has confirmed.
 const MAX_PENDING_RESPONSES: usize = 4;
 /// Limit of initiations that cookie replies cause: twice the rate at which a peer is sought.
-const COOKIE_INITIATIONS: Allowance = Allowance { burst: 2, per_second: 12 };
+const COOKIE_INITIATION_LIMIT: Allowance = Allowance { burst: 2, per_second: 12 };
 /// Responses that are opened: each costs a key agreement of about 50 us. Anybody who hears an
 /// initiation and knows our public key can forge responses that pass MAC1. Even among ten times as
 /// many forgeries, a genuine response is opened within a few initiations.
-const RESPONSES: Allowance = Allowance { burst: 100, per_second: 100 };
+const RESPONSE_LIMIT: Allowance = Allowance { burst: 100, per_second: 100 };
 /// Time after which a stored response is forgotten.
 const RESPONSE_LIFETIME: Duration = Duration::from_secs(10);
 /// Maximum number of key sets valid for receiving: the newest, and those of packets in flight.
 const MAX_KEYS: usize = 3;
 /// Maximum number of earlier session epochs of the peer that are remembered.
-const MAX_PAST: usize = 8;
+const MAX_PAST_EPOCHS: usize = 8;
 /// The node with the smaller key renews the keys. If it has not done so after this time, the other
 /// node renews them.
 const REKEY_GRACE: Duration = Duration::from_secs(15);
@@ -163,8 +163,8 @@ impl Session {
             was_established: false,
             own_epoch,
             new_sessions: Bucket::new(limits::NEW_SESSIONS),
-            cookie_initiations: Bucket::new(COOKIE_INITIATIONS),
-            responses: Bucket::new(RESPONSES),
+            cookie_initiations: Bucket::new(COOKIE_INITIATION_LIMIT),
+            responses: Bucket::new(RESPONSE_LIMIT),
             past_epochs: VecDeque::new(),
             released_numbers: Vec::new(),
         }
@@ -191,7 +191,7 @@ impl Session {
 
     fn retire_epoch(&mut self) {
         self.past_epochs.extend(self.epoch.take());
-        if self.past_epochs.len() > MAX_PAST {
+        if self.past_epochs.len() > MAX_PAST_EPOCHS {
             self.past_epochs.pop_front();
         }
     }
@@ -383,7 +383,7 @@ impl Session {
     }
 
     /// Whether packets under this key set continue the present session.
-    pub(crate) fn continues(&self, keys: &Keys) -> bool {
+    pub(crate) fn is_current(&self, keys: &Keys) -> bool {
         self.epoch == Some(keys.epoch)
     }
 

@@ -10,7 +10,7 @@ pub(crate) struct Clock(Duration);
 
 /// Time from the origin of [`Instant`] to the start of the clock. A latched message may have been
 /// published before the daemon started, and its age counts from its publication.
-const OLDEST_MESSAGE: Duration = Duration::from_secs(30 * 24 * 3600);
+const MAX_MESSAGE_AGE: Duration = Duration::from_secs(30 * 24 * 3600);
 
 impl Clock {
     pub(crate) fn start() -> Self {
@@ -23,11 +23,11 @@ impl Clock {
 
     /// The time from the start to `now`.
     pub(crate) fn uptime(now: Instant) -> Duration {
-        now.since(Instant::default() + OLDEST_MESSAGE)
+        now.since(Instant::default() + MAX_MESSAGE_AGE)
     }
 
     pub(crate) fn now(&self) -> Instant {
-        let since_origin = OLDEST_MESSAGE + self.elapsed();
+        let since_origin = MAX_MESSAGE_AGE + self.elapsed();
         Instant(u64::try_from(since_origin.as_nanos()).unwrap_or(u64::MAX))
     }
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A thread of its own for work on messages, so that a large message delays no other topic. It
-//! compresses, and translates between ROS 1 and ROS 2. In large messages, it also renames frames and
-//! moves stamps. A second thread reads peers' type definitions, so that a slow definition delays no
+//! A separate thread for work on messages, so that a large message delays no other topic. The thread
+//! compresses messages and translates them between ROS 1 and ROS 2. In large messages, it also renames
+//! frames and moves stamps. A second thread reads peers' type definitions, so that a slow definition delays no
 //! message.
 //!
 //! ```text
@@ -31,8 +31,8 @@ use tautline_gateway::types::installed::InstalledTypes;
 use tautline_gateway::types::translate::{LocalForm, localize, localize_service};
 use tautline_gateway::{Outcome, Topic};
 
-/// Capacity for the jobs of this robot's messages. It suffices even if many publishers leave at
-/// once: each departure is a job as well.
+/// Capacity for the jobs of this robot's messages. It suffices even if many publishers leave at the
+/// same time: each departure is also a job.
 const OWN_CAPACITY: Capacity = Capacity { jobs: 320, bytes: CODEC_BYTES_OF_OWN_TOPICS };
 /// Capacity for changes of publishers. Changes still fit while the queue of messages is full.
 /// Further changes take effect without waiting for earlier messages.
@@ -43,12 +43,12 @@ const PEER_CAPACITY: Capacity =
 /// Capacity for jobs about types. Each of these jobs may hold a large definition.
 const TYPES_CAPACITY: Capacity = Capacity { jobs: 16, bytes: usize::MAX };
 /// Compression level of Zstandard: the fastest of the regular levels.
-const LEVEL: i32 = 1;
+const ZSTD_LEVEL: i32 = 1;
 
 impl Job {
     fn owner(&self) -> Owner {
         match self {
-            Self::Change(Change::PeersWithdrawal(key)) => Some(key.peer),
+            Self::Change(Change::PeerWithdrawal(key)) => Some(key.peer),
             Self::Encode(_) | Self::Change(_) | Self::Compose { .. } => None,
             Self::Decode(message) => Some(message.key.peer),
             Self::TranslateCall(call) => Some(call.peer),
@@ -59,13 +59,13 @@ impl Job {
     fn capacity(&self) -> Capacity {
         match self {
             Self::Change(_) => CHANGES_CAPACITY,
-            _ if self.is_about_types() => TYPES_CAPACITY,
+            _ if self.is_type_job() => TYPES_CAPACITY,
             _ if self.owner().is_some() => PEER_CAPACITY,
             _ => OWN_CAPACITY,
         }
     }
 
-    fn is_about_types(&self) -> bool {
+    fn is_type_job(&self) -> bool {
         matches!(self, Self::Localize { .. } | Self::LocalizeService { .. } | Self::Compose { .. })
     }
 
@@ -81,7 +81,7 @@ impl Job {
 
 pub(crate) struct Codec {
     jobs: Arc<Queue<Job>>,
-    jobs_about_types: Arc<Queue<Job>>,
+    type_jobs: Arc<Queue<Job>>,
     /// Jobs dropped because the worker could not keep up, or because of a fault in this program.
     pub(crate) dropped: Arc<AtomicU64>,
 }
@@ -91,8 +91,8 @@ impl Codec {
     pub(crate) fn start(inlet: &Inlet, config: &Config) -> io::Result<Self> {
         let worker = Worker::new(config.limits.max_message, config.ros());
         let dropped = worker.failed.clone();
-        let (jobs, jobs_about_types) = (Arc::new(Queue::new()), Arc::new(Queue::new()));
-        for (name, queue) in [("codec", &jobs), ("types", &jobs_about_types)] {
+        let (jobs, type_jobs) = (Arc::new(Queue::new()), Arc::new(Queue::new()));
+        for (name, queue) in [("codec", &jobs), ("types", &type_jobs)] {
             let (worker, queue, results) = (worker.clone(), queue.clone(), inlet.clone());
             inlet.spawn(name, move || {
                 while let Some(job) = queue.pop() {
@@ -102,16 +102,16 @@ impl Codec {
                 }
             })?;
         }
-        Ok(Self { jobs, jobs_about_types, dropped })
+        Ok(Self { jobs, type_jobs, dropped })
     }
 
     /// Queues a job. If too many jobs of its owner are queued, a message is dropped and counted, a
-    /// call fails with the returned result, and a change is returned at once. A job about types is
-    /// then requested again later.
+    /// call fails with the returned result, and a change is returned immediately. A job about types
+    /// is dropped, and requested again later.
     pub(crate) fn push(&self, job: Job) -> Option<JobResult> {
         let (owner, capacity, bytes) = (job.owner(), job.capacity(), job.bytes());
-        if job.is_about_types() {
-            let _ = self.jobs_about_types.push(owner, capacity, job, bytes);
+        if job.is_type_job() {
+            let _ = self.type_jobs.push(owner, capacity, job, bytes);
             return None;
         }
         let refused = self.jobs.push(owner, capacity, job, bytes).err()?;
@@ -130,7 +130,7 @@ impl Codec {
 impl Drop for Codec {
     fn drop(&mut self) {
         self.jobs.close();
-        self.jobs_about_types.close();
+        self.type_jobs.close();
     }
 }
 
@@ -158,21 +158,21 @@ impl Worker {
                     JobResult::Unreadable { key: message.key, topic: message.topic, reason }
                 }
             },
-            Job::Localize { key, topic: foreign } => {
-                let found = Box::new(self.run_contained(|| self.local_form(&foreign)));
-                JobResult::Localized { key, foreign, found }
+            Job::Localize { key, topic: peer_form } => {
+                let found = Box::new(self.run_contained(|| self.local_form(&peer_form)));
+                JobResult::Localized { key, peer_form, found }
             }
-            Job::LocalizeService { key, service: foreign } => {
-                let (own, installed) = self.types();
-                let localize = || localize_service(&foreign, own, &installed);
+            Job::LocalizeService { key, service: peer_form } => {
+                let (own, installed) = self.dialect_and_types();
+                let localize = || localize_service(&peer_form, own, &installed);
                 let found = Box::new(self.run_contained(localize));
-                JobResult::ServiceLocalized { key, foreign, found }
+                JobResult::ServiceLocalized { key, peer_form, found }
             }
             Job::Compose { topic, fields } => {
                 let (_, installed) = self.ros.as_ref()?;
                 let make = || safe_message(&topic, &fields, installed, self.max_message);
-                let made = self.run_contained(make);
-                JobResult::Composed { topic, made }
+                let composed = self.run_contained(make);
+                JobResult::Composed { topic, composed }
             }
             Job::TranslateCall(call) => {
                 let outcome = self.run_contained(|| translate_call(&call));
@@ -197,11 +197,11 @@ impl Worker {
     }
 
     fn local_form(&self, topic: &Topic) -> Result<LocalForm, String> {
-        let (own, installed) = self.types();
+        let (own, installed) = self.dialect_and_types();
         localize(topic, own, &installed)
     }
 
-    fn types(&self) -> (Option<Dialect>, Cow<'_, InstalledTypes>) {
+    fn dialect_and_types(&self) -> (Option<Dialect>, Cow<'_, InstalledTypes>) {
         match &self.ros {
             Some((dialect, installed)) => (Some(*dialect), Cow::Borrowed(installed)),
             None => (None, Cow::default()),
@@ -252,7 +252,7 @@ fn encode(plain: UnencodedMessage) -> JobResult {
 
 /// Returns the message compressed, or unchanged if that is not smaller.
 fn compress(message: Outgoing) -> Outgoing {
-    match zstd::bulk::compress(&message.payload, LEVEL) {
+    match zstd::bulk::compress(&message.payload, ZSTD_LEVEL) {
         Ok(smaller) if smaller.len() < message.payload.len() => {
             Outgoing { payload: smaller.into(), encoded: true, ..message }
         }
@@ -324,7 +324,7 @@ mod tests {
     fn delayed_small_messages_fit_and_large_ones_are_bounded() {
         let codec = Codec {
             jobs: Arc::new(Queue::new()),
-            jobs_about_types: Arc::new(Queue::new()),
+            type_jobs: Arc::new(Queue::new()),
             dropped: Arc::default(),
         };
         let push = |peer, bytes| {

@@ -6,7 +6,7 @@ use crate::codec::Codec;
 use crate::config::Config;
 use crate::driver::{Driver, Settings};
 use crate::error::{AskError, OpenError, RunError, SystemError};
-use crate::inlet::{Inlet, Input, Question};
+use crate::inlet::{Inlet, Input, Query};
 use crate::paths::Paths;
 use crate::selection::Selection;
 use crate::status::{LinkReport, Status, TopicChange};
@@ -98,7 +98,7 @@ pub struct Handle {
 impl Handle {
     /// Returns the handle for the node of a program. In its configurations, the keys of a ROS have
     /// no effect.
-    pub(crate) fn of_program(self) -> Self {
+    pub(crate) fn for_program(self) -> Self {
         Self { is_of_program: true, ..self }
     }
 
@@ -168,18 +168,18 @@ impl Handle {
         self.inlet.waiting.thread_ended(thread, how);
     }
 
-    fn ask<T>(&self, input: impl FnOnce(Question<T>) -> Input) -> Result<T, AskError> {
+    fn ask<T>(&self, input: impl FnOnce(Query<T>) -> Input) -> Result<T, AskError> {
         self.ask_within(ANSWER_TIMEOUT, input)
     }
 
     fn ask_within<T>(
         &self,
         timeout: Duration,
-        input: impl FnOnce(Question<T>) -> Input,
+        input: impl FnOnce(Query<T>) -> Input,
     ) -> Result<T, AskError> {
         let (sender, answer) = sync_channel(1);
         let taken = Arc::new(AtomicBool::new(false));
-        if !self.inlet.hand_over(input(Question { answer: sender, taken: taken.clone() })) {
+        if !self.inlet.hand_over(input(Query { answer: sender, taken: taken.clone() })) {
             return Err(AskError::Stopped);
         }
         let found = answer.recv_timeout(timeout);
@@ -251,7 +251,7 @@ mod tests {
         });
         assert_eq!(done.load(Ordering::Relaxed), 1, "asked, and nothing was changed");
         let (sender, answer) = sync_channel::<()>(1);
-        let question = Question { answer: sender, taken: Arc::new(AtomicBool::new(true)) };
+        let question = Query { answer: sender, taken: Arc::new(AtomicBool::new(true)) };
         question.answer(|| panic!("who asked has given up"));
         answer.recv().unwrap_err();
     }
@@ -262,7 +262,7 @@ mod tests {
         let file = "name: a\nsecurity: none\nros1: true\n";
         let config = parse(file, &Surroundings::default()).unwrap().config;
         let handle = Handle { inlet, is_of_program: false };
-        for (handle, has_ros) in [(handle.clone(), true), (handle.of_program(), false)] {
+        for (handle, has_ros) in [(handle.clone(), true), (handle.for_program(), false)] {
             let config = config.clone();
             let asks = std::thread::spawn(move || handle.reconfigure(config));
             let Ok(Input::Reconfigure(config, question)) = inputs.recv() else { panic!("another") };

@@ -33,18 +33,18 @@ pub(crate) enum Input {
         path: Path,
     },
     /// A new configuration replaces the current one.
-    Reconfigure(Box<Config>, Question<Result<(), String>>),
+    Reconfigure(Box<Config>, Query<Result<(), String>>),
     /// Interfaces, addresses or routes of this machine have changed.
     NetworkChanged,
     /// A notice for people.
     Notice(String),
-    Status(Question<Status>),
+    Status(Query<Status>),
     /// Records that a user or program changed the node, or that the change was refused.
     Changed(Actor, Result<Vec<String>, String>),
-    Change(TopicChange, Actor, Question<Result<Vec<String>, String>>),
+    Change(TopicChange, Actor, Query<Result<Vec<String>, String>>),
     /// Asks for all changes made by [`Input::Change`].
-    TopicChanges(Question<Vec<TopicChange>>),
-    WatchLinks(SyncSender<Vec<LinkReport>>, Question<Result<(), String>>),
+    TopicChanges(Query<Vec<TopicChange>>),
+    WatchLinks(SyncSender<Vec<LinkReport>>, Query<Result<(), String>>),
     /// Ends the node once all messages have arrived, or after this time.
     Shutdown(Duration),
 }
@@ -62,13 +62,13 @@ impl Input {
 
 /// A request to the data plane. Either it is executed, or the requester learns that it is not.
 /// Nothing is changed after the requester has given up.
-pub(crate) struct Question<T> {
+pub(crate) struct Query<T> {
     pub(crate) answer: SyncSender<T>,
     /// Set by the data plane when it starts the request, or by the requester when it gives up.
     pub(crate) taken: Arc<AtomicBool>,
 }
 
-impl<T> Question<T> {
+impl<T> Query<T> {
     /// Executes the request and sends the result, unless the requester has given up.
     pub(crate) fn answer(self, make: impl FnOnce() -> T) {
         if !self.taken.swap(true, Ordering::AcqRel) {
@@ -90,12 +90,12 @@ pub(crate) enum OfferError {
 #[derive(Clone)]
 pub(crate) struct Inlet {
     sender: SyncSender<Input>,
-    pub(crate) waiting: Arc<Waiting>,
+    pub(crate) waiting: Arc<InletState>,
 }
 
 /// The state of the inlet's queue.
 #[derive(Debug)]
-pub(crate) struct Waiting {
+pub(crate) struct InletState {
     wake: OwnedFd,
     bytes: AtomicUsize,
     /// Messages refused because the inlet was full.
@@ -113,7 +113,7 @@ impl Inlet {
         let wake = eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC)
             .map_err(|error| SystemError { what: "eventfd", error: error.into() })?;
         let (sender, inputs) = sync_channel(MAX_INPUTS);
-        let waiting = Waiting {
+        let waiting = InletState {
             wake,
             bytes: AtomicUsize::new(0),
             refused: AtomicU64::new(0),
@@ -131,7 +131,7 @@ impl Inlet {
     }
 
     /// Queues an input for the data plane. If the queue is full, a message is counted as refused.
-    /// Any other input must not be lost, so this call blocks until it fits. Returns `false` if the
+    /// Any other input must not be lost, so this call blocks until the queue has room. Returns `false` if the
     /// data plane has ended before it took such an input.
     pub(crate) fn hand_over(&self, input: Input) -> bool {
         let Some(bytes) = input.message().map(Bytes::len) else {
@@ -165,7 +165,7 @@ impl Inlet {
     }
 }
 
-impl Waiting {
+impl InletState {
     /// Returns a descriptor that is readable when there is input.
     pub(crate) fn wake(&self) -> &OwnedFd {
         &self.wake

@@ -14,7 +14,7 @@ use tautline_proto::{PublicKey, SecretKey};
 const MAX_FILE: u64 = 4096;
 const LABEL: &str = "tautline-secret-key:";
 /// Permission bits that would let users other than the owner read or change the file.
-const OTHERS: u32 = 0o077;
+const NON_OWNER_BITS: u32 = 0o077;
 /// User id of root.
 const ROOT: u32 = 0;
 
@@ -96,7 +96,7 @@ pub fn load_for_user(path: &Path, user: u32) -> Result<SecretKey, KeyFileError> 
         return Err(KeyFileError::Malformed { path: path.into(), found: "a folder" });
     }
     let mode = metadata.mode() & 0o777;
-    if mode & OTHERS != 0 {
+    if mode & NON_OWNER_BITS != 0 {
         return Err(KeyFileError::Open { path: path.into(), mode });
     }
     check_owner(path, metadata.uid(), user)?;
@@ -170,13 +170,13 @@ pub fn key_file_text(key: &SecretKey) -> String {
     )
 }
 
-/// Fills `bytes` with random bytes of the system.
+/// Fills `bytes` from the system's random number generator.
 fn fill(bytes: &mut [u8]) -> std::io::Result<()> {
     let filled = SystemRandom::new().fill(bytes);
     filled.map_err(|_| std::io::Error::other("the system has no randomness"))
 }
 
-/// Returns a random number of the system, for the protocol. Keys depend on it: without randomness
+/// Returns a random number from the system, for the protocol. Keys depend on it: without randomness
 /// this process must not continue.
 pub(crate) fn random() -> u64 {
     let mut bytes = [0; 8];

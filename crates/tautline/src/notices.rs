@@ -199,7 +199,7 @@ pub fn sentence(notice: &Notice, here: &str) -> String {
             "the node at {from} has the key of peer '{name}', but the name '{theirs}'; correct \
              the key under peers.{name}, or its name"
         ),
-        Notice::Version { from, theirs, ours } => other_version(*from, [*theirs, *ours], here),
+        Notice::Version { from, theirs, ours } => version_mismatch(*from, [*theirs, *ours], here),
         Notice::Twins { name, from, other: None } => format!(
             "two nodes use the same key: this node, and '{name}' at {from}; create a key for \
              each (tautline keygen FILE)"
@@ -248,7 +248,7 @@ fn host(from: Place) -> String {
     }
 }
 
-fn other_version(from: Place, [theirs, ours]: [u8; 2], here: &str) -> String {
+fn version_mismatch(from: Place, [theirs, ours]: [u8; 2], here: &str) -> String {
     let from = host(from);
     format!(
         "a node at {from} has protocol version {theirs}, '{here}' has {ours}; run the same release \
@@ -278,14 +278,14 @@ fn no_direct_path(name: &str, cause: NoPath) -> String {
 }
 
 /// Removes the notices about the direct path to a peer, which was found or is no longer sought.
-pub(crate) fn drop_direct_path(notices: &mut Notices, peer: &str) {
+pub(crate) fn drop_direct_path_notices(notices: &mut Notices, peer: &str) {
     for cause in [NoPath::Closed, NoPath::SameAddress, NoPath::Ended] {
         notices.remove(&Cause::Peer(peer.into()), &no_direct_path(peer, cause));
     }
 }
 
 /// Removes the notices about handshakes of a peer that is now up, at this address.
-pub(crate) fn drop_handshakes(notices: &mut Notices, peer: &str, remote: Option<Place>) {
+pub(crate) fn drop_handshake_notices(notices: &mut Notices, peer: &str, remote: Option<Place>) {
     let (refuses, other_name) =
         (format!("'{peer}' at "), format!(" has the key of peer '{peer}', but the name "));
     notices.retain(&Cause::Peer(peer.into()), |text| {
@@ -312,7 +312,7 @@ fn no_peers(key: &PublicKey, here: &str) -> String {
     )
 }
 
-/// Removes notices that the key of this peer is unknown: the file has it by now. The notices are
+/// Removes notices that the key of this peer is unknown: the file now has the key. The notices are
 /// identified by their end, because a stranger can choose the name in them.
 pub(crate) fn drop_unknown_key_notices(
     notices: &mut Vec<String>,
@@ -456,7 +456,7 @@ mod tests {
             notices.add(at(1), cause(notice), &sentence(notice, "base"));
         }
         assert_eq!(notices.texts(at(1)).len(), of_robot.len() + of_others.len());
-        drop_handshakes(&mut notices, "robot", Some(robot));
+        drop_handshake_notices(&mut notices, "robot", Some(robot));
         let expected: Vec<String> = of_others.iter().map(|it| sentence(it, "base")).collect();
         let mut left = notices.texts(at(1));
         left.sort_by_key(|it| expected.iter().position(|other| other == it));

@@ -21,13 +21,13 @@ use tautline_gateway::threads;
 /// Interval of route checks while the kernel reports no change.
 const CHECK_EVERY: Duration = Duration::from_secs(2);
 /// Time to wait after a change for further changes that belong to it.
-const SETTLING: Duration = Duration::from_millis(10);
+const DEBOUNCE_TIME: Duration = Duration::from_millis(10);
 /// Groups of changes to links, addresses and routes of IPv4 and IPv6 (RTMGRP_* of linux/rtnetlink.h).
 const RTNETLINK_GROUPS: u32 = 0x1 | 0x10 | 0x40 | 0x100 | 0x400;
 /// Interval at which a host name is resolved again.
 const RESOLVE_EVERY: Duration = Duration::from_secs(30);
 
-/// The links whose paths are watched. Each has a number that is never used again.
+/// The links whose paths are watched, each with a number that is never reused.
 pub(crate) type Watched = BTreeMap<u64, LinkConfig>;
 
 /// The threads that watch the paths to all peers: one thread for all links with an address, and one
@@ -147,7 +147,7 @@ impl Changes {
         }
         if any {
             // Changes arrive in groups: an address, then its routes.
-            std::thread::sleep(SETTLING);
+            std::thread::sleep(DEBOUNCE_TIME);
         }
         any
     }

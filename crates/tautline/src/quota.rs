@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Limits of the log lines per cause and period. Each cause has a budget of its own, so one cause
+//! Limits on log lines per cause and period. Each cause has a budget of its own, so one cause
 //! cannot exhaust another's budget: a peer cannot exhaust the budgets of other peers, and nobody
 //! can exhaust the budgets of safety notices.
 
@@ -154,7 +154,7 @@ impl Quota {
         self.counts.range(first..=Cause::User(Some(u32::MAX))).count()
     }
 
-    /// Starts a new period if the current one is over. Returns the number of lines left out of the ended
+    /// Starts a new period if the current one is over. Returns the number of lines left out in the ended
     /// period, by cause.
     pub(crate) fn next_period(&mut self, now: Instant) -> Option<Vec<(Cause, u64)>> {
         let begun = *self.begun.get_or_insert(now);
@@ -165,7 +165,7 @@ impl Quota {
         })
     }
 
-    /// Ends the period. The lines left out about strangers are added up.
+    /// Ends the period. Returns the number of lines left out, by cause, with one sum for all strangers.
     pub(crate) fn end_period(&mut self) -> Vec<(Cause, u64)> {
         let mut sums: Vec<(Cause, u64)> = Vec::new();
         for (cause, Count { left_out, .. }) in std::mem::take(&mut self.counts) {

@@ -9,7 +9,7 @@ use serde::Serialize;
 use std::collections::{BTreeMap, HashMap};
 use std::hash::Hash;
 
-/// Minimum seconds between two snapshots for a rate.
+/// Minimum time between two snapshots from which rates are computed, in seconds.
 const MIN_INTERVAL_S: f64 = 0.05;
 
 /// The changes between two snapshots.
@@ -221,7 +221,7 @@ impl<'s> RejectedMessages<'s> {
     /// Returns the number of messages of a topic that were dropped, by reason, including those that
     /// gateways rejected.
     fn dropped_by_reason(&self, topic: &TopicReport) -> BTreeMap<String, u64> {
-        let mut dropped = topic.all_dropped();
+        let mut dropped = topic.drops_by_reason();
         let rejected = self.0.get(&(topic.direction, &*topic.topic));
         let rejected = rejected.into_iter().flatten();
         dropped.extend(rejected.map(|(reason, count)| ((*reason).to_owned(), *count)));

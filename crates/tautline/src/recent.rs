@@ -11,7 +11,7 @@ use tautline_proto::{Duration, Endpoint, Instant, PeerId};
 /// Number of samples kept. One sample is taken per second.
 const SAMPLES: usize = 10;
 /// Minimum time that a report must cover.
-const SHORTEST: Duration = Duration::from_secs(1);
+const MIN_REPORT_SPAN: Duration = Duration::from_secs(1);
 
 #[derive(Debug, Clone, Copy, Default)]
 struct Counts {
@@ -89,7 +89,7 @@ impl Recent {
     fn oldest(&self, now: Instant) -> Option<(&Sample, f64)> {
         let oldest = self.samples.front()?;
         let age = now.since(oldest.at);
-        (age >= SHORTEST).then_some((oldest, age.as_secs_f64()))
+        (age >= MIN_REPORT_SPAN).then_some((oldest, age.as_secs_f64()))
     }
 
     /// Returns the counters from the oldest sample until `now`.
@@ -126,7 +126,7 @@ impl RecentCounters<'_> {
             return None;
         }
         let is_short = lost.iter().any(|(reason, _)| reason.is_prevented_by_capacity());
-        let of_links = match stream {
+        let link_cause = match stream {
             Stream::Out(key) if is_short => self.capacity_shortage(key.peer),
             _ => None,
         };
@@ -135,12 +135,12 @@ impl RecentCounters<'_> {
             messages,
             of: messages + counts.delivered.saturating_sub(before.delivered),
             reasons: lost.iter().map(|(reason, n)| (reason.as_str().into(), *n)).collect(),
-            why: reason_text(&lost, of_links),
+            why: reason_text(&lost, link_cause),
         })
     }
 
     /// Returns, in words, why the links to a peer lacked capacity; `None` if the average rates do
-    /// not show a lack.
+    /// not show a shortage.
     fn capacity_shortage(&self, peer: PeerId) -> Option<String> {
         let endpoint = self.exchange.endpoint;
         let view = endpoint.peer(peer);
@@ -204,13 +204,13 @@ fn increases(before: &Drops, now: &Drops) -> Vec<(DropReason, u64)> {
 
 /// Returns the reasons in words:
 /// `newer messages replaced them (60), they exceeded their lifespan (2) (link to base ...)`.
-fn reason_text(lost: &[(DropReason, u64)], of_links: Option<String>) -> String {
+fn reason_text(lost: &[(DropReason, u64)], link_cause: Option<String>) -> String {
     let part = |(reason, count): &(DropReason, u64)| match lost.len() {
         1 => reason.clause().to_owned(),
         _ => format!("{} ({count})", reason.clause()),
     };
     let parts: Vec<String> = lost.iter().map(part).collect();
-    let tail = of_links.map(|text| format!(" ({text})")).unwrap_or_default();
+    let tail = link_cause.map(|text| format!(" ({text})")).unwrap_or_default();
     format!("{}{tail}", parts.join(", "))
 }
 

@@ -145,7 +145,10 @@ impl Reporter {
             links: self.links(now, exchange),
             watchdogs: topics.watchdog_reports().collect(),
             plan: self.plan.clone(),
-            waiting: shared.waiting().map(|(peer, it)| waiting(endpoint, peer, it)).collect(),
+            waiting: shared
+                .pending_requests()
+                .map(|(peer, it)| waiting(endpoint, peer, it))
+                .collect(),
             to_allow_all: lines_to_allow_all(exchange),
             unchecked: topics.unchecked().map(|it| unchecked(endpoint, it)).collect(),
             one_sided: endpoint.peers().flat_map(|peer| one_sided(exchange, peer)).collect(),
@@ -353,7 +356,7 @@ fn link_use(
     let limit = |(name, number): &(String, u8)| {
         let views = endpoint.links().filter_map(|id| endpoint.link(id));
         let view = views.filter(|it| it.peer == key.peer).find(|it| it.number == *number)?;
-        Some((name.clone(), limit_of_link(rule, &view)?.to_owned()))
+        Some((name.clone(), link_restriction(rule, &view)?.to_owned()))
     };
     Some(LinkUseReport {
         policy: rule.policy.as_str().into(),
@@ -364,7 +367,7 @@ fn link_use(
 
 /// Returns why a link carries a topic only while no other link can, or not at all; `None` without
 /// such a limit.
-fn limit_of_link(rule: &LinkUse, link: &LinkView<'_>) -> Option<&'static str> {
+fn link_restriction(rule: &LinkUse, link: &LinkView<'_>) -> Option<&'static str> {
     if rule.only.is_some_and(|only| !only.contains(link.number)) {
         Some("only_links")
     } else if link.spent && !rule.over_budget {
@@ -384,12 +387,16 @@ fn incoming(
     let Exchange { endpoint, topics, .. } = recent_counters.exchange;
     let peer = endpoint.peer(key.peer);
     let (topic, _, stats) = endpoint.peer(key.peer).channel_in(key.channel)?;
-    let IncomingState { name, wanted, over_rate, not_held, malformed } = topics.incoming(key)?;
+    let IncomingState { name, wanted, over_rate_drops, slow_subscriber_drops, malformed } =
+        topics.incoming(key)?;
     let in_gateway = slow_subscribers.iter().find(|(topic, _)| topic == name);
     let outside_protocol = [
-        (DroppedMessage::OverRate, over_rate.messages),
+        (DroppedMessage::OverRate, over_rate_drops.messages),
         (DroppedMessage::Malformed, malformed),
-        (DroppedMessage::SlowSubscriber, in_gateway.map_or(0, |(_, count)| *count) + not_held),
+        (
+            DroppedMessage::SlowSubscriber,
+            in_gateway.map_or(0, |(_, count)| *count) + slow_subscriber_drops,
+        ),
     ];
     let mut dropped = drops(&stats.dropped);
     dropped
@@ -402,8 +409,8 @@ fn incoming(
         priority: topic.priority,
         rate_hz: None,
         wanted,
-        messages: stats.delivered.saturating_sub(over_rate.messages + malformed),
-        bytes: stats.bytes.saturating_sub(over_rate.bytes),
+        messages: stats.delivered.saturating_sub(over_rate_drops.messages + malformed),
+        bytes: stats.bytes.saturating_sub(over_rate_drops.bytes),
         delivered: stats.delivered,
         queued: 0,
         sent: 0,
@@ -420,7 +427,7 @@ fn incoming(
 fn waiting(endpoint: &Endpoint, peer: PeerId, it: &PendingRequest) -> WaitingReport {
     WaitingReport {
         peer: endpoint.peer(peer).name.into(),
-        act: it.act.word().into(),
+        act: it.kind.as_str().into(),
         name: it.name.clone(),
         type_name: it.type_name.clone(),
         line: it.line.clone(),
@@ -505,7 +512,7 @@ fn steady_report(now: Instant, view: &LinkView<'_>) -> Option<SteadyReport> {
     })
 }
 
-/// Removes notices about an unknown key that belongs to a peer by now.
+/// Removes notices about an unknown key that now belongs to a peer.
 fn unresolved_notices(mut notices: Vec<String>, endpoint: &Endpoint) -> Vec<String> {
     for peer in endpoint.peers().map(|id| endpoint.peer(id)) {
         notices::drop_unknown_key_notices(&mut notices, peer.name, &peer.key, endpoint.name());

@@ -258,7 +258,7 @@ impl LinkUseReport {
 
 impl TopicReport {
     /// Returns the drops by reason, including the messages that the rate limit left out at the source.
-    pub fn all_dropped(&self) -> BTreeMap<String, u64> {
+    pub fn drops_by_reason(&self) -> BTreeMap<String, u64> {
         let limited = Some(self.rate_limited).filter(|count| *count > 0);
         let limited = limited.map(|count| ("rate limited".into(), count));
         self.dropped.clone().into_iter().chain(limited).collect()
@@ -458,26 +458,28 @@ impl Assumption {
     }
 
     /// Formats a value with its unit.
-    pub fn quantity(self, value: f64) -> String {
+    pub fn format_value(self, value: f64) -> String {
         let scaled = |unit: &str| {
             let steps = [(1e9, "G"), (1e6, "M"), (1e3, "k")];
             match steps.into_iter().find(|(scale, _)| value >= 0.9995 * scale) {
-                Some((scale, letter)) => format!("{} {letter}{unit}", significant(value / scale)),
-                None => format!("{} {unit}", significant(value)),
+                Some((scale, letter)) => {
+                    format!("{} {letter}{unit}", format_significant(value / scale))
+                }
+                None => format!("{} {unit}", format_significant(value)),
             }
         };
         match self {
-            Self::Rate => format!("{} Hz", significant(value)),
+            Self::Rate => format!("{} Hz", format_significant(value)),
             Self::Size => scaled("B"),
-            Self::Loss => format!("{} %", significant(value * 100.0)),
-            Self::RoundTrip => format!("{} ms", significant(value)),
+            Self::Loss => format!("{} %", format_significant(value * 100.0)),
+            Self::RoundTrip => format!("{} ms", format_significant(value)),
             Self::BitRate | Self::Unplanned => scaled("bps"),
         }
     }
 }
 
 /// Formats three significant digits, without zeros at the end.
-fn significant(value: f64) -> String {
+fn format_significant(value: f64) -> String {
     let text = match value {
         it if it >= 99.95 => return format!("{it:.0}"),
         it if it >= 9.995 => format!("{it:.1}"),
@@ -507,7 +509,7 @@ pub struct PlanReport {
 impl PlanReport {
     /// Formats `/camera/**: 22 Hz measured, 15 Hz expected`.
     pub fn in_words(&self) -> String {
-        let quantity = |value: f64| self.assumption.quantity(value);
+        let quantity = |value: f64| self.assumption.format_value(value);
         let measured = self.measured.map_or("nothing".into(), quantity);
         let (subject, expected) = (&self.subject, quantity(self.expected));
         match self.assumption {

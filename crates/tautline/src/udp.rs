@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! UDP sockets. One socket receives from any address. Each link has connected sockets on the same
-//! port, so that the kernel charges unsent packets to their own link. It has one socket per class
-//! of packets, because the radio's backlogs of different classes are independent.
+//! port, so that the kernel charges unsent packets to their own link. A link has one socket per
+//! class of packets, because the radio's backlogs of different classes are independent.
 
 mod charges;
 mod inbox;
@@ -25,7 +25,7 @@ use tautline_proto::Ecn;
 pub const RECEIVE_BUFFER_BYTES: usize = 4 << 20;
 
 /// Number of packets remembered beyond those that the kernel seems to hold, in case a charge was misjudged.
-const REMEMBERED: usize = 8;
+const SPARE_RECORDS: usize = 8;
 /// Tolerance of a charge, in bytes: less than the kernel's charge for the smallest packet.
 const CHARGE_TOLERANCE: usize = 256;
 
@@ -249,7 +249,7 @@ impl LinkSocket {
             covered += sent.charge;
             calls += 1;
         }
-        let remembered = if calls == 0 { 0 } else { calls + REMEMBERED };
+        let remembered = if calls == 0 { 0 } else { calls + SPARE_RECORDS };
         self.sent.drain(..self.sent.len().saturating_sub(remembered));
         ip_bytes
     }

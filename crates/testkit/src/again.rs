@@ -5,7 +5,7 @@
 use std::process::{Command, Stdio};
 
 /// Environment variable that is set in a process that runs a single test.
-const AGAIN: &str = "TAUTLINE_TEST_AGAIN";
+const RERUN_VAR: &str = "TAUTLINE_TEST_AGAIN";
 
 /// Returns the full name of the calling test.
 pub fn this_test() -> String {
@@ -40,7 +40,7 @@ pub fn in_own_network(setup: &str) -> bool {
 }
 
 fn is_alone() -> bool {
-    std::env::var_os(AGAIN).is_some()
+    std::env::var_os(RERUN_VAR).is_some()
 }
 
 fn add_selection(command: &mut Command) {
@@ -49,7 +49,7 @@ fn add_selection(command: &mut Command) {
 
 /// Runs the test and panics if it fails. Returns `false`, the result of [`in_own_process`].
 fn run_and_check(mut command: Command) -> bool {
-    let output = command.env(AGAIN, "1").stderr(Stdio::inherit()).output();
+    let output = command.env(RERUN_VAR, "1").stderr(Stdio::inherit()).output();
     let output = output.unwrap_or_else(|error| panic!("{command:?}: {error}"));
     let said = String::from_utf8_lossy(&output.stdout);
     println!("{said}");

@@ -28,12 +28,12 @@ pub(super) struct RotatingFiles {
     size: u64,
     /// Maximum number of files, including the current one.
     count: u32,
-    current: Current,
+    current: CurrentFile,
 }
 
 /// The file that is written.
 #[derive(Debug)]
-struct Current {
+struct CurrentFile {
     file: File,
     bytes: u64,
     /// Whether the file ends within a line.
@@ -43,7 +43,7 @@ struct Current {
 impl RotatingFiles {
     /// Opens the files and continues at the end of the current one.
     pub(super) fn open(path: &Path, size: u64, count: u32) -> io::Result<Self> {
-        let current = Current::open(path)?;
+        let current = CurrentFile::open(path)?;
         for older in (1..count).map(|number| numbered_path(path, number)) {
             if let Ok(found) = fs::symlink_metadata(&older) {
                 check_file_access(&format!("{}: ", older.display()), &found)?;
@@ -55,7 +55,7 @@ impl RotatingFiles {
     /// Writes a line; `line` contains no line feed.
     pub(super) fn write(&mut self, line: &str) -> io::Result<()> {
         if !self.is_still_at_path() {
-            self.current = Current::open(&self.path)?;
+            self.current = CurrentFile::open(&self.path)?;
         }
         let text = format!("{}{line}\n", if self.current.torn { "\n" } else { "" });
         if self.current.bytes > 0 && self.current.bytes + text.len() as u64 > self.size {
@@ -87,7 +87,7 @@ impl RotatingFiles {
             0 | 1 => fs::remove_file(&self.path)?,
             _ => rename(&self.path, &numbered_path(&self.path, 1))?,
         }
-        self.current = Current::open(&self.path)?;
+        self.current = CurrentFile::open(&self.path)?;
         Ok(())
     }
 }
@@ -156,7 +156,7 @@ fn refuse(place: &str, wrong: Option<String>, allowed: &str) -> io::Result<()> {
     })
 }
 
-impl Current {
+impl CurrentFile {
     fn open(path: &Path) -> io::Result<Self> {
         check_folder_access(path)?;
         if let Ok(found) = fs::symlink_metadata(path) {

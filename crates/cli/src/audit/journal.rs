@@ -7,9 +7,9 @@ use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-pub(super) const SOCKET: &str = "/run/systemd/journal/socket";
+pub(super) const JOURNAL_SOCKET: &str = "/run/systemd/journal/socket";
 /// Timeout for sending one record. A record that is not sent by then is lost.
-const PATIENCE: Duration = Duration::from_secs(1);
+const SEND_TIMEOUT: Duration = Duration::from_secs(1);
 const PRIORITY: u8 = 5;
 
 #[derive(Debug)]
@@ -22,7 +22,7 @@ impl Journal {
     /// Fails if nobody listens at `path`.
     pub(super) fn open(path: &Path) -> io::Result<Self> {
         let socket = UnixDatagram::unbound()?;
-        socket.set_write_timeout(Some(PATIENCE))?;
+        socket.set_write_timeout(Some(SEND_TIMEOUT))?;
         UnixDatagram::unbound()?.connect(path)?;
         Ok(Self { socket, path: path.into() })
     }

@@ -2,7 +2,7 @@
 //! The queue of records and the thread that writes them.
 
 use super::files::RotatingFiles;
-use super::journal::{Journal, SOCKET};
+use super::journal::{JOURNAL_SOCKET, Journal};
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
@@ -72,7 +72,7 @@ impl AuditLog {
                 Sink::Files(RotatingFiles::open(path, *size, *files).map_err(failed(path))?)
             }
             AuditConfig::Journald => {
-                let path = Path::new(SOCKET);
+                let path = Path::new(JOURNAL_SOCKET);
                 Sink::Journal(Journal::open(path).map_err(failed(path))?)
             }
         };

@@ -14,7 +14,7 @@ use tautline_gateway::plain::is_terminal_control;
 
 /// Maximum bytes of a line; the daemon writes shorter lines.
 const MAX_LINE: u64 = 256 * 1024;
-/// Maximum number of older files that are searched, equal to the limit of the robot's file.
+/// Maximum number of rotated files that are searched, as many as the robot's file allows.
 const MAX_FILES: u32 = 100;
 /// Interval at which a followed file is checked.
 const FOLLOW_EVERY: Duration = Duration::from_millis(250);
@@ -53,11 +53,11 @@ pub fn audit(arguments: &Arguments) -> Result<(), Failure> {
     };
     let older = (1..MAX_FILES).rev().map(|number| format!("{}.{number}", path.display()));
     for older in older.map(PathBuf::from).filter(|older| older.exists()) {
-        let mut lines = Lines::open(&older)?;
+        let mut lines = LineReader::open(&older)?;
         lines.print(arguments)?;
         lines.print_incomplete_line(arguments)?;
     }
-    let mut lines = Lines::open(&path)?;
+    let mut lines = LineReader::open(&path)?;
     lines.print(arguments)?;
     match arguments.follow {
         true => follow(&path, lines, arguments),
@@ -66,20 +66,20 @@ pub fn audit(arguments: &Arguments) -> Result<(), Failure> {
 }
 
 /// Prints records as they are written, until the program is ended or the reader closes the pipe.
-fn follow(path: &Path, mut lines: Lines, arguments: &Arguments) -> Result<(), Failure> {
+fn follow(path: &Path, mut lines: LineReader, arguments: &Arguments) -> Result<(), Failure> {
     loop {
         std::thread::sleep(FOLLOW_EVERY);
-        let is_same = is_at(lines.reader.get_ref(), path);
+        let is_same = is_same_file(lines.reader.get_ref(), path);
         // Records written before the file was renamed come first.
         lines.print(arguments)?;
         if !is_same {
             lines.print_incomplete_line(arguments)?;
-            lines = Lines::open(path)?;
+            lines = LineReader::open(path)?;
         }
     }
 }
 
-fn is_at(file: &File, path: &Path) -> bool {
+fn is_same_file(file: &File, path: &Path) -> bool {
     let (Ok(open), Ok(there)) = (file.metadata(), fs::metadata(path)) else { return true };
     (open.dev(), open.ino()) == (there.dev(), there.ino())
 }
@@ -103,13 +103,13 @@ fn only_log(folder: &Path) -> Result<PathBuf, String> {
     }
 }
 
-/// A file and the beginning of a line that is still being written.
-struct Lines {
+/// Reads a log line by line, and keeps the beginning of a line that is still being written.
+struct LineReader {
     reader: BufReader<File>,
     line: Vec<u8>,
 }
 
-impl Lines {
+impl LineReader {
     fn open(path: &Path) -> Result<Self, Failure> {
         let failed = |error| Failure::new(format!("{}: {error}", path.display()));
         let reader = BufReader::new(File::open(path).map_err(failed)?);
@@ -139,12 +139,12 @@ impl Lines {
     }
 }
 
-/// Formats a line, if it matches `arguments`. A line that is no record is shown unless `arguments`
-/// select records.
+/// Formats a line if it matches `arguments`. A line that is not a record is shown only if
+/// `arguments` have no filter.
 fn selected_line(line: &str, arguments: &Arguments) -> Option<String> {
-    let chooses = arguments.peer.is_some() || !arguments.event.is_empty();
+    let has_filter = arguments.peer.is_some() || !arguments.event.is_empty();
     let Ok(Value::Object(record)) = serde_json::from_str(line) else {
-        return (!chooses && !line.is_empty()).then(|| format!("not a record: {line:?}"));
+        return (!has_filter && !line.is_empty()).then(|| format!("not a record: {line:?}"));
     };
     let text = |key: &str| record.get(key).and_then(Value::as_str);
     let of_peer = arguments.peer.is_none() || arguments.peer.as_deref() == text("peer");
@@ -158,7 +158,7 @@ fn selected_line(line: &str, arguments: &Arguments) -> Option<String> {
 
 /// Formats a record as `TIME  EVENT  [PEER]  FIELD=VALUE ...`.
 fn readable_record(record: &Map<String, Value>) -> String {
-    let text = |key: &str| record.get(key).map(word).unwrap_or_default();
+    let text = |key: &str| record.get(key).map(format_value).unwrap_or_default();
     let event = text("event");
     let described = EVENTS.iter().find(|it| it.name == event).into_iter();
     let order: Vec<&str> = described.flat_map(EventEntry::fields).map(|(name, _)| name).collect();
@@ -173,12 +173,12 @@ fn readable_record(record: &Map<String, Value>) -> String {
     }
     for (index, (key, value)) in fields.into_iter().enumerate() {
         let gap = if index == 0 { "  " } else { " " };
-        out.push_str(&format!("{gap}{}={}", quoted_text(key), word(value)));
+        out.push_str(&format!("{gap}{}={}", quoted_text(key), format_value(value)));
     }
     out
 }
 
-fn word(value: &Value) -> String {
+fn format_value(value: &Value) -> String {
     match value {
         Value::String(text) => quoted_text(text),
         other => escape_control_characters(&other.to_string()),

@@ -115,13 +115,13 @@ fn in_words(config: &Config) -> String {
         let _ = writeln!(text, "{name:9} {value}");
     };
     fact("node", format!("{}, listens on UDP {}", config.name, config.listen));
-    fact("key", key(config));
+    fact("key", describe_key(config));
     fact("control", config.control.display().to_string());
     fact(
         "metrics",
         config.metrics.map_or("none".into(), |address| format!("http://{address}/metrics")),
     );
-    fact("audit", audit(&config.audit));
+    fact("audit", describe_audit(&config.audit));
     fact(
         "beacons",
         match &config.beacons {
@@ -143,29 +143,29 @@ fn in_words(config: &Config) -> String {
             None => "off".into(),
         },
     );
-    fact("ROS 2", config.ros2.as_ref().map_or("off".into(), ros2));
-    fact("tf", tf(&config.tf, &config.topics));
-    fact("real time", realtime(config));
-    fact("marking", marking(config));
-    fact("limits", limits(config));
+    fact("ROS 2", config.ros2.as_ref().map_or("off".into(), describe_ros2));
+    fact("tf", describe_tf(&config.tf, &config.topics));
+    fact("real time", describe_realtime(config));
+    fact("marking", describe_marking(config));
+    fact("limits", describe_limits(config));
     let mut section = |title: &str, table: String| {
         let _ = write!(text, "\n{title}\n{table}");
     };
-    section("Peers", peers(&config.peers));
-    section("Radios", radios(config));
+    section("Peers", peers_table(&config.peers));
+    section("Radios", radios_table(config));
     let title = "Topics sent by this node; the first line that matches a topic applies";
-    section(title, topics(&config.topics));
+    section(title, topics_table(&config.topics));
     let title = "Services advertised to peers; the first line that matches a service applies";
-    section(title, services(&config.services));
+    section(title, services_table(&config.services));
     if !config.watchdogs.is_empty() {
         let title = "Watchdogs of topics from peers, and their safe messages";
-        section(title, watchdogs(&config.watchdogs));
+        section(title, watchdogs_table(&config.watchdogs));
     }
     text
 }
 
 /// Describes the destination of the audit log.
-fn audit(audit: &AuditConfig) -> String {
+fn describe_audit(audit: &AuditConfig) -> String {
     match audit {
         AuditConfig::Off => {
             "off; the systemd unit turns it on, unless the file has 'audit: false'".into()
@@ -189,7 +189,7 @@ fn audit_as_json(audit: &AuditConfig) -> Json {
 }
 
 /// Describes the key by which peers identify this node, or why the node cannot start.
-fn key(config: &Config) -> String {
+fn describe_key(config: &Config) -> String {
     match own_key(config) {
         None => "none: anybody on the network can act as any node".into(),
         Some(Ok((key, file))) => format!("{key} in {}", file.display()),
@@ -207,7 +207,7 @@ fn own_key(config: &Config) -> Option<Result<(PublicKey, &Path), KeyFileError>> 
     }
 }
 
-fn watchdogs(watchdogs: &[WatchdogConfig]) -> String {
+fn watchdogs_table(watchdogs: &[WatchdogConfig]) -> String {
     let row = |it: &WatchdogConfig| {
         let again = it.repeat.map(|every| format!("every {}", words::duration(every)));
         let set: Vec<&str> = it.message.iter().map(|(field, _)| &**field).collect();
@@ -219,7 +219,7 @@ fn watchdogs(watchdogs: &[WatchdogConfig]) -> String {
     output::table(["TOPIC", "AFTER", "PUBLISHED", "MESSAGE"], watchdogs.iter().map(row))
 }
 
-fn ros2(ros2: &Ros2Config) -> String {
+fn describe_ros2(ros2: &Ros2Config) -> String {
     let range = if ros2.localhost { "localhost" } else { "subnet" };
     let definitions: Vec<_> = ros2.definitions.iter().map(|it| it.display().to_string()).collect();
     let types = match definitions.as_slice() {
@@ -229,7 +229,7 @@ fn ros2(ros2: &Ros2Config) -> String {
     format!("domain {}, range {range}, node {}, {types}", ros2.domain, ros2.node_name)
 }
 
-fn tf(rules: &Rules, topics: &[TopicRule]) -> String {
+fn describe_tf(rules: &Rules, topics: &[TopicRule]) -> String {
     let frames = match rules.frames.is_empty() {
         true => "all frames are sent".into(),
         false => format!("{} are sent", list(&rules.frames)),
@@ -253,7 +253,7 @@ fn list(patterns: &[Pattern]) -> String {
     pattern_strs(patterns).join(" ")
 }
 
-fn realtime(config: &Config) -> String {
+fn describe_realtime(config: &Config) -> String {
     let realtime = &config.realtime;
     let scheduler =
         realtime.priority.map_or("normal scheduler".into(), |p| format!("SCHED_FIFO priority {p}"));
@@ -261,7 +261,7 @@ fn realtime(config: &Config) -> String {
     format!("{scheduler}{cpu}{}", if realtime.lock_memory { ", memory locked" } else { "" })
 }
 
-fn limits(config: &Config) -> String {
+fn describe_limits(config: &Config) -> String {
     let limits = &config.limits;
     format!(
         "messages up to {}; per peer {} or {} queued, {} incomplete; repairs add at most {}",
@@ -273,7 +273,7 @@ fn limits(config: &Config) -> String {
     )
 }
 
-fn peers(peers: &[PeerConfig]) -> String {
+fn peers_table(peers: &[PeerConfig]) -> String {
     let header = ["NAME", "ADDRESS", "INTERFACE", "MTU", "ACCEPTED HERE"];
     output::table(header, peers.iter().flat_map(peer_rows))
 }
@@ -293,7 +293,13 @@ fn peer_rows(peer: &PeerConfig) -> Vec<[String; 5]> {
     }
     if peer.is_caller() {
         let [name, _, interface, _, names] = other(String::new());
-        rows.push([name, "it initiates the handshake".into(), interface, mtu(peer.mtu), names]);
+        rows.push([
+            name,
+            "it initiates the handshake".into(),
+            interface,
+            describe_mtu(peer.mtu),
+            names,
+        ]);
     }
     (rows[0][0], rows[0][4]) = (peer.name.clone(), describe_peer_rights(peer));
     rows
@@ -306,10 +312,10 @@ fn link_row(link: &LinkConfig) -> [String; 5] {
         None if link.metered => ", metered".into(),
         None => String::new(),
     };
-    [String::new(), address(link) + &metered, interface, mtu(link.mtu), String::new()]
+    [String::new(), address(link) + &metered, interface, describe_mtu(link.mtu), String::new()]
 }
 
-fn mtu(configured: Option<u16>) -> String {
+fn describe_mtu(configured: Option<u16>) -> String {
     let default = || format!("of the interface, at most {MAX_MTU} bytes");
     configured.map_or_else(default, |mtu| format!("at most {mtu} bytes"))
 }
@@ -355,7 +361,7 @@ fn describe_peer_rights(peer: &PeerConfig) -> String {
 }
 
 /// Describes which DSCP applies from which priority on.
-fn marking(config: &Config) -> String {
+fn describe_marking(config: &Config) -> String {
     let Some(Marking { from, dscp }) = &config.marking else { return "off".into() };
     let class = |class: usize| format!("{} from priority {}", dscp[class], from[class - 1]);
     let classes = [3, 2, 1].map(class).join(", ");
@@ -363,33 +369,37 @@ fn marking(config: &Config) -> String {
 }
 
 /// Describes the signal that controls the rate.
-fn pacing(rate: Rate) -> String {
+fn describe_pacing(rate: Rate) -> String {
     match rate {
         Rate::Fixed(bps) => format!("fixed at {}", words::bit_rate(bps as f64)),
         Rate::PerLink(control) => control.signals.into(),
     }
 }
 
-fn radios(config: &Config) -> String {
+fn radios_table(config: &Config) -> String {
     let mut rows: Vec<[String; 3]> = config
         .radios
         .iter()
         .map(|radio| {
-            [radio.interface.clone(), pacing(radio.rate), format!("{} packets", radio.in_flight)]
+            [
+                radio.interface.clone(),
+                describe_pacing(radio.rate),
+                format!("{} packets", radio.in_flight),
+            ]
         })
         .collect();
     let rest = if rows.is_empty() { "all interfaces" } else { "all others" };
-    rows.push([rest.into(), pacing(Rate::default()), "default".into()]);
+    rows.push([rest.into(), describe_pacing(Rate::default()), "default".into()]);
     output::table(["INTERFACE", "PACED BY", "IN THE KERNEL"], rows)
 }
 
-fn topics(rules: &[TopicRule]) -> String {
+fn topics_table(rules: &[TopicRule]) -> String {
     let header =
         ["TOPIC", "PRIORITY", "WHEN SLOW", "LIFESPAN", "RATE", "COMPRESSION", "REPAIR", "TO"];
     output::table(header, rules.iter().map(topic_row))
 }
 
-fn services(rules: &[ServiceRule]) -> String {
+fn services_table(rules: &[ServiceRule]) -> String {
     let row = |rule: &ServiceRule| {
         [
             rule.pattern.as_str().into(),

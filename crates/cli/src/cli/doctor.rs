@@ -17,7 +17,7 @@ use tautline_cli::doctor::{
 use tautline_cli::unit;
 
 /// Exit code if a finding stops or delays messages.
-const HARMFUL: u8 = 3;
+const EXIT_HARMFUL: u8 = 3;
 /// Default file of `--report`.
 const DEFAULT_REPORT: &str = "tautline-report.txt";
 /// Spaces before the lines of a finding.
@@ -56,7 +56,7 @@ pub struct Arguments {
 
 pub fn doctor(arguments: &Arguments) -> Result<(), Failure> {
     let machine = Machine::new(arguments.planted.clone());
-    let robot = robot(arguments, &machine)?;
+    let robot = load_robot(arguments, &machine)?;
     let findings = examine(&machine, &robot);
     let test = match (&arguments.peer, &robot.status) {
         (Some(peer), Some(before)) => Some(test_peer(arguments, &robot, before, peer)?),
@@ -89,11 +89,11 @@ pub fn doctor(arguments: &Arguments) -> Result<(), Failure> {
     let is_harmed =
         test.is_some_and(|it| it.state != "up" || it.topics.iter().any(|it| it.is_harmed));
     let is_harmful = findings.is_harmful() || is_harmed;
-    if is_harmful { Err(Failure::with_code(HARMFUL, "")) } else { Ok(()) }
+    if is_harmful { Err(Failure::with_code(EXIT_HARMFUL, "")) } else { Ok(()) }
 }
 
-fn robot(arguments: &Arguments, machine: &Machine) -> Result<Robot, Failure> {
-    // The folder is closed to users outside the daemon's group. For them, it is not known whether the file
+fn load_robot(arguments: &Arguments, machine: &Machine) -> Result<Robot, Failure> {
+    // Users outside the daemon's group cannot search the folder: for them, it is unknown whether the file
     // exists.
     let (default, hidden) = match Path::new(unit::FILE).try_exists() {
         Ok(exists) => (exists.then(|| PathBuf::from(unit::FILE)), None),
@@ -180,11 +180,11 @@ fn report_head(machine: &Machine, robot: &Robot) -> String {
             let _ = writeln!(
                 text,
                 "; paths to peers are not checked: {}",
-                doctor::reason_without_state(robot)
+                doctor::missing_status_reason(robot)
             );
         }
     }
-    for line in doctor::ros_found(machine, robot) {
+    for line in doctor::describe_ros(machine, robot) {
         let _ = writeln!(text, "{line}");
     }
     text
@@ -212,7 +212,7 @@ fn outcomes(all: &[Outcome]) -> String {
     all.iter().map(line).collect()
 }
 
-/// Lists checks with the same text in one line.
+/// Groups checks by their text, one line for each text.
 fn by_reason(all: &[Outcome]) -> String {
     let mut reasons: Vec<&str> = Vec::new();
     for it in all {
@@ -258,9 +258,9 @@ fn test_in_words(test: &PeerTest) -> String {
 }
 
 fn untested_peer_text(machine: &Machine, robot: &Robot, peer: &str) -> Result<String, Failure> {
-    let reason = doctor::reason_without_state(robot);
+    let reason = doctor::missing_status_reason(robot);
     let mut text = format!("\nPeer {peer}: its topics are not tested: {reason}\n");
-    if !robot.is_file_closed() {
+    if !robot.is_file_unreadable() {
         let _ = writeln!(text, "  start it: {}", doctor::how_to_start(machine, robot));
     }
     let lines = doctor::test_addresses(machine, robot, peer).map_err(Failure::new)?;
@@ -268,14 +268,14 @@ fn untested_peer_text(machine: &Machine, robot: &Robot, peer: &str) -> Result<St
     Ok(text)
 }
 
-/// The number in a variable of the environment.
-fn number_in(variable: &str) -> Option<u32> {
+/// Parses an environment variable as a number.
+fn env_number(variable: &str) -> Option<u32> {
     std::env::var(variable).ok()?.parse().ok()
 }
 
-/// Writes the report, readable for its owner only; with sudo, the owner is the user who called sudo. A file
-/// of this name is replaced, but no link is followed: in a folder that everybody may write to, a link might
-/// lead to any file of root.
+/// Writes the report, readable only by its owner; under sudo, the owner is the user who called sudo. An
+/// existing file is overwritten, but a symbolic link is not followed: in a world-writable folder, it might
+/// point to any file of root.
 fn write_report(path: &Path, text: &str) -> Result<(), Failure> {
     let failed =
         |error: std::io::Error| Failure::new(format!("--report {}: {error}", path.display()));
@@ -284,7 +284,7 @@ fn write_report(path: &Path, text: &str) -> Result<(), Failure> {
     let mut file = options.custom_flags(libc::O_NOFOLLOW).open(path).map_err(failed)?;
     file.set_permissions(std::fs::Permissions::from_mode(0o600)).map_err(failed)?;
     if let (true, Some(user), Some(group)) =
-        (rustix::process::geteuid().is_root(), number_in("SUDO_UID"), number_in("SUDO_GID"))
+        (rustix::process::geteuid().is_root(), env_number("SUDO_UID"), env_number("SUDO_GID"))
     {
         std::os::unix::fs::fchown(&file, Some(user), Some(group)).map_err(failed)?;
     }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Fields of accepted types that only one of ROS 1 and ROS 2 has, as far as the types of both are installed
-//! here.
+//! Fields of accepted types that exist in only one of ROS 1 and ROS 2. Both versions of a type must be
+//! installed here.
 
 use std::collections::BTreeSet;
 use tautline::config::{Config, Surroundings};

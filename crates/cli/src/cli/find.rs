@@ -26,8 +26,8 @@ impl Daemon {
         Client::connect(&self.socket()?).map_err(Failure::new)
     }
 
-    /// Returns the state of the selected daemon; without a selection, of the daemon of `configured`;
-    /// without a file, of the only daemon. The error says why there is no state.
+    /// Returns the status of the selected daemon; without a selection, that of the daemon with the file
+    /// `configured`; without a file, that of the only daemon. The error explains a missing status.
     pub fn status_of(&self, configured: Option<&Config>) -> Result<Status, String> {
         let is_selected = self.control.is_some() || self.node.is_some();
         let client = match configured.filter(|_| !is_selected) {
@@ -53,8 +53,8 @@ impl Daemon {
     }
 }
 
-/// Returns the socket of the daemon with this file. A service manager may have started the daemon in other
-/// surroundings, where the default of `control` is in another folder.
+/// Returns the socket of the daemon with this file. A service manager may have started the daemon in
+/// another environment, in which `control` defaults to another folder.
 fn socket_of(config: &Config) -> PathBuf {
     let others = with_session_folders(Surroundings::current(Path::new("")).control_folders());
     let others = others.iter().map(|folder| folder.join(format!("{}.sock", config.name)));
@@ -62,7 +62,7 @@ fn socket_of(config: &Config) -> PathBuf {
     all.find(|it| it.exists()).unwrap_or_else(|| config.control.clone())
 }
 
-/// For root, adds the folders of control sockets of users' sessions.
+/// For root, adds the folders in which user sessions have their control sockets.
 fn with_session_folders(folders: Vec<PathBuf>) -> Vec<PathBuf> {
     match rustix::process::geteuid().is_root() {
         true => with_sessions_in(folders, Path::new("/run/user")),
@@ -82,7 +82,7 @@ fn with_sessions_in(mut folders: Vec<PathBuf>, sessions: &Path) -> Vec<PathBuf> 
 
 /// Returns the only socket in `folders`, or the socket of `node`.
 fn select_socket(folders: &[PathBuf], node: Option<&str>) -> Result<PathBuf, String> {
-    let all: Vec<PathBuf> = folders.iter().flat_map(|folder| sockets(folder)).collect();
+    let all: Vec<PathBuf> = folders.iter().flat_map(|folder| list_sockets(folder)).collect();
     let meant: Vec<&PathBuf> = all
         .iter()
         .filter(|path| node.is_none_or(|node| path.file_stem() == Some(node.as_ref())))
@@ -129,7 +129,7 @@ fn list_of_sockets(sockets: &[PathBuf]) -> String {
     sockets.iter().map(line).collect::<Vec<_>>().join("\n")
 }
 
-fn sockets(folder: &Path) -> Vec<PathBuf> {
+fn list_sockets(folder: &Path) -> Vec<PathBuf> {
     let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
     let mut paths: Vec<PathBuf> = entries
         .map(|entry| entry.path())

@@ -28,7 +28,7 @@ pub struct Arguments {
 /// Generates a key or shows an existing one.
 pub fn keygen(arguments: &Arguments) -> Result<(), Failure> {
     let Arguments { file, show, json } = arguments;
-    let user = unit::user_of(file).filter(|_| !show);
+    let user = unit::new_file_owner(file).filter(|_| !show);
     let public = match show {
         true => keys::load_to_show(file).map(|key| key.public()).map_err(|error| match error {
             // A user who asks to see a key has one already. The error suggests no new key, because that

@@ -37,7 +37,7 @@ pub enum LogFormat {
 
 /// Starts logging; `filter` is a level, or directives such as `tautline_gateway=debug`.
 pub fn start(filter: &str, format: LogFormat) -> Result<(), Failure> {
-    let targets = targets(filter)?;
+    let targets = parse_filter(filter)?;
     let is_for_people = std::io::stderr().is_terminal()
         && std::env::var_os("NO_COLOR").is_none_or(|v| v.is_empty());
     let to_stderr =
@@ -53,7 +53,7 @@ pub fn start(filter: &str, format: LogFormat) -> Result<(), Failure> {
     started.map_err(Failure::new)
 }
 
-fn targets(filter: &str) -> Result<Targets, Failure> {
+fn parse_filter(filter: &str) -> Result<Targets, Failure> {
     if let Ok(level) = filter.parse::<LevelFilter>() {
         return Ok(Targets::new()
             .with_default(level.min(LevelFilter::WARN))
@@ -71,17 +71,17 @@ mod tests {
 
     #[test]
     fn a_log_level_applies_only_to_our_crates() {
-        let filter = targets("debug").unwrap();
+        let filter = parse_filter("debug").unwrap();
         assert!(filter.would_enable("tautline_gateway::ros1", &Level::DEBUG));
         assert!(!filter.would_enable("hyper", &Level::INFO));
-        assert!(!targets("error").unwrap().would_enable("hyper", &Level::WARN));
+        assert!(!parse_filter("error").unwrap().would_enable("hyper", &Level::WARN));
     }
 
     #[test]
     fn directives_choose_one_crate() {
-        let filter = targets("warn,tautline_gateway=trace").unwrap();
+        let filter = parse_filter("warn,tautline_gateway=trace").unwrap();
         assert!(filter.would_enable("tautline_gateway::ros1", &Level::TRACE));
         assert!(!filter.would_enable("tautline::topics", &Level::INFO));
-        assert!(targets("tautline=loud").unwrap_err().text.contains("'tautline=loud'"));
+        assert!(parse_filter("tautline=loud").unwrap_err().text.contains("'tautline=loud'"));
     }
 }

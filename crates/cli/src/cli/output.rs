@@ -29,11 +29,11 @@ pub fn table<const COLUMNS: usize>(
     header: [&str; COLUMNS],
     rows: impl IntoIterator<Item = [String; COLUMNS]>,
 ) -> String {
-    lines(&header, rows.into_iter().map(Vec::from))
+    dyn_table(&header, rows.into_iter().map(Vec::from))
 }
 
-/// Formats rows under a header, as [`table`] does, if the number of columns is not a constant.
-pub fn lines(header: &[&str], rows: impl Iterator<Item = Vec<String>>) -> String {
+/// Like [`table`], for a number of columns that is known only at run time.
+pub fn dyn_table(header: &[&str], rows: impl Iterator<Item = Vec<String>>) -> String {
     // Names of topics and types come from local nodes and may contain any characters.
     let plain_row = |row: Vec<String>| -> Vec<String> {
         row.iter().map(|cell| plain(cell, MAX_CELL)).collect()

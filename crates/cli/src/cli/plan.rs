@@ -72,10 +72,10 @@ pub struct Arguments {
 }
 
 /// Exit code if something does not fit.
-const DOES_NOT_FIT: u8 = 3;
+const EXIT_DOES_NOT_FIT: u8 = 3;
 
 pub fn plan(arguments: &Arguments) -> Result<(), Failure> {
-    let inputs = inputs(arguments)?;
+    let inputs = read_inputs(arguments)?;
     let radios = match arguments.radio.is_empty() {
         true => Radios::from_files(inputs.files.iter().map(|it| &it.config)),
         false => Radios::from_options(&arguments.radio),
@@ -102,7 +102,7 @@ pub fn plan(arguments: &Arguments) -> Result<(), Failure> {
         false => output::print(&in_words(&team, &plan, &measured, &inputs.notes())),
     };
     shown?;
-    if plan.fits { Ok(()) } else { Err(Failure::with_code(DOES_NOT_FIT, "")) }
+    if plan.fits { Ok(()) } else { Err(Failure::with_code(EXIT_DOES_NOT_FIT, "")) }
 }
 
 fn draw(team: &Team, path: &Path, robot: Option<&str>) -> Result<(), Failure> {
@@ -152,7 +152,7 @@ fn missing_values(missing: Vec<String>) -> Failure {
     Failure::new(text)
 }
 
-fn inputs(arguments: &Arguments) -> Result<Inputs, Failure> {
+fn read_inputs(arguments: &Arguments) -> Result<Inputs, Failure> {
     let file = |path: &PathBuf| {
         let config = config::load(path).map_err(Failure::new)?.config;
         Ok(RobotFile { path: path.display().to_string(), config })
@@ -160,12 +160,12 @@ fn inputs(arguments: &Arguments) -> Result<Inputs, Failure> {
     let expectations = arguments.expect.iter().map(|it| Expectation::parse(it));
     Ok(Inputs {
         files: arguments.files.iter().map(file).collect::<Result<_, Failure>>()?,
-        snapshots: arguments.from.iter().map(|it| snapshot(it)).collect::<Result<_, _>>()?,
+        snapshots: arguments.from.iter().map(|it| read_snapshot(it)).collect::<Result<_, _>>()?,
         expectations: expectations.collect::<Result<_, _>>().map_err(Failure::new)?,
     })
 }
 
-fn snapshot(path: &Path) -> Result<Status, Failure> {
+fn read_snapshot(path: &Path) -> Result<Status, Failure> {
     let wrong =
         |error: &dyn std::fmt::Display| Failure::new(format!("{}: {error}", path.display()));
     let mut text = String::new();

@@ -32,8 +32,8 @@ pub struct RosArguments {
     pub ignored: Vec<String>,
 }
 
-/// Separates the arguments of `tautline run` from arguments of ROS. Other commands have no arguments of
-/// ROS.
+/// Splits the command line of `tautline run` into its own arguments and those of ROS. Other commands accept
+/// no arguments of ROS.
 pub fn split_arguments(all: Vec<OsString>) -> Result<(Vec<OsString>, RosArguments), String> {
     let mut found = RosArguments::default();
     if all.get(1).is_none_or(|command| command != "run") {

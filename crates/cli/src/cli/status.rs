@@ -120,9 +120,9 @@ fn reports<Report, Rates>(
     let header: Vec<&str> = columns.iter().map(|(_, heading)| *heading).collect();
     let row = |now| {
         let seen = ReportWithRates { now, rates: None };
-        columns.iter().map(|(column, _)| words::in_cell(&(column.read)(&seen))).collect()
+        columns.iter().map(|(column, _)| words::format_cell(&(column.read)(&seen))).collect()
     };
-    let _ = write!(text, "\n{title}\n{}", output::lines(&header, reports.iter().map(row)));
+    let _ = write!(text, "\n{title}\n{}", output::dyn_table(&header, reports.iter().map(row)));
 }
 
 /// Formats a line for each topic with rejected messages.
@@ -212,7 +212,7 @@ fn watchdog(watchdog: &WatchdogReport) -> [String; 3] {
 }
 
 fn plan_cells(it: &PlanReport) -> [String; 6] {
-    let quantity = |value: f64| it.assumption.quantity(value);
+    let quantity = |value: f64| it.assumption.format_value(value);
     [
         it.subject.clone(),
         it.assumption.as_str().into(),

@@ -51,7 +51,7 @@ pub fn percent(fraction: Option<f64>) -> String {
 }
 
 /// Formats a value of a column.
-pub fn in_cell(value: &Value) -> String {
+pub fn format_cell(value: &Value) -> String {
     match value {
         Value::Absent => String::new(),
         Value::Unknown => UNKNOWN.into(),
@@ -67,12 +67,12 @@ pub fn in_cell(value: &Value) -> String {
         Value::BitRate(bps) => bit_rate(*bps),
         Value::Milliseconds(ms) => milliseconds(Some(*ms)),
         Value::Share(share) => percent(Some(*share)),
-        Value::NowAndTotal(now, total) => match (in_cell(now), in_cell(total)) {
+        Value::NowAndTotal(now, total) => match (format_cell(now), format_cell(total)) {
             (now, total) if now == total => total,
             (now, total) => format!("{now}/{total}"),
         },
-        Value::Several(values) => values.iter().map(in_cell).collect::<Vec<_>>().join("/"),
-        Value::Dropped(lately, reasons) => now_and_dropped(lately.as_ref(), reasons),
+        Value::Several(values) => values.iter().map(format_cell).collect::<Vec<_>>().join("/"),
+        Value::Dropped(recent, reasons) => now_and_dropped(recent.as_ref(), reasons),
         Value::Passed(passed, reasons) => match (passed, drop_counts(reasons)) {
             (0, none) if none.is_empty() => UNKNOWN.into(),
             (passed, none) if none.is_empty() => format_si(*passed as f64),
@@ -116,12 +116,12 @@ pub fn drop_counts(reasons: &BTreeMap<String, u64>) -> String {
 
 /// Formats the fraction of recent drops with their most frequent reason, then all drops since the
 /// start.
-fn now_and_dropped(lately: Option<&GivenUpReport>, reasons: &BTreeMap<String, u64>) -> String {
+fn now_and_dropped(recent: Option<&GivenUpReport>, reasons: &BTreeMap<String, u64>) -> String {
     let since_start = drop_counts(reasons);
-    let Some(lately) = lately else { return since_start };
-    let most = lately.reasons.iter().max_by_key(|(_, count)| **count);
+    let Some(recent) = recent else { return since_start };
+    let most = recent.reasons.iter().max_by_key(|(_, count)| **count);
     let reason = most.map(|(reason, _)| reason.replace('_', " ")).unwrap_or_default();
-    format!("now {:.0}% {reason}; {since_start}", lately.share() * 100.0)
+    format!("now {:.0}% {reason}; {since_start}", recent.share() * 100.0)
 }
 
 #[cfg(test)]

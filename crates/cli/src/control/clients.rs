@@ -50,14 +50,14 @@ impl Clients {
     ) -> Result<Slot, String> {
         let mut all = self.lock();
         let of_user = |it: &Client| it.uid == uid;
-        if !admits_another(&mut all, now, MAX_CLIENTS_PER_USER, of_user) {
+        if !make_room(&mut all, now, MAX_CLIENTS_PER_USER, of_user) {
             let most = MAX_CLIENTS_PER_USER;
             return Err(format!(
                 "{most} clients of this user are connected already; close one of them"
             ));
         }
         let is_other = |it: &Client| !self.is_kept(it.uid);
-        if !self.is_kept(uid) && !admits_another(&mut all, now, MAX_CLIENTS, is_other) {
+        if !self.is_kept(uid) && !make_room(&mut all, now, MAX_CLIENTS, is_other) {
             return Err(format!("{MAX_CLIENTS} clients are connected already; try again later"));
         }
         all.push(Client { uid, stream: stream.clone(), idle_since: Some(now) });
@@ -76,7 +76,7 @@ impl Clients {
 
 /// Returns whether another client may connect because fewer than `most` clients match `counts`. If
 /// necessary, first disconnects the matching client that has been idle for longest.
-fn admits_another(
+fn make_room(
     all: &mut Vec<Client>,
     now: Instant,
     most: usize,

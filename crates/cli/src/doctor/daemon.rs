@@ -18,7 +18,7 @@ const VERSION: &str = env!("CARGO_PKG_VERSION");
 
 /// Whether the package is installed, and nothing else has been done.
 pub(super) fn is_unpaired(machine: &Machine, robot: &Robot) -> bool {
-    robot.file.is_none() && robot.status.is_none() && unit::file(machine).is_some()
+    robot.file.is_none() && robot.status.is_none() && unit::installed_path(machine).is_some()
 }
 
 fn not_paired() -> CheckFinding {
@@ -35,14 +35,14 @@ fn not_paired() -> CheckFinding {
 pub(super) fn file(machine: &Machine, robot: &Robot) -> CheckResult {
     let file = robot.file_name();
     match &robot.loaded {
-        None if is_unpaired(machine, robot) => CheckResult::Made(vec![not_paired()]),
+        None if is_unpaired(machine, robot) => CheckResult::Completed(vec![not_paired()]),
         None => CheckResult::DoesNotApply(
             "there is no file of this robot (sudo tautline pair writes one for two machines, \
              tautline init one to start from)"
                 .into(),
         ),
-        Some(Err(_)) if robot.is_file_closed() => {
-            CheckResult::NotMade(super::robot::unreadable_file_note(robot))
+        Some(Err(_)) if robot.is_file_unreadable() => {
+            CheckResult::Skipped(super::robot::unreadable_file_note(robot))
         }
         Some(Err(ConfigError::Unreadable { cause, .. })) => {
             let found = CheckFinding::new(
@@ -50,14 +50,14 @@ pub(super) fn file(machine: &Machine, robot: &Robot) -> CheckResult {
                 format!("{file} cannot be read: {cause}"),
                 "Without its file, the daemon does not start.",
             );
-            CheckResult::Made(vec![
+            CheckResult::Completed(vec![
                 found.fix(format!("sudo ls -l {file}  # the daemon's user must read it")),
             ])
         }
         Some(Err(error @ ConfigError::Invalid { .. })) => {
             let why = "The daemon does not start with a file that has a mistake (exit code 78).";
             let found = CheckFinding::new(Harm::Stops, error.to_string(), why);
-            CheckResult::Made(vec![
+            CheckResult::Completed(vec![
                 found.fix(format!("edit {file}; then: sudo tautline check {file}")),
             ])
         }
@@ -68,7 +68,7 @@ pub(super) fn file(machine: &Machine, robot: &Robot) -> CheckResult {
                 let found = CheckFinding::new(Harm::Note, format!("{file}:{it}"), why);
                 found.fix(format!("edit line {} of {file}", it.at.line))
             });
-            CheckResult::Made(found.collect())
+            CheckResult::Completed(found.collect())
         }
     }
 }
@@ -87,7 +87,7 @@ pub(super) fn key_file(machine: &Machine, robot: &Robot) -> CheckResult {
         let folder = Path::new(&file).parent().unwrap_or(Path::new(""));
         let key = folder.join(format!("{}.key", config.name));
         let make = format!("sudo tautline keygen {}", key.display());
-        return CheckResult::Made(vec![
+        return CheckResult::Completed(vec![
             found.fix(make).fix(format!("in {file}: remove the line 'security: none'")),
         ]);
     };
@@ -100,13 +100,13 @@ pub(super) fn key_file(machine: &Machine, robot: &Robot) -> CheckResult {
             let found = CheckFinding::new(Harm::Stops, format!("{shown} does not exist"), why);
             let found = found.fix(format!("sudo tautline keygen {shown}"));
             let owner = user.name.filter(|it| it != "root");
-            return CheckResult::Made(vec![match owner {
+            return CheckResult::Completed(vec![match owner {
                 Some(owner) => found.fix(format!("sudo chown {owner} {shown}")),
                 None => found,
             }]);
         }
         Err(error) => {
-            return CheckResult::NotMade(format!("{shown}: {error}: sudo tautline doctor"));
+            return CheckResult::Skipped(format!("{shown}: {error}: sudo tautline doctor"));
         }
     };
     let mut all = Vec::new();
@@ -135,28 +135,28 @@ pub(super) fn key_file(machine: &Machine, robot: &Robot) -> CheckResult {
         );
         all.push(found.fix(format!("sudo chown {name} {shown}")));
     }
-    CheckResult::Made(all)
+    CheckResult::Completed(all)
 }
 
 pub(super) fn running(machine: &Machine, robot: &Robot) -> CheckResult {
     match (&robot.status, &robot.loaded) {
-        (Some(status), _) => CheckResult::Made(troubles(status)),
+        (Some(status), _) => CheckResult::Completed(gateway_findings(status)),
         (None, None) => {
             CheckResult::DoesNotApply("no file of this robot, so that no daemon should run".into())
         }
-        (None, Some(_)) if robot.is_file_closed() || robot.is_control_closed() => {
-            CheckResult::NotMade(super::robot::reason_without_state(robot))
+        (None, Some(_)) if robot.is_file_unreadable() || robot.is_control_closed() => {
+            CheckResult::Skipped(super::robot::missing_status_reason(robot))
         }
         (None, Some(_)) => {
             // The text up to the first line end or semicolon is the reason; the fixes follow.
-            let reason = robot.no_status.split(['\n', ';']).next().unwrap_or_default();
+            let reason = robot.status_error.split(['\n', ';']).next().unwrap_or_default();
             let found = CheckFinding::new(
                 Harm::Stops,
                 reason,
                 "Only a running daemon carries topics. Checks of its peers could not be made.",
             );
             let found = found.fix(super::how_to_start(machine, robot));
-            CheckResult::Made(vec![match unit::is_run_by_unit(machine, robot) {
+            CheckResult::Completed(vec![match unit::is_run_by_unit(machine, robot) {
                 true => found.fix("if it ends: sudo journalctl -u tautline -n 20"),
                 false => found,
             }])
@@ -164,8 +164,8 @@ pub(super) fn running(machine: &Machine, robot: &Robot) -> CheckResult {
     }
 }
 
-/// What the gateway says: it does not reach its ROS, or does not see some nodes.
-fn troubles(status: &tautline::status::Status) -> Vec<CheckFinding> {
+/// Returns findings about gateways that do not reach their ROS or do not see some nodes.
+fn gateway_findings(status: &tautline::status::Status) -> Vec<CheckFinding> {
     let troubled = status.gateways.iter().filter(|it| !it.trouble.is_empty());
     let found = troubled.map(|it| {
         let harm = if it.connected { Harm::Delays } else { Harm::Stops };
@@ -181,7 +181,7 @@ fn troubles(status: &tautline::status::Status) -> Vec<CheckFinding> {
 
 pub(super) fn versions(_: &Machine, robot: &Robot) -> CheckResult {
     let Some(status) = &robot.status else {
-        return CheckResult::NotMade(super::robot::reason_without_state(robot));
+        return CheckResult::Skipped(super::robot::missing_status_reason(robot));
     };
     let mut all = Vec::new();
     if status.version != VERSION {
@@ -198,5 +198,5 @@ pub(super) fn versions(_: &Machine, robot: &Robot) -> CheckResult {
         let found = CheckFinding::new(Harm::Stops, notice, why);
         found.fix("install the same release of tautline on both machines, and restart both daemons")
     }));
-    CheckResult::Made(all)
+    CheckResult::Completed(all)
 }

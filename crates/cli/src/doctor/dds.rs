@@ -11,15 +11,15 @@ use super::sockets::{self, Owner};
 use std::collections::BTreeSet;
 use tautline::config::Ros2Config;
 
-/// The port of announcements in domain 0 (RTPS 2.5, 9.6.2.3).
-const FIRST_PORT: u16 = 7400;
-/// Distance between the ports of two successive domains.
-const PORTS_OF_DOMAIN: u16 = 250;
-/// The last domain whose ports are below those of outgoing packets of other programs (ephemeral ports).
+/// The discovery port of domain 0 (PB in RTPS 2.5, 9.6.2.3).
+const PORT_BASE: u16 = 7400;
+/// Distance between the ports of two successive domains (DG in RTPS 2.5, 9.6.2.3).
+const DOMAIN_ID_GAIN: u16 = 250;
+/// The last domain whose ports are below the ephemeral ports.
 const LAST_DOMAIN: u16 = 101;
 /// Transports of Fast DDS that send data over UDP and IPv4.
 const VISIBLE_TRANSPORTS: [&str; 2] = ["DEFAULT", "UDPv4"];
-/// Middleware that is DDS.
+/// Prefixes of the names of DDS middleware.
 const DDS_MIDDLEWARE: [&str; 4] =
     ["rmw_fastrtps", "rmw_cyclonedds", "rmw_connextdds", "rmw_gurumdds"];
 /// Releases before Iron. They know only ROS_LOCALHOST_ONLY, or not even that.
@@ -34,7 +34,7 @@ pub(super) fn domains(machine: &Machine) -> Vec<u32> {
         .filter(|it| !matches!(sockets::owner(machine, it), Owner::Tautline(_)))
         .map(|it| it.port)
         .collect();
-    let is_in = |domain: &u16| bound.contains(&(FIRST_PORT + PORTS_OF_DOMAIN * domain));
+    let is_in = |domain: &u16| bound.contains(&(PORT_BASE + DOMAIN_ID_GAIN * domain));
     (0..=LAST_DOMAIN).filter(is_in).map(u32::from).collect()
 }
 
@@ -60,18 +60,18 @@ fn check_programs(
     if has_other_ros(robot) {
         return not_ros2();
     }
-    let visible = machine.visible();
+    let visible = machine.visible_processes();
     // Root already sees every process, so advice to use sudo would not help.
     if visible.in_this_network.is_empty() && visible.hidden > 0 && !machine.is_root() {
         let hidden = visible.hidden;
-        return CheckResult::NotMade(format!(
+        return CheckResult::Skipped(format!(
             "{hidden} processes of other users are not visible: sudo tautline doctor"
         ));
     }
     if visible.in_this_network.is_empty() {
         return CheckResult::DoesNotApply("no program of ROS 2 runs".into());
     }
-    CheckResult::Made(check(&visible.in_this_network))
+    CheckResult::Completed(check(&visible.in_this_network))
 }
 
 /// Groups programs by the value of a setting, without values for which `is_wrong` is false. Returns each
@@ -98,7 +98,7 @@ pub(super) fn domain(machine: &Machine, robot: &Robot) -> CheckResult {
     let Some(config) = ros2(robot) else { return not_ros2() };
     let domains = domains(machine);
     if domains.is_empty() || domains.contains(&config.domain) {
-        return CheckResult::Made(Vec::new());
+        return CheckResult::Completed(Vec::new());
     }
     let others: Vec<String> = domains.iter().map(u32::to_string).collect();
     let found = CheckFinding::new(
@@ -110,7 +110,7 @@ pub(super) fn domain(machine: &Machine, robot: &Robot) -> CheckResult {
         ),
         "The daemon sees only nodes of its own domain.",
     );
-    CheckResult::Made(vec![found.fix(robot.how_to_set("ros2.domain", domains[0]))])
+    CheckResult::Completed(vec![found.fix(robot.how_to_set("ros2.domain", domains[0]))])
 }
 
 pub(super) fn domain_of_nodes(machine: &Machine, robot: &Robot) -> CheckResult {

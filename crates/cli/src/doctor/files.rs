@@ -16,7 +16,7 @@ pub(super) const MAX_TEXT: u64 = 8 << 20;
 const MAX_ENTRIES: usize = 65_536;
 /// Time after which a program is ended.
 const PROGRAM_TIME: Duration = Duration::from_secs(8);
-/// Folders of programs of administrators, which the PATH of users may lack.
+/// Folders of system programs, which the PATH of a user may lack.
 const MORE_PROGRAMS: &str = "/usr/local/sbin:/usr/sbin:/sbin:/usr/bin:/bin";
 
 /// The result of running a program.
@@ -108,14 +108,16 @@ impl Files {
     pub(super) fn interfaces(&self) -> Vec<String> {
         let all = self.list("/sys/class/net").into_iter();
         // bonding_masters is a file.
-        all.filter(|name| name != "lo" && self.exists(interface(name, "flags"))).collect()
+        all.filter(|name| name != "lo" && self.exists(interface_path(name, "flags"))).collect()
     }
 
     /// The network interfaces with Wi-Fi.
     pub(super) fn wifi_interfaces(&self) -> Vec<String> {
         let all = self.interfaces().into_iter();
-        all.filter(|it| ["phy80211", "wireless"].iter().any(|one| self.exists(interface(it, one))))
-            .collect()
+        all.filter(|it| {
+            ["phy80211", "wireless"].iter().any(|one| self.exists(interface_path(it, one)))
+        })
+        .collect()
     }
 
     /// The addresses of each interface, loopback included.
@@ -131,7 +133,7 @@ impl Files {
 }
 
 /// The path of a property of an interface.
-pub(super) fn interface(name: &str, property: &str) -> String {
+pub(super) fn interface_path(name: &str, property: &str) -> String {
     format!("/sys/class/net/{name}/{property}")
 }
 

@@ -51,11 +51,11 @@ pub struct Finding {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum CheckResult {
     /// The check was made; no findings mean that it passed.
-    Made(Vec<CheckFinding>),
+    Completed(Vec<CheckFinding>),
     /// This robot has nothing to check; the text says what is absent.
     DoesNotApply(String),
     /// The check could not be made; the text says why, and what would make it possible.
-    NotMade(String),
+    Skipped(String),
 }
 
 /// A [`Finding`] without the name of its check.

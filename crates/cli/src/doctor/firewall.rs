@@ -86,7 +86,7 @@ fn verdict_of_rules(rules: &[Rules], packet: &Packet) -> Verdict {
 pub(super) fn examine(machine: &Machine, robot: &Robot) -> CheckResult {
     let rules = match rules(machine) {
         Ok(rules) => rules,
-        Err(why) => return CheckResult::NotMade(why),
+        Err(why) => return CheckResult::Skipped(why),
     };
     let mut all = Vec::<(Place, CheckFinding)>::new();
     let mut is_unknown = false;
@@ -123,12 +123,12 @@ pub(super) fn examine(machine: &Machine, robot: &Robot) -> CheckResult {
         }
     }
     if all.is_empty() && is_unknown {
-        return CheckResult::NotMade(
+        return CheckResult::Skipped(
             "a rule is not understood: read them with 'nft list ruleset' (page \"Firewall\")"
                 .into(),
         );
     }
-    CheckResult::Made(all.into_iter().map(|(_, found)| found).collect())
+    CheckResult::Completed(all.into_iter().map(|(_, found)| found).collect())
 }
 
 fn finding_for_packet(

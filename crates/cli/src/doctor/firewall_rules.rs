@@ -82,7 +82,7 @@ struct Chain {
 #[derive(Debug, Default)]
 pub(super) struct Ruleset(BTreeMap<(String, String), Chain>);
 
-/// The end of a chain.
+/// The result of walking a chain.
 enum End {
     Verdict(Fate),
     /// The packet returns to the calling chain. `in_doubt`: a rule that is not understood may have accepted

@@ -33,11 +33,11 @@ pub(super) fn clock(machine: &Machine, robot: &Robot) -> CheckResult {
             // Without an answer of timedatectl, the kernel says whether the clock is synchronized.
             _ => match tautline::sys::clock_is_synchronized() {
                 Ok(it) => it,
-                Err(error) => return CheckResult::NotMade(format!("adjtimex: {error}")),
+                Err(error) => return CheckResult::Skipped(format!("adjtimex: {error}")),
             },
         };
     if is_synchronized {
-        return CheckResult::Made(Vec::new());
+        return CheckResult::Completed(Vec::new());
     }
     let found = "the clock is not synchronized (NTP)";
     let found = match links::clocks_agree(robot) {
@@ -54,7 +54,7 @@ pub(super) fn clock(machine: &Machine, robot: &Robot) -> CheckResult {
         ),
     };
     let install = "sudo apt install chrony; chronyc tracking";
-    CheckResult::Made(vec![found.fix(install).fix(CHRONY_AT_BASE).fix(CHRONY_ON_ROBOTS)])
+    CheckResult::Completed(vec![found.fix(install).fix(CHRONY_AT_BASE).fix(CHRONY_ON_ROBOTS)])
 }
 
 pub(super) fn governor(machine: &Machine, _: &Robot) -> CheckResult {
@@ -82,24 +82,24 @@ pub(super) fn governor(machine: &Machine, _: &Robot) -> CheckResult {
         .map(|(cpu, _)| *cpu)
         .collect();
     if slow.is_empty() {
-        return CheckResult::Made(Vec::new());
+        return CheckResult::Completed(Vec::new());
     }
     let found = CheckFinding::new(
         Harm::Delays,
         format!("the governor of {} of {} processors is powersave", slow.len(), governed.len()),
         "They always run at their lowest frequency.",
     );
-    CheckResult::Made(vec![found.fix(
+    CheckResult::Completed(vec![found.fix(
         "echo schedutil | sudo tee /sys/devices/system/cpu/cpu*/cpufreq/scaling_governor  # or performance",
     )])
 }
 
 pub(super) fn receive_buffer(machine: &Machine, robot: &Robot) -> CheckResult {
     let Some(granted) = machine.number("/proc/sys/net/core/rmem_max") else {
-        return CheckResult::NotMade("/proc/sys/net/core/rmem_max is not readable".into());
+        return CheckResult::Skipped("/proc/sys/net/core/rmem_max is not readable".into());
     };
     if granted >= RECEIVE_BUFFER {
-        return CheckResult::Made(Vec::new());
+        return CheckResult::Completed(Vec::new());
     }
     let links = robot.status.iter().flat_map(|it| &it.links);
     let is_fast = links.filter_map(|it| it.available_bps).any(|it| it > FAST_BPS);
@@ -108,7 +108,7 @@ pub(super) fn receive_buffer(machine: &Machine, robot: &Robot) -> CheckResult {
         format!("net.core.rmem_max is {granted}; the daemon asks for {RECEIVE_BUFFER}"),
         "The default of 212 992 bytes suits links up to about 500 Mbps; above, packets are lost here.",
     );
-    CheckResult::Made(vec![found.fix(format!(
+    CheckResult::Completed(vec![found.fix(format!(
         "echo net.core.rmem_max={RECEIVE_BUFFER} | sudo tee /etc/sysctl.d/90-tautline.conf && sudo sysctl --system"
     ))])
 }
@@ -150,5 +150,5 @@ pub(super) fn disk(machine: &Machine, robot: &Robot) -> CheckResult {
                 .fix(format!("sudo du -xh {shown} | sort -h | tail  # shows what takes the room")),
         );
     }
-    CheckResult::Made(all)
+    CheckResult::Completed(all)
 }

@@ -15,8 +15,7 @@ use tautline::status::{
 const MAX_CLOCK_OFFSET_MS: f64 = 50.0;
 /// Fraction of lost packets above which a link is reported.
 const MAX_LOSS: f64 = 0.05;
-/// Minimum number of packets with a known outcome for a judgement of the loss: as many as the loss is
-/// smoothed over.
+/// Minimum number of packets with a known outcome for judging the loss, as many as its smoothing covers.
 const MIN_OUTCOMES: u64 = 64;
 /// MTU that every path of IPv6 supports (RFC 8200, 5).
 const MIN_MTU: u64 = 1280;
@@ -41,7 +40,7 @@ fn status(robot: &Robot) -> Result<&Status, CheckResult> {
     robot
         .status
         .as_ref()
-        .ok_or_else(|| CheckResult::NotMade(super::robot::reason_without_state(robot)))
+        .ok_or_else(|| CheckResult::Skipped(super::robot::missing_status_reason(robot)))
 }
 
 macro_rules! status {
@@ -56,7 +55,7 @@ macro_rules! status {
 pub(super) fn check_peers_up(_: &Machine, robot: &Robot) -> CheckResult {
     let status = status!(robot);
     let down = status.peers.iter().filter(|it| it.state != "up");
-    CheckResult::Made(down.map(|peer| peer_down(status, robot, peer)).collect())
+    CheckResult::Completed(down.map(|peer| peer_down(status, robot, peer)).collect())
 }
 
 fn peer_down(status: &Status, robot: &Robot, peer: &PeerReport) -> CheckFinding {
@@ -135,7 +134,7 @@ pub(super) fn check_peer_keys(_: &Machine, robot: &Robot) -> CheckResult {
                 robot.file_name()
             ))
     });
-    CheckResult::Made(found.collect())
+    CheckResult::Completed(found.collect())
 }
 
 /// The measured offset of a peer's clock, if it is known.
@@ -178,7 +177,7 @@ pub(super) fn clocks(_: &Machine, robot: &Robot) -> CheckResult {
                 .fix(format!("or {}", robot.how_to_set(&format!("peers.{}.move_stamps", peer.name), true)))
         })
     });
-    CheckResult::Made(found.collect())
+    CheckResult::Completed(found.collect())
 }
 
 fn link_text(link: &LinkReport) -> String {
@@ -203,7 +202,7 @@ pub(super) fn mtu(_: &Machine, robot: &Robot) -> CheckResult {
                 .fix(format!("sudo ip link set {} mtu {}  # helps other programs on this path", link.radio, link.mtu.max(MIN_MTU)))
         })
     });
-    CheckResult::Made(found.collect())
+    CheckResult::Completed(found.collect())
 }
 
 /// Whether a link loses packets now. Packets lost in an interruption say nothing about a link that has
@@ -238,7 +237,7 @@ pub(super) fn loss(_: &Machine, robot: &Robot) -> CheckResult {
             robot.how_to_set("topics./TOPIC.fec", 20)
         ))
     });
-    CheckResult::Made(found.collect())
+    CheckResult::Completed(found.collect())
 }
 
 /// Returns the bits per second that the links to a peer can send together; `None` if a rate is not known or
@@ -253,7 +252,7 @@ pub(super) fn sendable_bps(status: &Status, peer: &str) -> Option<u64> {
 pub(super) fn check_link_rates(_: &Machine, robot: &Robot) -> CheckResult {
     let status = status!(robot);
     let up = status.peers.iter().filter(|it| it.state == "up");
-    CheckResult::Made(up.filter_map(|peer| overload_finding(status, robot, peer)).collect())
+    CheckResult::Completed(up.filter_map(|peer| overload_finding(status, robot, peer)).collect())
 }
 
 fn overload_finding(status: &Status, robot: &Robot, peer: &PeerReport) -> Option<CheckFinding> {
@@ -304,7 +303,7 @@ pub(super) fn check_refused_topics(_: &Machine, robot: &Robot) -> CheckResult {
             "if it is meant, at '{peer}': sudo tautline doctor  # has the line to add"
         ))
     });
-    CheckResult::Made(found.collect())
+    CheckResult::Completed(found.collect())
 }
 
 /// Whether a topic that a peer refuses is still published here; `true` if the notice is about something
@@ -334,7 +333,7 @@ pub(super) fn check_waiting_requests(_: &Machine, robot: &Robot) -> CheckResult 
         );
         found.fix(lines_to_add(status, robot, peer, &of_peer))
     });
-    CheckResult::Made(found.collect())
+    CheckResult::Completed(found.collect())
 }
 
 /// Returns the lines that allow what a peer waits for. They include the present entries of their keys,

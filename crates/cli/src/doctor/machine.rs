@@ -2,7 +2,7 @@
 //! The machine: its files, and what they say about its processes, each read only once.
 
 use super::files::Files;
-pub(super) use super::files::{ProgramOutput, interface};
+pub(super) use super::files::{ProgramOutput, interface_path};
 use super::masters::{self, Nodes};
 use super::processes::{self, Process, VisibleProcesses};
 use super::settings::RosSettings;
@@ -64,14 +64,14 @@ impl Machine {
     }
 
     /// The programs of ROS 2 among the processes.
-    pub(super) fn visible(&self) -> &VisibleProcesses {
-        self.visible.get_or_init(|| processes::visible(&self.files, self.processes()))
+    pub(super) fn visible_processes(&self) -> &VisibleProcesses {
+        self.visible.get_or_init(|| processes::visible_processes(&self.files, self.processes()))
     }
 
     /// The settings of ROS that apply on this machine.
     pub fn ros_settings(&self) -> &RosSettings {
         self.settings.get_or_init(|| {
-            RosSettings::find_settings(&self.files, self.processes(), self.visible())
+            RosSettings::find_settings(&self.files, self.processes(), self.visible_processes())
         })
     }
 

@@ -30,7 +30,7 @@ pub use machine::Machine;
 pub use peer::{PeerTest, TopicVerdict, test_peer};
 pub use report::{Report, redact_secrets};
 use robot::unreadable_file_note;
-pub use robot::{Robot, reason_without_state};
+pub use robot::{Robot, missing_status_reason};
 pub use routes::test_addresses;
 pub use settings::{DEFAULT_MASTER, RosSettings};
 
@@ -166,21 +166,21 @@ pub fn examine(machine: &Machine, robot: &Robot, mut before: impl FnMut(&str)) -
         before(it.name);
         let outcome = |text: String| Outcome { check: it.name, text };
         match (it.examine)(machine, robot) {
-            CheckResult::Made(found) if found.is_empty() => {
+            CheckResult::Completed(found) if found.is_empty() => {
                 all.passed.push(outcome(it.passed.into()))
             }
-            CheckResult::Made(found) => all.findings.extend(found.into_iter().map(|found| {
+            CheckResult::Completed(found) => all.findings.extend(found.into_iter().map(|found| {
                 let CheckFinding { harm, found, why, fix } = found;
                 Finding { check: it.name, harm, found, why, fix }
             })),
             // A file that this user may not read may be valid.
             CheckResult::DoesNotApply(text)
-                if robot.is_file_closed() && text.starts_with(NO_FILE) =>
+                if robot.is_file_unreadable() && text.starts_with(NO_FILE) =>
             {
                 all.not_made.push(outcome(unreadable_file_note(robot)));
             }
             CheckResult::DoesNotApply(text) => all.does_not_apply.push(outcome(text)),
-            CheckResult::NotMade(text) => all.not_made.push(outcome(text)),
+            CheckResult::Skipped(text) => all.not_made.push(outcome(text)),
         }
     }
     // Stable: within one harm, the order of the table.
@@ -189,6 +189,6 @@ pub fn examine(machine: &Machine, robot: &Robot, mut before: impl FnMut(&str)) -
 }
 
 /// Describes the ROS that runs on this machine, one line for each.
-pub fn ros_found(machine: &Machine, robot: &Robot) -> Vec<String> {
-    ros::description_of_masters(machine, robot)
+pub fn describe_ros(machine: &Machine, robot: &Robot) -> Vec<String> {
+    ros::describe_ros(machine, robot)
 }

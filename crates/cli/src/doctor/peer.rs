@@ -179,7 +179,7 @@ fn verdict(
     let report = after.topics.iter().find(is_it);
     let (words, is_harmed) = match it.direction {
         Direction::Out => sent_verdict(it, after, rates.interval_s.unwrap_or(0.0), plan),
-        Direction::In => received(it, report),
+        Direction::In => received_verdict(it, report),
     };
     TopicVerdict { topic: it.topic.clone(), direction: it.direction, words, is_harmed }
 }
@@ -246,7 +246,7 @@ fn every_nth_words(asked_hz: f64, hz: f64) -> String {
     format!("{part} ({hz:.1} of {asked_hz:.1} Hz): the link is too slow")
 }
 
-fn received(it: &TopicRates, report: Option<&TopicReport>) -> (String, bool) {
+fn received_verdict(it: &TopicRates, report: Option<&TopicReport>) -> (String, bool) {
     if !it.wanted {
         return ("no node here subscribes".into(), false);
     }

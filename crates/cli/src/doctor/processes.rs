@@ -85,7 +85,7 @@ pub(super) struct VisibleProcesses {
     pub(super) in_this_network: Vec<RosProcess>,
     /// The programs in other networks, such as containers.
     pub(super) in_other_networks: Vec<RosProcess>,
-    /// Processes of other users, whose memory this user may not see.
+    /// Number of processes of other users, whose environment this user may not read.
     pub(super) hidden: usize,
 }
 
@@ -106,7 +106,7 @@ pub(super) fn read_all(files: &Files) -> Vec<Process> {
     numbers.filter_map(process).take(MAX_PROCESSES).collect()
 }
 
-pub(super) fn visible(files: &Files, processes: &[Process]) -> VisibleProcesses {
+pub(super) fn visible_processes(files: &Files, processes: &[Process]) -> VisibleProcesses {
     let mut found = VisibleProcesses::default();
     for process in processes.iter().filter(|it| !it.is_tautline()) {
         let folder = format!("/proc/{}", process.id);
@@ -129,7 +129,7 @@ pub(super) fn visible(files: &Files, processes: &[Process]) -> VisibleProcesses 
     found
 }
 
-/// Finds the sockets of all processes in this network, by their inodes.
+/// Maps the inodes of sockets to their owners, for all processes in this network.
 pub(super) fn socket_owners(files: &Files, processes: &[Process]) -> BTreeMap<u64, Process> {
     let mut all = BTreeMap::new();
     for process in processes.iter().filter(|it| it.shares_network != Some(false)) {

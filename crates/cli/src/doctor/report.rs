@@ -57,7 +57,7 @@ impl Report<'_> {
             let _ = write!(text, "== {title}\n{}\n\n", contents.trim_end());
         };
         part("doctor", self.findings.to_owned());
-        part("ROS", ros::description_of_masters(self.machine, self.robot).join("\n"));
+        part("ROS", ros::describe_ros(self.machine, self.robot).join("\n"));
         part("versions", self.versions());
         part("interfaces", self.output("ip", &["-brief", "address"]));
         part("routes", self.output("ip", &["route"]));
@@ -105,7 +105,7 @@ impl Report<'_> {
     }
 
     fn status(&self) -> String {
-        let Some(status) = &self.robot.status else { return self.robot.no_status.clone() };
+        let Some(status) = &self.robot.status else { return self.robot.status_error.clone() };
         let text = serde_json::to_string_pretty(status).unwrap_or_else(|error| error.to_string());
         truncate_str(&text, MAX_PART).to_owned()
     }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The robot: its file, its daemon, and the paths to its peers.
 
-use super::machine::{Machine, interface};
+use super::machine::{Machine, interface_path};
 use crate::interfaces::has_container_interface_name;
 use std::collections::BTreeSet;
 use std::fmt::Display;
@@ -29,8 +29,8 @@ pub struct Robot {
     pub loaded: Option<Result<Checked, ConfigError>>,
     /// The state of the daemon.
     pub status: Option<Status>,
-    /// Why there is no state.
-    pub no_status: String,
+    /// Why the status is missing; empty if it is known.
+    pub status_error: String,
     routes: OnceLock<Vec<Route>>,
 }
 
@@ -56,11 +56,11 @@ impl Robot {
         if let (Some(Ok(checked)), Ok(status)) = (&mut loaded, &status) {
             take_surroundings(&mut checked.config, status);
         }
-        let (status, no_status) = match status {
+        let (status, status_error) = match status {
             Ok(status) => (Some(status), String::new()),
             Err(text) => (None, text),
         };
-        Self { file, loaded, status, no_status, routes: OnceLock::new() }
+        Self { file, loaded, status, status_error, routes: OnceLock::new() }
     }
 
     /// Returns the valid file, if there is one.
@@ -69,7 +69,7 @@ impl Robot {
     }
 
     /// Whether there is a file that this user may not read.
-    pub fn is_file_closed(&self) -> bool {
+    pub fn is_file_unreadable(&self) -> bool {
         let Some(Err(ConfigError::Unreadable { cause, .. })) = &self.loaded else { return false };
         cause.kind() == ErrorKind::PermissionDenied && !rustix::process::geteuid().is_root()
     }
@@ -77,7 +77,7 @@ impl Robot {
     /// Whether the daemon's control socket is closed to this user.
     pub(super) fn is_control_closed(&self) -> bool {
         // The socket or its folder is closed to this user.
-        ["ermission denied", "may not read"].iter().any(|it| self.no_status.contains(it))
+        ["ermission denied", "may not read"].iter().any(|it| self.status_error.contains(it))
     }
 
     /// The name of the file, for lines that a person edits.
@@ -135,7 +135,7 @@ impl Robot {
         let is_outside = |name: &String| {
             name != "lo"
                 && !has_container_interface_name(name)
-                && !machine.exists(interface(name, "bridge"))
+                && !machine.exists(interface_path(name, "bridge"))
         };
         let all: BTreeSet<String> = addressed.filter(is_outside).collect();
         all.into_iter().collect()
@@ -199,8 +199,8 @@ pub(super) fn unreadable_file_note(robot: &Robot) -> String {
 }
 
 /// Says why the daemon's state is not known.
-pub fn reason_without_state(robot: &Robot) -> String {
-    if robot.is_file_closed() {
+pub fn missing_status_reason(robot: &Robot) -> String {
+    if robot.is_file_unreadable() {
         // The file names the daemon's socket.
         unreadable_file_note(robot)
     } else if robot.is_control_closed() {

@@ -61,12 +61,12 @@ fn is_same(one: &str, other: &str) -> bool {
     one == other || place(one).is_some_and(|it| Some(it) == place(other))
 }
 
-pub(super) fn description_of_masters(machine: &Machine, robot: &Robot) -> Vec<String> {
+pub(super) fn describe_ros(machine: &Machine, robot: &Robot) -> Vec<String> {
     let mut lines: Vec<String> = answering_masters(machine, robot)
         .into_iter()
         .map(|(master, nodes)| format!("ROS 1: master at {master}, {nodes} nodes"))
         .collect();
-    let visible = machine.visible();
+    let visible = machine.visible_processes();
     for domain in dds::domains(machine) {
         let programs = visible.in_this_network.iter().filter(|it| it.domain() == domain).count();
         lines.push(format!("ROS 2: domain {domain}, {programs} programs of ROS 2 visible"));
@@ -92,12 +92,12 @@ pub(super) fn check_present(machine: &Machine, robot: &Robot) -> CheckResult {
         return CheckResult::DoesNotApply("the file switches ROS off (ros1: false)".into());
     }
     let has_ros1 = !answering_masters(machine, robot).is_empty();
-    let has_ros2 =
-        !dds::domains(machine).is_empty() || !machine.visible().in_this_network.is_empty();
+    let has_ros2 = !dds::domains(machine).is_empty()
+        || !machine.visible_processes().in_this_network.is_empty();
     let (wants_ros1, wants_ros2) =
         robot.config().map_or((true, true), |it| (it.ros1.is_some(), it.ros2.is_some()));
     if has_ros1 && wants_ros1 || has_ros2 && wants_ros2 {
-        return CheckResult::Made(Vec::new());
+        return CheckResult::Completed(Vec::new());
     }
     if !has_ros1 && !has_ros2 && configured_master(robot).is_some() {
         return CheckResult::DoesNotApply("'ros1-master' looks at the master".into());
@@ -112,7 +112,7 @@ pub(super) fn check_present(machine: &Machine, robot: &Robot) -> CheckResult {
     };
     let found =
         CheckFinding::new(Harm::Stops, found, "The daemon carries only topics of a running ROS.");
-    CheckResult::Made(vec![match (has_ros1, has_ros2) {
+    CheckResult::Completed(vec![match (has_ros1, has_ros2) {
         (false, false) if wants_ros1 => found.fix("roscore  # or start the robot's launch file"),
         (false, false) => found.fix("start the robot's launch file: ros2 launch PACKAGE FILE"),
         (true, _) => found.fix(format!(
@@ -127,7 +127,7 @@ pub(super) fn check_single_ros(machine: &Machine, robot: &Robot) -> CheckResult 
     let masters = answering_masters(machine, robot);
     let domains = dds::domains(machine);
     let (Some((master, _)), Some(domain)) = (masters.first(), domains.first()) else {
-        return CheckResult::Made(Vec::new());
+        return CheckResult::Completed(Vec::new());
     };
     let carried = match robot.config() {
         Some(config) if config.ros1.is_some() => "ROS 1",
@@ -139,17 +139,17 @@ pub(super) fn check_single_ros(machine: &Machine, robot: &Robot) -> CheckResult 
         format!("both run: ROS 1 (master at {master}) and ROS 2 (domain {domain})"),
         format!("One daemon carries one ROS; this one carries {carried}."),
     );
-    CheckResult::Made(vec![found.fix(
+    CheckResult::Completed(vec![found.fix(
         "run a second daemon for the other, with a file, a 'name' and a 'listen' of its own \
          (page \"Install\", several daemons on one machine)",
     )])
 }
 
 pub(super) fn check_ros_in_container(machine: &Machine, robot: &Robot) -> CheckResult {
-    let visible = machine.visible();
+    let visible = machine.visible_processes();
     let has_ros1 = !answering_masters(machine, robot).is_empty();
     if visible.in_other_networks.is_empty() || !visible.in_this_network.is_empty() || has_ros1 {
-        return CheckResult::Made(Vec::new());
+        return CheckResult::Completed(Vec::new());
     }
     let programs = describe_processes(visible.in_other_networks.iter().map(|it| &it.process));
     let found = CheckFinding::new(
@@ -157,7 +157,7 @@ pub(super) fn check_ros_in_container(machine: &Machine, robot: &Robot) -> CheckR
         format!("programs of ROS 2 run only in other networks, such as containers: {programs}"),
         "The daemon sees only the ROS of its own network.",
     );
-    CheckResult::Made(vec![
+    CheckResult::Completed(vec![
         found.fix(
             "docker run --network host ...  # or run tautline in the network of the container",
         ),
@@ -172,7 +172,7 @@ pub(super) fn master(machine: &Machine, robot: &Robot) -> CheckResult {
         return CheckResult::DoesNotApply("the file has no ROS 1 side".into());
     };
     let error = match machine.nodes_of(master) {
-        Ok(_) => return CheckResult::Made(Vec::new()),
+        Ok(_) => return CheckResult::Completed(Vec::new()),
         Err(error) => error,
     };
     let found = CheckFinding::new(
@@ -182,7 +182,7 @@ pub(super) fn master(machine: &Machine, robot: &Robot) -> CheckResult {
     );
     let others = running_masters(machine).into_iter().filter(|it| machine.nodes_of(it).is_ok());
     let others: Vec<String> = others.collect();
-    CheckResult::Made(vec![match others.first() {
+    CheckResult::Completed(vec![match others.first() {
         Some(other) => found.fix(robot.how_to_set("ros1.master", other)),
         None => found
             .fix("roscore")
@@ -202,7 +202,7 @@ pub(super) fn check_node_host_names(machine: &Machine, robot: &Robot) -> CheckRe
         return CheckResult::DoesNotApply("the file has no ROS 1 side".into());
     }
     let Ok(nodes) = machine.nodes_of(&expected_master(machine, robot)) else {
-        return CheckResult::NotMade("the master does not answer".into());
+        return CheckResult::Skipped("the master does not answer".into());
     };
     let addressed = nodes.iter().filter_map(|(name, uri)| Some((name, host(uri.as_ref().ok()?)?)));
     let addressed: Vec<(&String, &str)> = addressed.collect();
@@ -227,5 +227,5 @@ pub(super) fn check_node_host_names(machine: &Machine, robot: &Robot) -> CheckRe
                 .fix("or start these nodes with ROS_IP=ADDRESS (or ROS_HOSTNAME with a name that resolves)"),
         );
     }
-    CheckResult::Made(all)
+    CheckResult::Completed(all)
 }

@@ -2,7 +2,7 @@
 //! Interfaces, addresses, and routes to peers.
 
 use super::finding::{CheckFinding, CheckResult, Harm};
-use super::machine::{Machine, ProgramOutput, interface};
+use super::machine::{Machine, ProgramOutput, interface_path};
 use super::robot::{Robot, Route};
 use std::net::{IpAddr, SocketAddr};
 use tautline::config::Beacons;
@@ -33,7 +33,7 @@ fn paths(robot: &Robot) -> impl Iterator<Item = (&Route, &Path)> {
 }
 
 /// Returns the place of a link's key in the file.
-fn key(route: &Route, key: &str) -> String {
+fn config_key(route: &Route, key: &str) -> String {
     format!("peers.{}.{key}", route.peer)
 }
 
@@ -50,10 +50,10 @@ pub(super) fn check_peer_host_names(_: &Machine, robot: &Robot) -> CheckResult {
             "No packet is sent to this peer while its name does not resolve.",
         );
         found
-            .fix(robot.how_to_set(&key(route, "address"), "ADDRESS  # as a number"))
+            .fix(robot.how_to_set(&config_key(route, "address"), "ADDRESS  # as a number"))
             .fix(format!("or: echo 'ADDRESS {host}' | sudo tee -a /etc/hosts"))
     });
-    CheckResult::Made(found.collect())
+    CheckResult::Completed(found.collect())
 }
 
 pub(super) fn own_address(machine: &Machine, robot: &Robot) -> CheckResult {
@@ -76,7 +76,7 @@ pub(super) fn own_address(machine: &Machine, robot: &Robot) -> CheckResult {
                 "The daemon sends the packets for this peer to itself.",
             );
             let other = "ADDRESS  # that of the other machine";
-            let found = found.fix(robot.how_to_set(&key(route, "address"), other));
+            let found = found.fix(robot.how_to_set(&config_key(route, "address"), other));
             match is_named_loopback {
                 true => {
                     found.fix(format!("or remove {} from its line in /etc/hosts", route.link.host))
@@ -85,7 +85,7 @@ pub(super) fn own_address(machine: &Machine, robot: &Robot) -> CheckResult {
             }
         })
     });
-    CheckResult::Made(found.collect())
+    CheckResult::Completed(found.collect())
 }
 
 pub(super) fn check_missing_route(_: &Machine, robot: &Robot) -> CheckResult {
@@ -108,9 +108,9 @@ pub(super) fn check_missing_route(_: &Machine, robot: &Robot) -> CheckResult {
             .fix(format!(
                 "sudo ip route add {address} dev {device}  # or 'via ROUTER dev {device}'"
             ))
-            .fix(format!("or {}", robot.how_to_set(&key(route, "address"), "the right one")))
+            .fix(format!("or {}", robot.how_to_set(&config_key(route, "address"), "the right one")))
     });
-    CheckResult::Made(found.collect())
+    CheckResult::Completed(found.collect())
 }
 
 pub(super) fn costly_routes(machine: &Machine, robot: &Robot) -> CheckResult {
@@ -133,16 +133,16 @@ pub(super) fn costly_routes(machine: &Machine, robot: &Robot) -> CheckResult {
         let metered = "true  # to use it for what must arrive";
         Some(
             found
-                .fix(robot.how_to_set(&key(route, "interface"), "wlan0  # to use another"))
-                .fix(format!("or {}", robot.how_to_set(&key(route, "metered"), metered))),
+                .fix(robot.how_to_set(&config_key(route, "interface"), "wlan0  # to use another"))
+                .fix(format!("or {}", robot.how_to_set(&config_key(route, "metered"), metered))),
         )
     });
-    CheckResult::Made(found.collect())
+    CheckResult::Completed(found.collect())
 }
 
 /// Describes an interface whose network usually costs money; `None` for other interfaces.
 fn costly_network_kind(machine: &Machine, name: &str) -> Option<String> {
-    let uevent = machine.read(interface(name, "uevent")).unwrap_or_default();
+    let uevent = machine.read(interface_path(name, "uevent")).unwrap_or_default();
     let is_modem = uevent.lines().any(|it| it == "DEVTYPE=wwan") || name.starts_with("ppp");
     if is_modem {
         return Some("a mobile network".into());
@@ -153,7 +153,7 @@ fn costly_network_kind(machine: &Machine, name: &str) -> Option<String> {
 }
 
 fn driver(machine: &Machine, name: &str) -> Option<String> {
-    let link = machine.link(interface(name, "device/driver"))?;
+    let link = machine.link(interface_path(name, "device/driver"))?;
     link.rsplit('/').next().map(str::to_owned)
 }
 
@@ -183,15 +183,15 @@ pub(super) fn reverse_path(machine: &Machine, robot: &Robot) -> CheckResult {
             found.fix(format!("sudo sysctl -w net.ipv4.conf.{device}.rp_filter=2  # and in /etc/sysctl.d/"))
         })
     });
-    CheckResult::Made(found.collect())
+    CheckResult::Completed(found.collect())
 }
 
 /// States of an interface that carries nothing.
 const DOWN_STATES: [&str; 2] = ["down", "lowerlayerdown"];
 
 fn is_usable(machine: &Machine, name: &str) -> bool {
-    let state = machine.read(interface(name, "operstate")).unwrap_or_default();
-    machine.exists(interface(name, "flags"))
+    let state = machine.read(interface_path(name, "operstate")).unwrap_or_default();
+    machine.exists(interface_path(name, "flags"))
         && !DOWN_STATES.contains(&state.as_str())
         && machine.addresses().iter().any(|(it, _)| it == name)
 }
@@ -224,8 +224,8 @@ pub(super) fn check_interfaces_up(machine: &Machine, robot: &Robot) -> CheckResu
         );
     }
     for name in robot.named_interfaces() {
-        let exists = machine.exists(interface(&name, "flags"));
-        let state = machine.read(interface(&name, "operstate")).unwrap_or_default();
+        let exists = machine.exists(interface_path(&name, "flags"));
+        let state = machine.read(interface_path(&name, "operstate")).unwrap_or_default();
         let without = unreachable_peers(machine, robot, &name);
         let (harm, why) = match without.is_empty() {
             true => {
@@ -262,13 +262,14 @@ pub(super) fn check_interfaces_up(machine: &Machine, robot: &Robot) -> CheckResu
             )));
         }
     }
-    CheckResult::Made(all)
+    CheckResult::Completed(all)
 }
 
 pub(super) fn interface_mtu(machine: &Machine, robot: &Robot) -> CheckResult {
     let mut all = Vec::new();
     for name in robot.interfaces(machine) {
-        let Some(mtu) = machine.number(interface(&name, "mtu")).filter(|mtu| *mtu < MIN_MTU) else {
+        let Some(mtu) = machine.number(interface_path(&name, "mtu")).filter(|mtu| *mtu < MIN_MTU)
+        else {
             continue;
         };
         let found = CheckFinding::new(
@@ -276,14 +277,14 @@ pub(super) fn interface_mtu(machine: &Machine, robot: &Robot) -> CheckResult {
             format!("the MTU of {name} is {mtu}"),
             "Small packets spend more of the airtime on headers, and IPv6 needs 1280 bytes.",
         );
-        let least = if machine.exists(interface(&name, "tun_flags")) { 1280 } else { 1500 };
+        let least = if machine.exists(interface_path(&name, "tun_flags")) { 1280 } else { 1500 };
         all.push(
             found.fix(format!(
                 "sudo ip link set {name} mtu {least}  # as far as its network allows"
             )),
         );
     }
-    CheckResult::Made(all)
+    CheckResult::Completed(all)
 }
 
 pub(super) fn back_pressure(machine: &Machine, robot: &Robot) -> CheckResult {
@@ -301,13 +302,13 @@ pub(super) fn back_pressure(machine: &Machine, robot: &Robot) -> CheckResult {
             robot.how_to_set(&format!("radios.{name}.rate"), "10Mbps")
         )));
     }
-    CheckResult::Made(all)
+    CheckResult::Completed(all)
 }
 
 fn kind_without_back_pressure(machine: &Machine, name: &str) -> Option<String> {
-    let uevent = machine.read(interface(name, "uevent")).unwrap_or_default();
+    let uevent = machine.read(interface_path(name, "uevent")).unwrap_or_default();
     let kind = uevent.lines().find_map(|line| line.strip_prefix("DEVTYPE="));
-    if machine.exists(interface(name, "tun_flags")) {
+    if machine.exists(interface_path(name, "tun_flags")) {
         return Some("a tunnel of a program (tun, tap)".into());
     }
     if kind == Some("wireguard") {
@@ -320,16 +321,16 @@ fn kind_without_back_pressure(machine: &Machine, name: &str) -> Option<String> {
         let is_usb = USB_NETWORKS.contains(&driver.as_str());
         return is_usb.then(|| format!("a modem or a phone at USB (driver {driver})"));
     }
-    let links = machine.number(interface(name, "iflink"));
-    let is_virtual = !machine.exists(interface(name, "device"));
-    let has_pair = links != machine.number(interface(name, "ifindex"));
+    let links = machine.number(interface_path(name, "iflink"));
+    let is_virtual = !machine.exists(interface_path(name, "device"));
+    let has_pair = links != machine.number(interface_path(name, "ifindex"));
     (is_virtual && has_pair && kind.is_none()).then(|| "a virtual cable (veth)".into())
 }
 
 pub(super) fn transmit_queue(machine: &Machine, robot: &Robot) -> CheckResult {
     let mut all = Vec::new();
     for name in robot.interfaces(machine) {
-        let length = machine.number(interface(&name, "tx_queue_len"));
+        let length = machine.number(interface_path(&name, "tx_queue_len"));
         // Without a queue (0), nothing is dropped in it.
         let Some(length) = length.filter(|it| (1..MIN_QUEUE).contains(it)) else { continue };
         let found = CheckFinding::new(
@@ -339,7 +340,7 @@ pub(super) fn transmit_queue(machine: &Machine, robot: &Robot) -> CheckResult {
         );
         all.push(found.fix(format!("sudo ip link set {name} txqueuelen 1000")));
     }
-    CheckResult::Made(all)
+    CheckResult::Completed(all)
 }
 
 pub(super) fn beacons(machine: &Machine, robot: &Robot) -> CheckResult {
@@ -353,12 +354,12 @@ pub(super) fn beacons(machine: &Machine, robot: &Robot) -> CheckResult {
         Beacons::On(names) => names.clone(),
     };
     let takes_groups = |name: &String| {
-        let flags = machine.read(interface(name, "flags")).unwrap_or_default();
+        let flags = machine.read(interface_path(name, "flags")).unwrap_or_default();
         let flags = u64::from_str_radix(flags.trim_start_matches("0x"), 16).unwrap_or(0);
         flags & IFF_MULTICAST != 0
     };
     if names.iter().any(takes_groups) {
-        return CheckResult::Made(Vec::new());
+        return CheckResult::Completed(Vec::new());
     }
     let listed = if names.is_empty() { "no interface".into() } else { names.join(", ") };
     let only = config.peers.iter().filter(|it| it.is_caller()).map(|it| it.name.as_str());
@@ -370,7 +371,7 @@ pub(super) fn beacons(machine: &Machine, robot: &Robot) -> CheckResult {
         format!("Peers without an address here are not found: {}", only.join(", ")),
     );
     let device = names.first().map_or("wlan0", String::as_str);
-    CheckResult::Made(vec![
+    CheckResult::Completed(vec![
         found
             .fix(format!("sudo ip link set {device} multicast on"))
             .fix(format!("or in {}: give each peer an 'address'", robot.file_name())),
@@ -382,7 +383,7 @@ pub(super) fn check_duplicate_address(machine: &Machine, robot: &Robot) -> Check
     let is_asked = |name: &String, address: &IpAddr| {
         address.is_ipv4()
             && used.contains(name)
-            && machine.number(interface(name, "type")) == Some(ARPHRD_ETHER)
+            && machine.number(interface_path(name, "type")) == Some(ARPHRD_ETHER)
     };
     let own = machine.addresses().into_iter().filter(|(name, it)| is_asked(name, it));
     let own: Vec<_> = own.collect();
@@ -390,12 +391,12 @@ pub(super) fn check_duplicate_address(machine: &Machine, robot: &Robot) -> Check
         return CheckResult::DoesNotApply("no interface of a link uses ARP".into());
     }
     if !machine.is_root() {
-        return CheckResult::NotMade("needs root: sudo tautline doctor".into());
+        return CheckResult::Skipped("needs root: sudo tautline doctor".into());
     }
     let hardware: Vec<String> = machine
         .list("/sys/class/net")
         .iter()
-        .filter_map(|it| Some(machine.read(interface(it, "address"))?.to_lowercase()))
+        .filter_map(|it| Some(machine.read(interface_path(it, "address"))?.to_lowercase()))
         .collect();
     // With two interfaces in one network, the kernel answers for either (arp_ignore=0).
     let is_of_another = |line: &&str| {
@@ -407,7 +408,7 @@ pub(super) fn check_duplicate_address(machine: &Machine, robot: &Robot) -> Check
         let shown = address.to_string();
         let text = match machine.run("arping", &["-D", "-c", "2", "-w", "2", "-I", &name, &shown]) {
             ProgramOutput::Missing => {
-                return CheckResult::NotMade(
+                return CheckResult::Skipped(
                     "arping is not installed: sudo apt install iputils-arping".into(),
                 );
             }
@@ -431,18 +432,18 @@ pub(super) fn check_duplicate_address(machine: &Machine, robot: &Robot) -> Check
     }
     // arping ends with the first reply.
     match was_own.filter(|_| all.is_empty()) {
-        Some(name) => CheckResult::NotMade(format!(
+        Some(name) => CheckResult::Skipped(format!(
             "another interface of this machine answers for {name}: sudo sysctl -w \
              net.ipv4.conf.all.arp_ignore=1 ends that"
         )),
-        None => CheckResult::Made(all),
+        None => CheckResult::Completed(all),
     }
 }
 
 /// Tests the addresses of a peer without a daemon: name, route, and pings of two sizes, a line each. An
 /// error lists the peers if the file has none of this name.
 pub fn test_addresses(machine: &Machine, robot: &Robot, peer: &str) -> Result<Vec<String>, String> {
-    if robot.is_file_closed() {
+    if robot.is_file_unreadable() {
         return Ok(Vec::new());
     }
     let peers = robot.config().map(|it| &it.peers[..]).unwrap_or_default();

@@ -97,8 +97,8 @@ pub(super) fn port(machine: &Machine, robot: &Robot) -> CheckResult {
             // The daemon answers, so the socket is the daemon's.
             Owner::Unknown if robot.status.is_some() => {}
             // The socket may be the daemon's.
-            Owner::Unknown if robot.is_file_closed() || robot.is_control_closed() => {
-                return CheckResult::NotMade(super::robot::reason_without_state(robot));
+            Owner::Unknown if robot.is_file_unreadable() || robot.is_control_closed() => {
+                return CheckResult::Skipped(super::robot::missing_status_reason(robot));
             }
             Owner::Unknown => {
                 others.insert("a process of another user (sudo shows it)".to_owned());
@@ -114,5 +114,5 @@ pub(super) fn port(machine: &Machine, robot: &Robot) -> CheckResult {
             robot.how_to_set("listen", free)
         ))
     });
-    CheckResult::Made(found.collect())
+    CheckResult::Completed(found.collect())
 }

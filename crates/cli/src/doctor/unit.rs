@@ -16,14 +16,14 @@ const SYS_NICE: u32 = 23;
 const IPC_LOCK: u32 = 14;
 
 /// Returns the path of the unit, if it is installed.
-pub(super) fn file(machine: &Machine) -> Option<String> {
+pub(super) fn installed_path(machine: &Machine) -> Option<String> {
     let mut paths = FOLDERS.iter().map(|folder| format!("{folder}/{UNIT}"));
     paths.find(|path| machine.exists(path))
 }
 
 /// The last value of a key in the unit and its drop-ins.
 fn unit_setting(machine: &Machine, key: &str) -> Option<String> {
-    let unit = machine.read(file(machine)?)?;
+    let unit = machine.read(installed_path(machine)?)?;
     let mut texts = vec![unit];
     for folder in FOLDERS.iter().rev().map(|it| format!("{it}/{UNIT}.d")) {
         let names = machine.list(&folder).into_iter().filter(|it| it.ends_with(".conf"));
@@ -47,7 +47,7 @@ pub(super) struct User {
 pub(super) fn daemon_user(machine: &Machine, robot: &Robot) -> User {
     let accounts = machine.read("/etc/passwd").unwrap_or_default();
     let accounts: Vec<Vec<&str>> = accounts.lines().map(|line| line.split(':').collect()).collect();
-    let running = running(machine, robot);
+    let running = answering_daemon(machine, robot);
     let user = unit_setting(machine, "User").filter(|_| is_run_by_unit(machine, robot));
     if let Some(name) = user.filter(|_| running.is_none()) {
         let entry = accounts.iter().find(|it| it.first() == Some(&name.as_str()));
@@ -62,7 +62,7 @@ pub(super) fn daemon_user(machine: &Machine, robot: &Robot) -> User {
 }
 
 /// The daemon of the robot's file, if it answers and is visible.
-fn running<'a>(machine: &'a Machine, robot: &Robot) -> Option<&'a Process> {
+fn answering_daemon<'a>(machine: &'a Machine, robot: &Robot) -> Option<&'a Process> {
     robot.status.as_ref()?;
     daemon_of(machine, robot)
 }
@@ -86,7 +86,7 @@ fn daemon_of<'a>(machine: &'a Machine, robot: &Robot) -> Option<&'a Process> {
 
 /// Whether another launcher than the unit started the daemon that answers.
 fn has_launcher(machine: &Machine, robot: &Robot) -> bool {
-    running(machine, robot).is_some_and(|it| {
+    answering_daemon(machine, robot).is_some_and(|it| {
         let groups = machine.read(format!("/proc/{}/cgroup", it.id)).unwrap_or_default();
         !groups.contains(UNIT)
     })
@@ -105,23 +105,23 @@ fn is_daemon(machine: &Machine, process: u32) -> bool {
 }
 
 pub(super) fn state(machine: &Machine, robot: &Robot) -> CheckResult {
-    let Some(path) = file(machine) else {
+    let Some(path) = installed_path(machine) else {
         if robot.file.as_deref() != Some(Path::new(FILE)) || has_launcher(machine, robot) {
             return CheckResult::DoesNotApply("tautline.service is not installed".into());
         }
         let why = "The daemon does not start when the robot is switched on.";
         let found = CheckFinding::new(Harm::Note, format!("{FILE} exists, but no {UNIT}"), why);
-        return CheckResult::Made(vec![
+        return CheckResult::Completed(vec![
             found.fix("install the package, or see page \"Install\", start at boot"),
         ]);
     };
     let state = match machine.run("systemctl", &["is-failed", UNIT]) {
         // `systemctl is-failed` fails for any state but 'failed'.
         ProgramOutput::Output(text) | ProgramOutput::Failed(text) => text.trim().to_owned(),
-        ProgramOutput::Missing => return CheckResult::NotMade("systemctl is not installed".into()),
+        ProgramOutput::Missing => return CheckResult::Skipped("systemctl is not installed".into()),
     };
     if state.contains("bus") || state.contains("booted") {
-        return CheckResult::NotMade(format!(
+        return CheckResult::Skipped(format!(
             "systemctl: {}",
             state.lines().next().unwrap_or_default()
         ));
@@ -143,7 +143,7 @@ pub(super) fn state(machine: &Machine, robot: &Robot) -> CheckResult {
         let found = CheckFinding::new(Harm::Note, format!("{UNIT} ({path}) is not enabled"), why);
         all.push(found.fix("sudo systemctl enable --now tautline"));
     }
-    CheckResult::Made(all)
+    CheckResult::Completed(all)
 }
 
 /// The limits under which the daemon runs.
@@ -176,7 +176,7 @@ fn limits(machine: &Machine, robot: &Robot) -> Option<Limits> {
                     .any(|it| it.starts_with("Max locked memory") && it.contains("unlimited")),
         });
     }
-    let path = file(machine).filter(|_| is_run_by_unit(machine, robot))?;
+    let path = installed_path(machine).filter(|_| is_run_by_unit(machine, robot))?;
     let capabilities = unit_setting(machine, "AmbientCapabilities").unwrap_or_default();
     let is_restricted = unit_setting(machine, "RestrictRealtime").as_deref() == Some("yes");
     let user = unit_setting(machine, "User");
@@ -197,7 +197,7 @@ pub(super) fn realtime(machine: &Machine, robot: &Robot) -> CheckResult {
         return CheckResult::DoesNotApply("the file does not set 'realtime'".into());
     };
     let Some(limits) = limits(machine, robot) else {
-        return CheckResult::NotMade("neither a daemon nor its unit shows its limits".into());
+        return CheckResult::Skipped("neither a daemon nor its unit shows its limits".into());
     };
     let mut missing = Vec::new();
     if options.priority.is_some() && !limits.may_have_priority {
@@ -207,14 +207,14 @@ pub(super) fn realtime(machine: &Machine, robot: &Robot) -> CheckResult {
         missing.push("'lock_memory' (CAP_IPC_LOCK, or an unlimited MEMLOCK)");
     }
     if missing.is_empty() {
-        return CheckResult::Made(Vec::new());
+        return CheckResult::Completed(Vec::new());
     }
     let found = CheckFinding::new(
         Harm::Delays,
         format!("{} may not use {}", limits.place, missing.join(" and ")),
         "The daemon continues without it: on a busy processor its packets wait for other programs.",
     );
-    CheckResult::Made(vec![match file(machine) {
+    CheckResult::Completed(vec![match installed_path(machine) {
         Some(_) => found
             .fix("sudo mkdir -p /etc/systemd/system/tautline.service.d")
             .fix(
@@ -248,7 +248,7 @@ fn size(text: &str) -> Option<u64> {
 }
 
 pub(super) fn memory(machine: &Machine, robot: &Robot) -> CheckResult {
-    let (Some(config), Some(path)) = (robot.config(), file(machine)) else {
+    let (Some(config), Some(path)) = (robot.config(), installed_path(machine)) else {
         return CheckResult::DoesNotApply("no valid file, or no unit".into());
     };
     let Some(limit) = unit_setting(machine, "MemoryMax").and_then(|it| size(&it)) else {
@@ -256,7 +256,7 @@ pub(super) fn memory(machine: &Machine, robot: &Robot) -> CheckResult {
     };
     let needed = needed_memory(config);
     if needed <= limit {
-        return CheckResult::Made(Vec::new());
+        return CheckResult::Completed(Vec::new());
     }
     let mebibytes = |bytes: u64| bytes.div_ceil(1 << 20);
     let found = CheckFinding::new(
@@ -272,7 +272,7 @@ pub(super) fn memory(machine: &Machine, robot: &Robot) -> CheckResult {
     );
     let raise =
         format!("MemoryMax={}M  # sudo systemctl edit tautline, in [Service]", mebibytes(needed));
-    CheckResult::Made(vec![found.fix(raise).fix(format!(
+    CheckResult::Completed(vec![found.fix(raise).fix(format!(
         "or in {}: set smaller limits.queue_bytes and limits.reassembly_bytes",
         robot.file_name()
     ))])

@@ -2,7 +2,7 @@
 //! Wi-Fi, as `iw` shows it: the kernel has no files with these settings.
 
 use super::finding::{CheckFinding, CheckResult, Harm};
-use super::machine::{Machine, ProgramOutput, interface};
+use super::machine::{Machine, ProgramOutput, interface_path};
 use super::robot::Robot;
 
 /// Signal below which a radio falls to its lowest rates, in dBm.
@@ -12,7 +12,7 @@ const SLOW_MBPS: f64 = 12.0;
 /// Signal below which a low rate counts, in dBm. With a better signal, a low rate is that of an idle radio,
 /// which sends its few packets at the lowest rate.
 const FAIR_DBM: f64 = -65.0;
-/// Pause between two attempts of ARP in the kernel that counts as short, in milliseconds.
+/// Longest interval of the kernel's ARP retries that counts as short, in milliseconds.
 const SHORT_RETRY_MS: u64 = 100;
 
 /// The Wi-Fi interfaces of links to peers.
@@ -51,15 +51,15 @@ fn check_each_interface(
         }
     }
     if all.is_empty() && !errors.is_empty() {
-        return CheckResult::NotMade(errors.join("; "));
+        return CheckResult::Skipped(errors.join("; "));
     }
     let why = "This interface could not be checked.";
     all.extend(errors.into_iter().map(|error| CheckFinding::new(Harm::Note, error, why)));
-    CheckResult::Made(all)
+    CheckResult::Completed(all)
 }
 
 fn check_without_iw() -> CheckResult {
-    CheckResult::NotMade("iw is not installed: apt install iw".into())
+    CheckResult::Skipped("iw is not installed: apt install iw".into())
 }
 
 /// The value of a line `NAME: VALUE`.
@@ -151,11 +151,11 @@ pub(super) fn region(machine: &Machine, robot: &Robot) -> CheckResult {
         ProgramOutput::Output(text) => text,
         ProgramOutput::Missing => return check_without_iw(),
         ProgramOutput::Failed(text) => {
-            return CheckResult::NotMade(format!("iw reg get: {}", text.trim()));
+            return CheckResult::Skipped(format!("iw reg get: {}", text.trim()));
         }
     };
     let found = names.iter().filter_map(|name| {
-        let radio = machine.read(interface(name, "phy80211/name")).unwrap_or_default();
+        let radio = machine.read(interface_path(name, "phy80211/name")).unwrap_or_default();
         let (_, is_own) = country_of(&text, &radio).filter(|(country, _)| *country == "00")?;
         let found = CheckFinding::new(
             Harm::Wastes,
@@ -172,7 +172,7 @@ pub(super) fn region(machine: &Machine, robot: &Robot) -> CheckResult {
             ),
         })
     });
-    CheckResult::Made(found.collect())
+    CheckResult::Completed(found.collect())
 }
 
 pub(super) fn neighbour_retry(machine: &Machine, robot: &Robot) -> CheckResult {
@@ -193,7 +193,7 @@ pub(super) fn neighbour_retry(machine: &Machine, robot: &Robot) -> CheckResult {
             "sudo sysctl -w net.ipv4.neigh.{name}.retrans_time_ms=50 net.ipv6.neigh.{name}.retrans_time_ms=50"
         )));
     }
-    CheckResult::Made(all)
+    CheckResult::Completed(all)
 }
 
 #[cfg(test)]

@@ -28,9 +28,9 @@ struct Connection {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
     /// The connection waits for its client.
-    Waits,
+    Idle,
     /// The node produces the response.
-    Works,
+    Busy,
     /// The connection was closed for another one; its thread has not ended yet.
     Closed,
 }
@@ -47,12 +47,12 @@ impl Connections {
         let stream = Arc::new(stream);
         let mut all = self.lock();
         let is_admitted = all.len() < MAX_THREADS
-            && admits_another(&mut all, MAX_CONNECTIONS_PER_ADDRESS, |it| it.owner == owner)
-            && admits_another(&mut all, MAX_CONNECTIONS, |_| true);
+            && make_room(&mut all, MAX_CONNECTIONS_PER_ADDRESS, |it| it.owner == owner)
+            && make_room(&mut all, MAX_CONNECTIONS, |_| true);
         if !is_admitted {
             return None;
         }
-        all.push(Connection { owner, stream: stream.clone(), state: State::Waits });
+        all.push(Connection { owner, stream: stream.clone(), state: State::Idle });
         Some(AdmittedConnection { stream, connections: self.clone() })
     }
 
@@ -63,15 +63,11 @@ impl Connections {
 
 /// Returns whether another connection is allowed because fewer than `most` open connections match `counts`.
 /// If necessary, first closes the oldest matching connection that waits for its client.
-fn admits_another(
-    all: &mut [Connection],
-    most: usize,
-    counts: impl Fn(&Connection) -> bool,
-) -> bool {
+fn make_room(all: &mut [Connection], most: usize, counts: impl Fn(&Connection) -> bool) -> bool {
     if all.iter().filter(|it| it.state != State::Closed && counts(it)).count() < most {
         return true;
     }
-    let Some(oldest) = all.iter_mut().find(|it| it.state == State::Waits && counts(it)) else {
+    let Some(oldest) = all.iter_mut().find(|it| it.state == State::Idle && counts(it)) else {
         return false;
     };
     oldest.state = State::Closed;
@@ -94,11 +90,11 @@ impl AdmittedConnection {
     /// Runs `work`, which does not depend on the client; the connection stays open until `work` ends.
     /// Returns `None` if the connection was closed before.
     pub(super) fn work<T>(&self, work: impl FnOnce() -> T) -> Option<T> {
-        if !self.set_state(State::Works) {
+        if !self.set_state(State::Busy) {
             return None;
         }
         let done = work();
-        self.set_state(State::Waits);
+        self.set_state(State::Idle);
         Some(done)
     }
 
@@ -154,7 +150,7 @@ mod tests {
         let mut of_one: Vec<_> =
             (0..MAX_CONNECTIONS_PER_ADDRESS).map(|_| fixture.admit("10.0.0.1").unwrap()).collect();
         let other = fixture.admit("10.0.0.2").unwrap();
-        of_one[0].0.set_state(State::Works);
+        of_one[0].0.set_state(State::Busy);
         let new = fixture.admit("10.0.0.1").unwrap();
         let closed: Vec<_> = of_one.iter_mut().map(|(_, there)| is_closed(there)).collect();
         assert_eq!(closed.iter().filter(|it| **it).count(), 1);
@@ -162,7 +158,7 @@ mod tests {
         assert_eq!(of_one[1].0.work(|| "an answer"), None, "whatever it had asked before");
         assert_eq!(of_one[2].0.work(|| "an answer"), Some("an answer"));
         drop(of_one.remove(1));
-        assert!(of_one.iter().chain([&new]).all(|(served, _)| served.set_state(State::Works)));
+        assert!(of_one.iter().chain([&new]).all(|(served, _)| served.set_state(State::Busy)));
         assert!(fixture.admit("10.0.0.1").is_none(), "all are at work");
         assert!(fixture.admit("10.0.0.2").is_some(), "which is nothing to others");
         drop((of_one, other));
@@ -175,7 +171,7 @@ mod tests {
         let all: Vec<_> =
             (0..100).filter_map(|host| fixture.admit(&format!("10.0.1.{host}"))).collect();
         assert_eq!(all.len(), MAX_THREADS, "no thread has ended");
-        let open = all.iter().filter(|(served, _)| served.set_state(State::Waits)).count();
+        let open = all.iter().filter(|(served, _)| served.set_state(State::Idle)).count();
         assert_eq!(open, MAX_CONNECTIONS);
         drop(all);
         assert_eq!(fixture.connections.lock().len(), 0);

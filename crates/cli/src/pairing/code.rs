@@ -67,7 +67,7 @@ impl fmt::Debug for Code {
 }
 
 /// Whether a text was probably meant as a code: it has digits, and separators between them.
-pub fn is_like_code(text: &str) -> bool {
+pub fn looks_like_code(text: &str) -> bool {
     text.contains(|c: char| c.is_ascii_digit())
         && text.chars().all(|c| c.is_ascii_digit() || matches!(c, '-' | ' '))
 }
@@ -107,6 +107,6 @@ mod tests {
         for wrong in ["", "4821-739", "4821-73901", "4821-739a", "robot@10.0.0.1", "+4821739"] {
             assert!(wrong.parse::<Code>().is_err(), "{wrong}");
         }
-        assert!(is_like_code("4821-739") && !is_like_code("robot1") && !is_like_code("-"));
+        assert!(looks_like_code("4821-739") && !looks_like_code("robot1") && !looks_like_code("-"));
     }
 }

@@ -52,7 +52,7 @@ pub struct Exchange {
 /// The keys of a pairing. The other end has them only if it knows the code and its proof fits.
 pub struct Keys {
     own_proof: [u8; PROOF_BYTES],
-    other_proof: hmac::Key,
+    other_proof_key: hmac::Key,
     transcript: digest::Digest,
     /// Seals frames to the other end.
     pub sealer: Sealer,
@@ -116,7 +116,7 @@ impl Keys {
             .map(|label| hmac::Key::new(hmac::HMAC_SHA256, &expand(&prk, label)));
         let [to_base, to_robot] =
             ["robot to base", "base to robot"].map(|label| key(&expand(&prk, label)));
-        let ([own_key, other_proof], [sends, receives]) = match role {
+        let ([own_key, other_proof_key], [sends, receives]) = match role {
             Role::Robot => (proofs, [to_base, to_robot]),
             Role::Base => {
                 let [robot, base] = proofs;
@@ -127,7 +127,7 @@ impl Keys {
         own_proof.copy_from_slice(hmac::sign(&own_key, transcript.as_ref()).as_ref());
         Self {
             own_proof,
-            other_proof,
+            other_proof_key,
             transcript,
             sealer: Sealer { key: sends, count: 0 },
             opener: Opener { key: receives, count: 0 },
@@ -141,7 +141,7 @@ impl Keys {
 
     /// Whether the proof of the other end fits: the other end knows the code, and nobody is in between.
     pub fn is_proved_by(&self, proof: &[u8; PROOF_BYTES]) -> bool {
-        hmac::verify(&self.other_proof, self.transcript.as_ref(), proof).is_ok()
+        hmac::verify(&self.other_proof_key, self.transcript.as_ref(), proof).is_ok()
     }
 }
 

@@ -24,7 +24,7 @@ const MAX_TEXT_BYTES: usize = 400;
 pub enum Message {
     /// What the sender says about itself.
     Facts(Box<Facts>),
-    /// A person at the sender has still to answer.
+    /// A person at the sender has not answered yet.
     Waiting,
     /// The sender agrees, and its new files are ready to be put in place.
     Ready,

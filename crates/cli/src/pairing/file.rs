@@ -10,7 +10,7 @@ use std::fmt::Write;
 const COMMENT: usize = 28;
 
 /// What one side of a pairing needs to write its file.
-pub struct End<'a> {
+pub struct FileInput<'a> {
     /// Which side.
     pub role: Role,
     /// This side's facts.
@@ -35,7 +35,7 @@ pub struct TopicLine {
     pub treatment: String,
 }
 
-impl End<'_> {
+impl FileInput<'_> {
     /// The lines under the name of the peer, without indentation.
     pub fn peer_lines(&self) -> Vec<String> {
         let other = &self.other.name;
@@ -87,14 +87,14 @@ impl End<'_> {
     pub fn topic_lines(&self) -> Vec<TopicLine> {
         match self.role {
             Role::Robot => {
-                let line = |it: &super::plan::Shown| TopicLine {
+                let line = |it: &super::plan::ShownTopic| TopicLine {
                     name: it.at_robot.clone(),
                     treatment: treatment(&it.at_robot, &it.type_name).into(),
                 };
                 self.plan.shown.iter().map(line).collect()
             }
             Role::Base => {
-                let line = |it: &super::plan::Command| {
+                let line = |it: &super::plan::CommandTopic| {
                     let open = treatment(&it.at_robot, &it.type_name);
                     let open = open.trim_end_matches(" }");
                     let treatment = format!("{open}, to: [{}] }}", self.other.name);
@@ -177,7 +177,7 @@ mod tests {
             base.taken = taken;
             let plan = plan(&robot, &base);
             let ros = ["ros1: { master: \"http://localhost:11312\" }".to_owned()];
-            let end = |role, own, other, address| End {
+            let end = |role, own, other, address| FileInput {
                 role,
                 own,
                 other,
@@ -221,7 +221,7 @@ mod tests {
         let (robot, mut base) = (facts("robot1", &robot), facts("base", &[]));
         base.key = "cHVibGljIGtleSBvZiBiYXNlLCBhbiBleGFtcGxlLi4=".into();
         base.addresses = vec!["10.0.0.2".parse().unwrap()];
-        let end = End {
+        let end = FileInput {
             role: Role::Robot,
             own: &robot,
             other: &base,
@@ -239,7 +239,7 @@ mod tests {
     fn without_topics_the_file_has_an_example() {
         let (robot, base) = (facts("robot1", &[]), facts("base", &[]));
         let plan = plan(&robot, &base);
-        let end = End {
+        let end = FileInput {
             role: Role::Robot,
             own: &robot,
             other: &base,

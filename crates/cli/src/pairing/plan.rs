@@ -13,7 +13,7 @@ use tautline_gateway::action_names::is_action_topic;
 use tautline_gateway::observations::OBSERVATIONS;
 use tautline_gateway::types::definition::short_name;
 
-/// Types of velocity commands, which a robot obeys at once.
+/// Types of velocity commands, which a robot obeys immediately.
 const VELOCITIES: [&str; 2] = ["geometry_msgs/Twist", "geometry_msgs/TwistStamped"];
 /// The last level of the usual name of such commands (REP 119).
 const VELOCITY_TOPIC: &str = "cmd_vel";
@@ -30,7 +30,7 @@ const INFRASTRUCTURE_TOPICS: [&str; 7] = [
 
 /// A topic of the robot that the base gets.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Shown {
+pub struct ShownTopic {
     /// Name at the robot.
     pub at_robot: String,
     /// Name at the base.
@@ -43,7 +43,7 @@ pub struct Shown {
 
 /// A topic of the base that the robot accepts.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Command {
+pub struct CommandTopic {
     /// Name at the base.
     pub at_base: String,
     /// Name at the robot.
@@ -58,9 +58,9 @@ pub struct Command {
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Plan {
     /// From the robot to the base.
-    pub shown: Vec<Shown>,
+    pub shown: Vec<ShownTopic>,
     /// From the base to the robot.
-    pub commands: Vec<Command>,
+    pub commands: Vec<CommandTopic>,
     /// Other topics to which nodes of the robot subscribe and that none publishes, with their types.
     pub not_accepted: Vec<(String, String)>,
 }
@@ -109,7 +109,12 @@ pub fn plan(robot: &Facts, base: &Facts) -> Plan {
         let type_name = short_name(&topic.type_name);
         let at_base = format!("{prefix}{}", topic.name);
         let needs_accept = !is_observation(&type_name);
-        plan.shown.push(Shown { at_robot: topic.name.clone(), at_base, type_name, needs_accept });
+        plan.shown.push(ShownTopic {
+            at_robot: topic.name.clone(),
+            at_base,
+            type_name,
+            needs_accept,
+        });
     }
     let taken: BTreeSet<&str> = base.taken.iter().map(String::as_str).collect();
     for topic in robot.topics.iter().filter(|it| may_be_command(it)) {
@@ -122,7 +127,7 @@ pub fn plan(robot: &Facts, base: &Facts) -> Plan {
         let published = publishes(base, &at_base, &type_name);
         let at_robot = topic.name.clone();
         if !is_observation(&type_name) && (published || is_velocity(&at_robot, &type_name)) {
-            plan.commands.push(Command { at_base, at_robot, type_name, published });
+            plan.commands.push(CommandTopic { at_base, at_robot, type_name, published });
         } else {
             plan.not_accepted.push((at_robot, type_name));
         }
@@ -133,7 +138,7 @@ pub fn plan(robot: &Facts, base: &Facts) -> Plan {
 impl Plan {
     /// The topic with which a person sees that the pairing works: a laser scan if there is one. Images
     /// and the like fill a terminal.
-    pub fn first_to_watch(&self) -> Option<&Shown> {
+    pub fn first_to_watch(&self) -> Option<&ShownTopic> {
         self.shown.iter().min_by_key(|it| match it.type_name.as_str() {
             "sensor_msgs/LaserScan" => 0,
             "tf2_msgs/TFMessage" | "tf/tfMessage" => 2,

@@ -248,7 +248,7 @@ fn cut_link(is_cut: bool) {
 }
 
 #[test]
-fn calls_about_goals_are_answered_after_a_restart_of_the_client_s_own_daemon() {
+fn goal_calls_survive_a_daemon_restart() {
     if !ros2::runs_in_own_network() {
         return;
     }

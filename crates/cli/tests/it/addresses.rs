@@ -8,7 +8,7 @@ use tautline_testkit::running::enclosure::Enclosure;
 use tautline_testkit::running::{Daemon, Place, wait_for};
 
 /// The second address of the base station.
-const SECOND: [&str; 2] = ["10.77.0.12", "fd77::12"];
+const SECOND_ADDRESSES: [&str; 2] = ["10.77.0.12", "fd77::12"];
 
 struct World {
     place: Place,
@@ -79,7 +79,7 @@ impl World {
 #[test]
 fn answers_leave_from_the_address_that_was_asked() {
     let world = World::with_firewall();
-    for second in SECOND {
+    for second in SECOND_ADDRESSES {
         world.check(second, None);
     }
 }
@@ -87,7 +87,7 @@ fn answers_leave_from_the_address_that_was_asked() {
 #[test]
 fn a_configured_peer_is_answered_from_the_address_that_was_asked() {
     let world = World::with_firewall();
-    for (second, known) in SECOND.into_iter().zip(["10.77.0.1", "fd77::1"]) {
+    for (second, known) in SECOND_ADDRESSES.into_iter().zip(["10.77.0.1", "fd77::1"]) {
         world.check(second, Some(known));
     }
 }
@@ -110,7 +110,7 @@ fn answers_pass_an_address_translator() {
     router.nft("add chain inet nat out { type nat hook postrouting priority 100; }");
     router.nft("add rule inet nat out oifname wire masquerade");
     let world = World { place, robot, base };
-    for second in SECOND {
+    for second in SECOND_ADDRESSES {
         world.check(second, None);
     }
 }

@@ -11,7 +11,7 @@ use tautline_proto::wire::frame::put_goodbye;
 use tautline_testkit::running::hostile::{call, meet, offer_command, send};
 use tautline_testkit::running::{Place, free_port};
 
-const FIELDS_OF_ALL: [&str; 3] = ["time", "event", "peer"];
+const COMMON_FIELDS: [&str; 3] = ["time", "event", "peer"];
 
 fn tautline(arguments: &[&str]) -> (bool, String) {
     let program = PROGRAM;
@@ -28,7 +28,7 @@ fn assert_described(records: &[Value]) {
         let described = described.unwrap_or_else(|| panic!("{record}"));
         for key in record.as_object().unwrap().keys() {
             let is_known = described.fields().any(|(name, _)| name == key);
-            assert!(is_known || FIELDS_OF_ALL.contains(&&**key), "{key} of {record}");
+            assert!(is_known || COMMON_FIELDS.contains(&&**key), "{key} of {record}");
         }
     }
 }

@@ -120,7 +120,7 @@ fn the_used_budget_includes_heartbeats_and_survives_a_restart() {
 }
 
 #[test]
-fn a_changed_budget_applies_at_once_without_a_new_session() {
+fn a_changed_budget_applies_immediately() {
     let place = Place::new(PROGRAM);
     let [robot_file, base_file] = files(&place, "2kB/1d");
     let robot = place.start("robot", &robot_file);

@@ -33,16 +33,16 @@ fn keyless(text: &str) -> String {
 fn checked_config(text: &str) -> (Config, Vec<Warning>) {
     match parse(&keyless(text), &surroundings()).map(tautline_plan::with_warnings) {
         Ok(checked) => (checked.config, checked.warnings),
-        Err(problems) => panic!("{}", in_lines(&problems)),
+        Err(problems) => panic!("{}", join_lines(&problems)),
     }
 }
 
-fn in_lines<T: std::fmt::Display>(found: &[T]) -> String {
+fn join_lines<T: std::fmt::Display>(found: &[T]) -> String {
     found.iter().map(|one| format!("{one}\n")).collect()
 }
 
 fn warnings(text: &str) -> String {
-    in_lines(&checked_config(text).1)
+    join_lines(&checked_config(text).1)
 }
 
 #[test]
@@ -66,7 +66,7 @@ fn case_with_report(case: &str) -> String {
     let end_of_file = if rest.starts_with("---\n") { 0 } else { rest.find("\n---\n").unwrap() + 1 };
     let file = &rest[..end_of_file];
     let report = parse(&keyless(file), &surroundings())
-        .map_or_else(|problems| in_lines(&problems), |_| String::new());
+        .map_or_else(|problems| join_lines(&problems), |_| String::new());
     format!("=== {title}\n{file}---\n{report}")
 }
 
@@ -209,7 +209,7 @@ fn settings_of_ros_2_come_from_the_file_or_the_environment() {
             Surroundings { ros_discovery_range: Some("OFF".into()), ..surroundings() },
         ),
     ] {
-        let report = in_lines(&parse("{name: r, ros2: true}", &wrong).unwrap_err());
+        let report = join_lines(&parse("{name: r, ros2: true}", &wrong).unwrap_err());
         assert!(report.contains(variable), "{report}");
         assert!(parse("name: r", &wrong).is_ok());
     }
@@ -218,7 +218,7 @@ fn settings_of_ros_2_come_from_the_file_or_the_environment() {
 #[test]
 fn a_wrong_variable_is_named() {
     let environment = Surroundings { ros_master_uri: Some("robot:11311".into()), ..surroundings() };
-    let report = in_lines(&parse("name: robot1", &environment).unwrap_err());
+    let report = join_lines(&parse("name: robot1", &environment).unwrap_err());
     assert!(report.contains("'robot:11311' in the environment's ROS_MASTER_URI"), "{report}");
     assert!(parse("{name: r, ros1: false}", &environment).is_ok());
 }
@@ -353,8 +353,8 @@ fn a_launched_name_is_used_where_the_file_has_none() {
     let checked = named("name: r\nros2: { node_name: /own }", "/r1/link").unwrap();
     assert_eq!(checked.config.ros2.unwrap().node_name, "/own");
     let warning = "2:9: ros2.node_name: /own is used, although the arguments of ROS name this";
-    assert!(in_lines(&checked.warnings).contains(warning), "{}", in_lines(&checked.warnings));
-    let wrong = in_lines(&named("name: r", "/a b").unwrap_err());
+    assert!(join_lines(&checked.warnings).contains(warning), "{}", join_lines(&checked.warnings));
+    let wrong = join_lines(&named("name: r", "/a b").unwrap_err());
     assert!(wrong.contains("ros1.node_name") && wrong.contains("the arguments of ROS"), "{wrong}");
 }
 
@@ -419,7 +419,7 @@ fn the_starter_file_passes_as_written_and_with_every_option_taken() {
             (kind == "ros1", kind == "ros2")
         );
     }
-    let both = in_lines(&parse(&taken, &surroundings()).unwrap_err());
+    let both = join_lines(&parse(&taken, &surroundings()).unwrap_err());
     assert!(both.contains("ros2: found 'ros1' as well"), "{both}");
     let links =
         "links: [{ address: 10.0.0.2, interface: wlan0 }, { address: 10.1.0.2, interface: wlan1 }]";
@@ -437,7 +437,7 @@ fn uncommented(line: &str) -> String {
 
 #[test]
 fn hostile_files_are_refused_early() {
-    let refused = |text: &str| in_lines(&parse(text, &surroundings()).unwrap_err());
+    let refused = |text: &str| join_lines(&parse(text, &surroundings()).unwrap_err());
     assert!(refused(&"a".repeat(MAX_FILE_BYTES + 1)).contains("a larger file"));
     let too_deep = format!("more than {MAX_NESTING} levels");
     // The parser looks ahead within brackets and braces, so its own limit may apply first.
@@ -461,7 +461,7 @@ fn too_many_peers_or_rules_are_refused() {
     let peers: String =
         (0..300).map(|i| format!("  p{i}: 10.0.{}.{}\n", i / 250, i % 250)).collect();
     let rules: String = (0..1100).map(|i| format!("  /t{i}: {{}}\n")).collect();
-    let report = in_lines(
+    let report = join_lines(
         &parse(&format!("name: r\npeers:\n{peers}topics:\n{rules}"), &surroundings()).unwrap_err(),
     );
     assert!(report.contains("2:1: peers: found 300 entries; allowed: at most 256"), "{report}");

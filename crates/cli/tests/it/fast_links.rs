@@ -40,7 +40,7 @@ impl World {
     }
 
     /// Publishes a message and waits for its arrival; returns the time between.
-    fn carry(&self, bytes: usize) -> Duration {
+    fn deliver(&self, bytes: usize) -> Duration {
         let begun = Instant::now();
         self.robot.publish_data(TOPIC, bytes);
         let (at, len) = self.base.next_arrival();
@@ -62,7 +62,7 @@ impl World {
 fn large_messages_arrive_whole_and_their_packets_keep_their_marks() {
     let world = World::new();
     for bytes in [10, 64_000, 1_000_000, 4_000_000] {
-        world.carry(bytes);
+        world.deliver(bytes);
     }
     let link = wait_for("acknowledgements", || {
         let link = world.link();
@@ -113,7 +113,7 @@ fn publish_rarely(world: &World, bytes: usize, interval: Duration) {
     let delays = (0..count).map(|number| {
         let at = begun + interval * number as u32;
         std::thread::sleep(at.saturating_duration_since(Instant::now()));
-        if bytes > 0 { world.carry(bytes) } else { Duration::ZERO }
+        if bytes > 0 { world.deliver(bytes) } else { Duration::ZERO }
     });
     let mut delays: Vec<Duration> = delays.collect();
     delays.sort();
@@ -129,9 +129,9 @@ fn delay_and_cost() {
     let world = World::new();
     for (bytes, count) in [(1000, 200), (64_000, 200), (1_000_000, 100), (4_000_000, 40)] {
         (0..10).for_each(|_| {
-            world.carry(bytes);
+            world.deliver(bytes);
         });
-        let mut delays: Vec<Duration> = (0..count).map(|_| world.carry(bytes)).collect();
+        let mut delays: Vec<Duration> = (0..count).map(|_| world.deliver(bytes)).collect();
         delays.sort();
         let [median, p95] = [count / 2, count * 95 / 100].map(|index| delays[index]);
         println!("{bytes} bytes: median {median:?}, p95 {p95:?}");

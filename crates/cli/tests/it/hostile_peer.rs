@@ -16,11 +16,11 @@ use tautline_testkit::running::{Daemon, Place, free_port, wait_for};
 
 const BASE: &str = "base";
 /// Maximum time until a condition holds.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 /// Time without progress after which a daemon counts as stalled.
 const SILENCE: Duration = Duration::from_secs(3);
 /// Maximum memory that a peer may cost, in bytes.
-const MOST_BYTES: u64 = 64_000_000;
+const MAX_GROWTH_BYTES: u64 = 64_000_000;
 
 /// Starts a daemon with these peers; returns it and its port.
 fn base(place: &Place, peers: &str) -> (Daemon, u16) {
@@ -47,7 +47,7 @@ fn is_running(daemon: &Daemon) -> bool {
 
 /// Sends queued frames until the daemon has acknowledged all of them.
 fn settle(peer: &mut Peer, daemon: &Daemon) {
-    let settled = peer.run_until(PATIENCE, |it| it.is_settled() || !is_running(daemon)).unwrap();
+    let settled = peer.run_until(TIMEOUT, |it| it.is_settled() || !is_running(daemon)).unwrap();
     assert!(is_running(daemon), "the daemon has died:\n{}", daemon.log());
     assert!(settled, "not acknowledged: {} frames", peer.backlog());
 }
@@ -101,7 +101,7 @@ fn nested_packets_do_not_end_the_daemon_or_cost_memory() {
     mallory.queue(frames);
     settle(&mut mallory, &daemon);
     let grown = daemon.resident_bytes().saturating_sub(before);
-    assert!(grown < MOST_BYTES, "{grown} bytes");
+    assert!(grown < MAX_GROWTH_BYTES, "{grown} bytes");
     assert_eq!(daemon.peer_state("mallory"), "up");
 }
 
@@ -154,16 +154,16 @@ fn definitions_of_one_peer_are_bounded_and_removed_with_it() {
         settle_or_stall(&mut mallory, &daemon);
         taken += usize::from(mallory.is_settled());
         most = most.max(daemon.resident_bytes().saturating_sub(before));
-        if !mallory.is_settled() || most > MOST_BYTES {
+        if !mallory.is_settled() || most > MAX_GROWTH_BYTES {
             break;
         }
     }
-    assert!(most < MOST_BYTES, "{most} bytes after {taken} definitions");
+    assert!(most < MAX_GROWTH_BYTES, "{most} bytes after {taken} definitions");
     assert!(taken > 0, "one definition is within any bound");
     drop(mallory);
     wait_for("what the peer had is given back", || {
         let left = daemon.resident_bytes().saturating_sub(before);
-        (left < MOST_BYTES / 4).then_some(())
+        (left < MAX_GROWTH_BYTES / 4).then_some(())
     });
 }
 
@@ -193,7 +193,7 @@ fn one_forged_cookie_causes_one_initiation() {
     let there = far.local_addr().unwrap();
     let lines = format!("listen: \"127.0.0.1:{port}\"\npeers: {{ far: \"{there}\" }}");
     let daemon = place.start(BASE, &lines);
-    far.set_read_timeout(Some(PATIENCE)).unwrap();
+    far.set_read_timeout(Some(TIMEOUT)).unwrap();
     let mut buffer = [0; 2048];
     let (len, from) = far.recv_from(&mut buffer).expect("the daemon calls");
     let Ok(Packet::Initiation(call)) = Packet::parse(&buffer[..len]) else { panic!("not a call") };

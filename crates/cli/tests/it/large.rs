@@ -18,7 +18,7 @@ const STRING: &str = "std_msgs/String";
 const MAP_BYTES: u64 = 700_000;
 const RATE_BPS: f64 = 1e6;
 /// One packet in this many is lost.
-const LOST_OF: u64 = 50;
+const LOSS_INTERVAL: u64 = 50;
 /// Longer than a daemon queues messages for a peer that is down.
 const OUTAGE: Duration = Duration::from_secs(12);
 
@@ -54,7 +54,7 @@ fn forward(from: &UdpSocket, to: &UdpSocket, port: u16, cut: &AtomicBool) {
         // An ICMP error of a daemon that is not up yet.
         let Ok((len, _)) = from.recv_from(&mut datagram) else { continue };
         count += 1;
-        if count % LOST_OF != 0 && !cut.load(Ordering::Relaxed) {
+        if count % LOSS_INTERVAL != 0 && !cut.load(Ordering::Relaxed) {
             let _ = to.send_to(&datagram[..len], ("127.0.0.1", port));
         }
     }
@@ -70,7 +70,7 @@ fn map_of(daemon: &Daemon) -> Option<TopicReport> {
 }
 
 #[test]
-fn a_latched_map_that_loss_and_an_outage_interrupt_arrives_once_and_is_sent_once() {
+fn a_latched_map_survives_loss_and_an_outage() {
     let (place, masters) =
         (Place::new(PROGRAM), [(); 2].map(|()| Master::start_alone(ros::free_port())));
     let ports = [(); 2].map(|()| free_port());
@@ -105,7 +105,7 @@ fn a_latched_map_that_loss_and_an_outage_interrupt_arrives_once_and_is_sent_once
         map_of(&robot).filter(|it| it.queued == 0 && it.sent == 0)
     });
     assert_eq!(report.dropped.values().sum::<u64>(), 0, "{report:?}");
-    let needed = MAP_BYTES as f64 / (1.0 - 1.0 / LOST_OF as f64) * 1500.0 / 1400.0;
+    let needed = MAP_BYTES as f64 / (1.0 - 1.0 / LOSS_INTERVAL as f64) * 1500.0 / 1400.0;
     let sent = sent_bytes(&robot);
     assert!((sent as f64) < needed * 1.25, "{sent} bytes instead of {needed}");
     assert_eq!(subscriber.received("/map").len(), 1);

@@ -8,14 +8,14 @@ use std::time::Duration;
 use tautline_gateway::observations::OBSERVATIONS;
 use tautline_proto::wire::control::Control;
 use tautline_proto::wire::frame::Data;
-use tautline_testkit::peer::{Peer, data, pieces, topic};
+use tautline_testkit::peer::{Peer, data, message_frames, topic};
 use tautline_testkit::ros::ros1;
 use tautline_testkit::ros::ros1::Master;
 use tautline_testkit::ros::ros2;
 use tautline_testkit::ros::{Agent, bytes_of, wait_for};
 use tautline_testkit::running::{Daemon, Place, free_port, hostile};
 
-const PATIENCE: Duration = Duration::from_secs(40);
+const TIMEOUT: Duration = Duration::from_secs(40);
 /// More elements than any message has: 8 GB of `float32`.
 const FALSE_LENGTH: u32 = 0x7fff_ffff;
 
@@ -39,13 +39,13 @@ fn meet(port: u16, offers: &[Offer]) -> [Peer; 2] {
         }
         let is_read =
             |peer: &Peer| offers.iter().all(|it| peer.heard.wanted.get(&it.channel) == Some(&true));
-        assert!(peer.run_until(PATIENCE, is_read).unwrap(), "{name}: {:?}", peer.heard);
+        assert!(peer.run_until(TIMEOUT, is_read).unwrap(), "{name}: {:?}", peer.heard);
         peer
     })
 }
 
 fn send(peer: &mut Peer, offer: Offer, number: u64, payload: &[u8]) {
-    for frame in pieces(data(offer.channel, number, None), payload, Data::emit) {
+    for frame in message_frames(data(offer.channel, number, None), payload, Data::emit) {
         peer.send(&frame).unwrap();
     }
 }

@@ -8,7 +8,7 @@ use std::net::TcpStream;
 use std::sync::Arc;
 use tautline::audit::Actor;
 use tautline::status::{Status, TopicChange};
-use tautline_cli::control::Inspect;
+use tautline_cli::control::NodeControl;
 use tautline_cli::metrics::{
     MAX_CONNECTIONS_PER_ADDRESS, MAX_HEAD_BYTES, MetricsServer, openmetrics,
 };
@@ -73,7 +73,7 @@ fn an_address_in_use_is_reported() {
 
 struct StuckGateway;
 
-impl Inspect for StuckGateway {
+impl NodeControl for StuckGateway {
     fn status(&self) -> Result<Status, String> {
         Err("the data plane does not answer".into())
     }

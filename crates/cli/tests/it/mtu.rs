@@ -46,7 +46,7 @@ impl Ip {
 
 /// How the base reaches the robot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Way {
+enum Topology {
     /// Both have the other's address, and neither router sends ICMP.
     Direct,
     /// The robot initiates the handshake, from behind a NAT, and the routers report "too big". The base's
@@ -80,7 +80,7 @@ struct Network {
 
 impl Network {
     /// All interfaces have the MTU `outer`, except those between the routers, which have the MTU `middle`.
-    fn new(outer: usize, middle: usize, way: Way) -> Self {
+    fn new(outer: usize, middle: usize, topology: Topology) -> Self {
         let place = Place::new(PROGRAM);
         let hosts = place.hosts();
         let near = Enclosure::new(&hosts);
@@ -107,11 +107,11 @@ impl Network {
             }
             assert!(router.command("sh").args(["-c", FORWARD]).status().unwrap().success());
             router.nft(COUNT);
-            if way == Way::Direct {
+            if topology == Topology::Direct {
                 router.nft(NO_REPORTS);
             }
         }
-        if way != Way::Direct {
+        if topology != Topology::Direct {
             near.nft("add table ip nat");
             near.nft("add chain ip nat out { type nat hook postrouting priority srcnat; }");
             near.nft("add rule ip nat out oifname middle masquerade");
@@ -154,9 +154,9 @@ struct World {
 }
 
 impl World {
-    fn new(ip: Ip, outer: usize, middle: usize, way: Way) -> Self {
-        let network = Network::new(outer, middle, way);
-        let [file, file_of_base] = files(ip, way);
+    fn new(ip: Ip, outer: usize, middle: usize, topology: Topology) -> Self {
+        let network = Network::new(outer, middle, topology);
+        let [file, file_of_base] = files(ip, topology);
         let robot = Running::start_in(Some(&network.left), "robot", &file);
         let base = Running::start_in(Some(&network.right), "base", &file_of_base);
         let world = Self { robot, base, network };
@@ -209,7 +209,7 @@ fn add_ipv6(enclosure: &Enclosure, cable: &str, network: u8, host: u8) {
 }
 
 /// The files of robot and base.
-fn files(ip: Ip, way: Way) -> [String; 2] {
+fn files(ip: Ip, topology: Topology) -> [String; 2] {
     let file = |peer: &str, keys: &str| {
         let topics = [SCAN, IMAGE, IMAGE_BACK].map(|topic| format!("{topic}: {{}}")).join(", ");
         format!(
@@ -218,9 +218,9 @@ fn files(ip: Ip, way: Way) -> [String; 2] {
         )
     };
     let address = |network| format!("address: \"{}\"", ip.host(network, 1));
-    let back = match way {
-        Way::Direct => address(81),
-        Way::Nat(keys) => keys.to_owned(),
+    let back = match topology {
+        Topology::Direct => address(81),
+        Topology::Nat(keys) => keys.to_owned(),
     };
     [file("base", &address(83)), file("robot", &back)]
 }
@@ -250,7 +250,7 @@ fn counter_value(router: &Enclosure, name: &str) -> u64 {
 fn a_small_path_that_reports_nothing_carries_everything_from_the_start() {
     for (ip, mtu) in [(Ip::V4, 1280), (Ip::V6, 1280), (Ip::V4, 1400), (Ip::V6, 1400)] {
         let begun = Instant::now();
-        let world = World::new(ip, 1500, mtu, Way::Direct);
+        let world = World::new(ip, 1500, mtu, Topology::Direct);
         let flows = world.publish_until_arrival();
         println!("{ip:?} {mtu}: {flows:?}, {:?} with the start", begun.elapsed());
         world.wait_until_mtu_known(mtu as u64, "probed");
@@ -262,9 +262,9 @@ fn a_small_path_that_reports_nothing_carries_everything_from_the_start() {
 
 #[test]
 fn the_program_reports_the_mtu_of_each_path() {
-    let network = Network::new(1500, 1280, Way::Direct);
+    let network = Network::new(1500, 1280, Topology::Direct);
     let place = Place::new(PROGRAM);
-    let [file, file_of_base] = files(Ip::V4, Way::Direct);
+    let [file, file_of_base] = files(Ip::V4, Topology::Direct);
     let daemons = [
         place.start_as("robot", "robot", &file, Some(&network.left)),
         place.start_as("base", "base", &file_of_base, Some(&network.right)),
@@ -289,7 +289,7 @@ fn the_program_reports_the_mtu_of_each_path() {
 #[test]
 fn the_minimum_ipv4_mtu_suffices() {
     let begun = Instant::now();
-    let world = World::new(Ip::V4, 1500, 576, Way::Direct);
+    let world = World::new(Ip::V4, 1500, 576, Topology::Direct);
     let flows = world.publish_until_arrival();
     println!("576: {flows:?}, {:?} with the start", begun.elapsed());
     world.wait_until_mtu_known(576, "black hole");
@@ -299,7 +299,7 @@ fn the_minimum_ipv4_mtu_suffices() {
 #[test]
 fn a_path_that_becomes_smaller_without_a_report_continues() {
     for ip in Ip::BOTH {
-        let world = World::new(ip, 1500, 1500, Way::Direct);
+        let world = World::new(ip, 1500, 1500, Topology::Direct);
         world.publish_until_arrival();
         world.wait_until_mtu_known(1500, "interface");
         world.network.set_middle(1280);
@@ -315,7 +315,7 @@ fn a_path_that_becomes_smaller_without_a_report_continues() {
 
 #[test]
 fn a_peer_without_an_address_gets_no_fragments() {
-    let world = World::new(Ip::V4, 1500, 1280, Way::Nat("prefix: /robot"));
+    let world = World::new(Ip::V4, 1500, 1280, Topology::Nat("prefix: /robot"));
     println!("NAT, 1280: {:?}", world.publish_until_arrival());
     world.wait_until_mtu_known(1280, "probed");
     world.stop();
@@ -323,7 +323,7 @@ fn a_peer_without_an_address_gets_no_fragments() {
 
 #[test]
 fn the_file_limits_the_packets_to_a_peer_without_an_address() {
-    let world = World::new(Ip::V4, 1500, 1500, Way::Nat("mtu: 1300"));
+    let world = World::new(Ip::V4, 1500, 1500, Topology::Nat("mtu: 1300"));
     world.wait_until_mtu_known_at(&world.robot, 1500, "interface");
     world.wait_until_mtu_known_at(&world.base, 1300, "configured");
     world.stop();
@@ -334,7 +334,7 @@ fn jumbo_frames_are_used_where_the_whole_path_carries_them() {
     for (ip, middle, known_by) in
         [(Ip::V4, 9000, "interface"), (Ip::V6, 9000, "interface"), (Ip::V4, 1500, "probed")]
     {
-        let world = World::new(ip, 9000, middle, Way::Direct);
+        let world = World::new(ip, 9000, middle, Topology::Direct);
         world.publish_until_arrival();
         world.wait_until_mtu_known(middle as u64, known_by);
         world.stop();
@@ -343,7 +343,7 @@ fn jumbo_frames_are_used_where_the_whole_path_carries_them() {
 
 #[test]
 fn messages_recover_after_the_mtu_of_an_interface_falls() {
-    let world = World::new(Ip::V4, 1500, 1500, Way::Direct);
+    let world = World::new(Ip::V4, 1500, 1500, Topology::Direct);
     world.wait_until_mtu_known(1500, "interface");
     world.network.left.ip("link set left mtu 1300");
     println!("interface 1500 -> 1300: {:?}", world.publish_until_arrival());
@@ -378,7 +378,7 @@ const FORGERS: usize = 4;
 
 #[test]
 fn a_flood_of_forged_reports_makes_no_packet_smaller() {
-    let world = World::new(Ip::V4, 1500, 1500, Way::Direct);
+    let world = World::new(Ip::V4, 1500, 1500, Topology::Direct);
     world.publish_until_arrival();
     world.wait_until_mtu_known(1500, "interface");
     let mut forgers = [(); FORGERS].map(|()| {

@@ -15,7 +15,7 @@ const SCAN_BYTES: usize = 1000;
 /// Interval between two scans.
 const PERIOD: Duration = Duration::from_millis(50);
 /// Maximum time until a path is found. Other tests use the machine at the same time.
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 /// Time for which scans are watched.
 const WATCH: Duration = Duration::from_secs(5);
 /// Maximum time without scans after the direct path breaks. A link that hears nothing counts as silent
@@ -113,11 +113,7 @@ impl<'a> Team<'a> {
     fn scan_until(&mut self, what: &str, condition: impl Fn(&Self) -> bool) {
         let begun = Instant::now();
         while !condition(self) {
-            assert!(
-                begun.elapsed() < PATIENCE,
-                "not within {PATIENCE:?}: {what}\n{}",
-                self.links()
-            );
+            assert!(begun.elapsed() < TIMEOUT, "not within {TIMEOUT:?}: {what}\n{}", self.links());
             self.scan();
         }
     }
@@ -168,7 +164,7 @@ impl<'a> Team<'a> {
                 return;
             }
             assert!(
-                begun.elapsed() < PATIENCE,
+                begun.elapsed() < TIMEOUT,
                 "{passed} of 40 scans pass the relay\n{}",
                 self.links()
             );

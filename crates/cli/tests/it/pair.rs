@@ -111,7 +111,7 @@ fn a_second_robot_obeys_a_command_topic_of_its_own() {
 }
 
 /// Registers topics with names and types of 250 bytes at a master, a command as the last one.
-const MANY: &str = r#"
+const REGISTER_TOPICS_SCRIPT: &str = r#"
 import sys, xmlrpc.client
 master = xmlrpc.client.ServerProxy(sys.argv[1])
 calls = xmlrpc.client.MultiCall(master)
@@ -128,7 +128,7 @@ fn pairing_selects_the_most_useful_of_thousands_of_topics() {
     let world = World::new();
     let (master, _robot) = ros1(&world.robot);
     let mut register = world.robot.inside.command("/usr/bin/python3");
-    register.args(["-c", MANY, &master.uri, "2000"]);
+    register.args(["-c", REGISTER_TOPICS_SCRIPT, &master.uri, "2000"]);
     assert!(register.status().unwrap().success());
     let runs = world.pair_well([NO_ROS, &[&format!("--ros1={}", master.uri)]]);
     for run in &runs {
@@ -361,7 +361,7 @@ fn the_base_shows_its_address_towards_other_machines() {
 }
 
 /// Gives a machine an /etc of its own, with the user of the unit.
-fn own_etc(world: &World, machine: &Machine) {
+fn mount_private_etc(world: &World, machine: &Machine) {
     let folder = world.place.path(&format!("etc-{}", machine.name));
     std::fs::create_dir(&folder).unwrap();
     let folder = folder.display();
@@ -377,7 +377,7 @@ fn own_etc(world: &World, machine: &Machine) {
 #[test]
 fn the_files_of_the_unit_are_for_its_user() {
     let world = World::new();
-    own_etc(&world, &world.robot);
+    mount_private_etc(&world, &world.robot);
     for again in [false, true] {
         let base = world.base.pair(NO_ROS);
         let arguments = ["pair", &base.code(), "--yes", "--json", "--no-ros", "--name", "robot1"];
@@ -404,7 +404,7 @@ fn the_files_of_the_unit_are_for_its_user() {
 #[test]
 fn root_creates_keys_for_the_user_of_the_unit() {
     let world = World::new();
-    own_etc(&world, &world.robot);
+    mount_private_etc(&world, &world.robot);
     let inside = &world.robot.inside;
     inside.run("install -d -m 750 -g 64123 /etc/tautline");
     let tautline = |arguments: &[&str]| {
@@ -451,7 +451,7 @@ impl Drop for Unit {
 
 /// Gives a machine a /run of its own, and a `systemctl` that starts the daemon as the unit does: as
 /// its user, without the environment.
-fn own_systemd(machine: &Machine) -> Unit {
+fn fake_systemd(machine: &Machine) -> Unit {
     let folder = machine.folder.display();
     let script = "mount -t tmpfs tmpfs /run && mkdir -p /run/systemd/system /run/tautline && \
                   chown 64123 /run/tautline";
@@ -475,8 +475,8 @@ fn own_systemd(machine: &Machine) -> Unit {
 fn the_unit_is_started_at_both_ends_and_the_peers_come_up() {
     let world = World::new();
     let _units = [&world.base, &world.robot].map(|machine| {
-        own_etc(&world, machine);
-        own_systemd(machine)
+        mount_private_etc(&world, machine);
+        fake_systemd(machine)
     });
     let pair = |machine: &Machine, more: &[&str]| {
         let fixed = ["pair", "--yes", "--json", "--name", machine.name, "--no-ros"];

@@ -2,7 +2,7 @@
 //! `tautline pair` among attackers and failures: the real program at both ends, a test between them.
 
 use crate::pairing;
-use crate::pairing::{FrameFate, From, Machine, Proxy, World};
+use crate::pairing::{FrameFate, Machine, Proxy, Sender, World};
 use serde_json::json;
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -11,7 +11,7 @@ const NO_ROS: &[&str] = &["--no-ros"];
 
 /// Checks that neither end has a file. With `may_keep_key`, the base may have its new key: its COMMIT may
 /// have arrived.
-fn assert_as_before(world: &World, case: &str, may_keep_key: bool) {
+fn assert_no_files(world: &World, case: &str, may_keep_key: bool) {
     let files = world.base.files();
     let is_key = may_keep_key && files == ["base.key"];
     assert!(files.is_empty() || is_key, "{case}: {files:?}");
@@ -63,14 +63,14 @@ fn flip_bit(frame: &[u8], at: usize) -> FrameFate {
 #[test]
 fn changed_frames_end_the_pairing() {
     for (who, number) in [
-        (From::Robot, 1),
-        (From::Base, 1),
-        (From::Robot, 2),
-        (From::Base, 2),
-        (From::Robot, 3),
-        (From::Base, 3),
-        (From::Robot, 4),
-        (From::Base, 5),
+        (Sender::Robot, 1),
+        (Sender::Base, 1),
+        (Sender::Robot, 2),
+        (Sender::Base, 2),
+        (Sender::Robot, 3),
+        (Sender::Base, 3),
+        (Sender::Robot, 4),
+        (Sender::Base, 5),
     ] {
         let world = World::new();
         let proxy = Proxy::new(&world.robot);
@@ -83,17 +83,17 @@ fn changed_frames_end_the_pairing() {
         let said = robot.failure();
         assert!(said.to_lowercase().contains("nothing was written"), "{who:?} {number}: {said}");
         // Before the proofs, the base waits for the right robot; a changed proof is a wrong code.
-        if number > 2 || (who, number) == (From::Base, 2) {
+        if number > 2 || (who, number) == (Sender::Base, 2) {
             base.failure();
         } else {
             assert!(!base.has_ended(), "{}", base.output());
         }
-        assert_as_before(&world, &format!("{who:?} {number}"), (who, number) == (From::Base, 5));
+        assert_no_files(&world, &format!("{who:?} {number}"), (who, number) == (Sender::Base, 5));
     }
 }
 
 /// Pairs over a connection that is cut at a frame. With `kills`, kills the robot then.
-fn pair_with_cut(world: &World, who: From, number: usize, kills: bool) -> [pairing::Run; 2] {
+fn pair_with_cut(world: &World, who: Sender, number: usize, kills: bool) -> [pairing::Run; 2] {
     let proxy = Proxy::new(&world.robot);
     let base = world.base.pair(NO_ROS);
     let mut robot = world.robot.pair(&[&base.code(), "--at", &proxy.at(), "--no-ros"]);
@@ -112,7 +112,7 @@ fn pair_with_cut(world: &World, who: From, number: usize, kills: bool) -> [pairi
 fn a_robot_that_disappears_changes_neither_end() {
     for number in 1..=4 {
         let world = World::new();
-        let [mut base, _robot] = pair_with_cut(&world, From::Robot, number, true);
+        let [mut base, _robot] = pair_with_cut(&world, Sender::Robot, number, true);
         assert!(world.base.files().is_empty(), "frame {number}");
         // A killed robot cannot remove what it prepared.
         let left = world.robot.files();
@@ -136,9 +136,13 @@ fn a_robot_that_disappears_changes_neither_end() {
 
 #[test]
 fn a_lost_message_changes_neither_end_unless_it_is_one_of_the_last() {
-    for (who, number) in
-        [(From::Base, 1), (From::Base, 2), (From::Base, 3), (From::Base, 4), (From::Base, 5)]
-    {
+    for (who, number) in [
+        (Sender::Base, 1),
+        (Sender::Base, 2),
+        (Sender::Base, 3),
+        (Sender::Base, 4),
+        (Sender::Base, 5),
+    ] {
         let world = World::new();
         let [mut base, robot] = pair_with_cut(&world, who, number, false);
         let said = robot.output().to_lowercase();
@@ -146,12 +150,12 @@ fn a_lost_message_changes_neither_end_unless_it_is_one_of_the_last() {
         if number > 1 {
             base.failure();
         }
-        assert_as_before(&world, &format!("{who:?} {number}"), number >= 4);
+        assert_no_files(&world, &format!("{who:?} {number}"), number >= 4);
     }
     // The robot has written, and cannot tell whether the base has. The base keeps the key that the
     // robot's file may have.
     for (who, number, at_base) in
-        [(From::Robot, 5, &["base.key"][..]), (From::Base, 6, &["base.key", "robot.yaml"])]
+        [(Sender::Robot, 5, &["base.key"][..]), (Sender::Base, 6, &["base.key", "robot.yaml"])]
     {
         let world = World::new();
         let [mut base, _robot] = pair_with_cut(&world, who, number, false);

@@ -55,7 +55,7 @@ fn two_confirmations_pair_both_ends() {
 }
 
 #[test]
-fn a_no_at_one_end_ends_the_question_at_the_other_and_frees_the_port() {
+fn a_no_at_one_end_ends_both_and_frees_the_port() {
     let world = World::new();
     for refusing in [0, 1] {
         let mut runs = pair_with_questions(&world, [&[], &[]]);

@@ -13,7 +13,7 @@ use tautline_testkit::running::{Daemon, Place, free_port};
 
 const TOPIC: &str = "/diagnostics";
 /// Maximum time until a condition holds.
-const PATIENCE: Duration = Duration::from_secs(90);
+const TIMEOUT: Duration = Duration::from_secs(90);
 /// Interval at which the daemon's state is read.
 const PAUSE: Duration = Duration::from_millis(200);
 
@@ -28,7 +28,7 @@ fn file(port: u16, topics: &str) -> String {
 /// Acknowledges what the daemon sends until a condition holds.
 fn acknowledge_until(peer: &mut Peer, mut holds: impl FnMut(&Peer) -> bool) {
     let mut next = Instant::now();
-    let held = peer.run_until(PATIENCE, |it| {
+    let held = peer.run_until(TIMEOUT, |it| {
         let is_due = Instant::now() >= next;
         if is_due {
             next = Instant::now() + PAUSE;
@@ -106,7 +106,7 @@ fn slow_radios_and_unplanned_topics_are_reported() {
     robot.offer("/image");
     let begun = Instant::now();
     let failed = loop {
-        assert!(begun.elapsed() < PATIENCE, "{:?}", robot.status().plan);
+        assert!(begun.elapsed() < TIMEOUT, "{:?}", robot.status().plan);
         // 4.8 Mbps.
         robot.publish("/image", 30_000);
         std::thread::sleep(Duration::from_millis(50));

@@ -14,7 +14,7 @@ use tautline::config::{self, Config, Surroundings};
 use tautline::status::TopicChange;
 use tautline::{DataPlane, Handle, RunError, Settings, keys};
 use tautline_cli::Origin;
-use tautline_cli::control::Inspect;
+use tautline_cli::control::NodeControl;
 use tautline_cli::reload::Reloader;
 use tautline_gateway::{
     Command as Order, Event, Events, Gateway, GatewayStatus, Qos, Source, Topic,

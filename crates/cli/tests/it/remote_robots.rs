@@ -505,7 +505,7 @@ fn get(viewer: &mut Agent, node: &str) -> Value {
 }
 
 #[test]
-fn nodes_and_parameters_of_ros2_return_after_crashes_of_nodes_and_of_both_daemons() {
+fn ros2_nodes_and_parameters_return_after_crashes() {
     if !ros2::runs_in_own_network() {
         return;
     }

@@ -287,7 +287,7 @@ fn a_latched_message_is_repeated_when_its_frame_name_changes() {
 }
 
 #[test]
-fn stamps_of_a_robot_whose_clock_is_ahead_are_moved_for_a_base_of_either_ros() {
+fn stamps_of_a_fast_clock_are_moved_for_either_ros() {
     if !ros2::runs_in_own_network() {
         return;
     }
@@ -306,7 +306,8 @@ fn stamps_of_a_robot_whose_clock_is_ahead_are_moved_for_a_base_of_either_ros() {
         "{{ one: \"127.0.0.1:{}\", two: \"127.0.0.1:{}\" }}\ntopics: {{ /scan: {{}} }}",
         ports[1], ports[2]
     );
-    let robot = place.start_ahead(AHEAD, "robot", &file(0, &ros1_lines(&masters[0]), &bases));
+    let robot =
+        place.start_with_clock_ahead(AHEAD, "robot", &file(0, &ros1_lines(&masters[0]), &bases));
     let ros2_lines =
         format!("ros1: false\nros2: {{ domain: 0, definitions: {} }}", kilted.display());
     let _one = place.start("one", &file(1, &ros1_lines(&masters[1]), ""));

@@ -67,7 +67,7 @@ impl Publisher {
         if let State::Known(description) = &self.state { Some(description) } else { None }
     }
 
-    /// A pending probe holds its slot until it ends.
+    /// Whether to keep the publisher. A pending probe holds its slot until the probe ends.
     fn is_needed(&self) -> bool {
         self.listed || self.probing || self.description().is_some()
     }
@@ -78,7 +78,7 @@ impl Publisher {
         self.backoff.fail(now, MAX_PAUSE);
     }
 
-    /// Schedules a probe at once.
+    /// Schedules an immediate probe.
     fn reset(&mut self, now: Instant) {
         self.state = State::Unknown;
         self.replace(now);
@@ -97,7 +97,7 @@ struct Tracked {
     offered: Option<Topic>,
 }
 
-/// The checks of one node; failures count those without a response.
+/// The checks of one node; the failures of its backoff are checks without a response.
 struct NodeCheck {
     backoff: Backoff,
     pending: bool,
@@ -339,7 +339,7 @@ impl Discovery {
         }
     }
 
-    /// Records that a reader has lost its connection; the node is checked at once.
+    /// Records that a reader has lost its connection; schedules an immediate check of its node.
     pub fn on_lost(&mut self, topic: &str, uri: &str) {
         self.on_released(topic, uri);
         let Some(tracked) = self.topics.get(topic) else { return };

@@ -37,7 +37,7 @@ pub(super) async fn accept(
     }
 }
 
-/// Reads the header of a connection, and returns a note with both.
+/// Reads the header of a connection; returns a note with the connection and the header.
 async fn read_header(
     mut stream: TcpStream,
     peer: SocketAddr,

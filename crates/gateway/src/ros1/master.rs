@@ -118,7 +118,7 @@ impl Master {
 
     pub async fn poll(&self) -> Result<Snapshot, CallError> {
         let state = self.call("getSystemState", vec![]).await?;
-        let types = self.types().await;
+        let types = self.topic_types().await;
         let snapshot = move || Snapshot::new(&state, types.as_ref());
         // Parsing a long list would delay the messages that the gateway's thread forwards.
         tokio::task::spawn_blocking(snapshot).await.map_err(|error| {
@@ -129,7 +129,7 @@ impl Master {
 
     /// `None` if the master does not report them. The master forgets no type until it ends, so
     /// that names once published by peers can make its list exceed the limit.
-    async fn types(&self) -> Option<Value> {
+    async fn topic_types(&self) -> Option<Value> {
         let failed_before = *lock(&self.no_types_until);
         if failed_before.is_some_and(|until| Instant::now() < until) {
             return None;

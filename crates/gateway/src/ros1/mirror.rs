@@ -22,7 +22,7 @@ use std::time::{Duration, Instant};
 use tokio::task::JoinSet;
 
 /// Time in which the peer has to show a value that a local program has set here.
-const PATIENCE: Duration = Duration::from_secs(6);
+const CONFIRM_TIMEOUT: Duration = Duration::from_secs(6);
 /// Maximum number of levels of a parameter's name.
 const MAX_LEVELS: usize = 32;
 /// The parameter that marks a prefix with copies.
@@ -42,7 +42,7 @@ struct Mirror {
     next: Option<Instant>,
     is_running: bool,
     is_removed: bool,
-    /// Why there can be no copies, for a person; or empty.
+    /// Why there can be no copies, as text for a person; empty if there can.
     trouble: String,
 }
 
@@ -109,7 +109,7 @@ impl Mirrors {
 
     /// Ends a comparison. The next one starts at least `period` after this one started. Long lists keep
     /// the master busy, so the pause is at least as long as the comparison.
-    pub fn finish(&mut self, peer: u32, done: Mirrored, period: Duration, now: Instant) {
+    pub fn on_job_done(&mut self, peer: u32, done: Mirrored, period: Duration, now: Instant) {
         let Some(mirror) = self.0.get_mut(&(peer, done.prefix)) else { return };
         mirror.is_running = false;
         if done.error.is_none() && !mirror.is_removed {
@@ -124,7 +124,7 @@ impl Mirrors {
         troubles.collect::<Vec<_>>().join("; ")
     }
 
-    /// Removes everything that we have written, each peer's parameters apart from those of others.
+    /// Removes everything that we have written, by one concurrent job for each peer and prefix.
     pub async fn remove_all(&mut self, master: &Arc<Master>) {
         let mut jobs = JoinSet::new();
         for ((_, prefix), mut mirror) in std::mem::take(&mut self.0) {
@@ -277,14 +277,14 @@ impl Copies {
     ) -> Vec<Change> {
         let now = Instant::now();
         *new_values = follow_changes(found, wanted, &self.ours, &mut self.changed, now);
-        let is_over = |since: &Instant| now.duration_since(*since) >= PATIENCE;
+        let is_over = |since: &Instant| now.duration_since(*since) >= CONFIRM_TIMEOUT;
         let mut wanted = wanted.clone();
         for (name, (value, _)) in self.changed.iter().filter(|(_, (_, since))| !is_over(since)) {
             // The peer is treated as if it had the new value already.
             wanted.insert(name.clone(), value.clone());
         }
         self.changed.retain(|_, (_, since)| !is_over(since));
-        changes(found, &wanted, &mut self.ours)
+        plan_changes(found, &wanted, &mut self.ours)
     }
 }
 
@@ -352,7 +352,11 @@ fn has_mark(name: &str) -> bool {
 }
 
 /// Returns the changes to make at the master.
-fn changes(found: &MasterParameters, wanted: &Parameters, ours: &mut Parameters) -> Vec<Change> {
+fn plan_changes(
+    found: &MasterParameters,
+    wanted: &Parameters,
+    ours: &mut Parameters,
+) -> Vec<Change> {
     // A parameter is no namespace, and vice versa: the master would replace one by the other.
     ours.retain(|name, _| found.contains_key(name) || !is_blocked(found, name));
     let mut changes = Vec::new();

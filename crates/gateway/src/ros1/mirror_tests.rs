@@ -29,7 +29,7 @@ fn finish(mirrors: &mut Mirrors, now: Instant, expected: &[(&str, &[(&str, i64)]
     assert!(prefixes.iter().eq(expected.iter().map(|(prefix, _)| prefix)), "{prefixes:?}");
     for ((peer, job), (prefix, ours)) in jobs.iter().zip(expected) {
         lock(&job.copies).ours = parameters(ours);
-        mirrors.finish(*peer, finished_job(prefix), PERIOD, now);
+        mirrors.on_job_done(*peer, finished_job(prefix), PERIOD, now);
     }
 }
 
@@ -61,7 +61,7 @@ fn new_and_withdrawn_lists_do_not_shorten_the_period() {
         for (peer, job) in mirrors.start_due_jobs(now) {
             // Half of these leave nothing at the master.
             lock(&job.copies).ours = if started % 2 == 0 { job.wanted } else { Parameters::new() };
-            mirrors.finish(peer, finished_job("/r"), PERIOD, now);
+            mirrors.on_job_done(peer, finished_job("/r"), PERIOD, now);
             started += 1;
         }
         mirrors.set(1, String::new(), None);
@@ -72,7 +72,7 @@ fn new_and_withdrawn_lists_do_not_shorten_the_period() {
     let slow = begin + 20 * PERIOD;
     mirrors.set(1, "/r".into(), list(1));
     assert_eq!(mirrors.start_due_jobs(slow).len(), 1);
-    mirrors.finish(1, finished_job("/r"), PERIOD, slow + 3 * PERIOD);
+    mirrors.on_job_done(1, finished_job("/r"), PERIOD, slow + 3 * PERIOD);
     assert!(mirrors.start_due_jobs(slow + 5 * PERIOD).is_empty());
     assert_eq!(mirrors.start_due_jobs(slow + 6 * PERIOD).len(), 1);
 }
@@ -84,7 +84,7 @@ fn only_our_copies_of_parameters_are_changed_or_removed() {
     let wanted = parameters(&[("/r/local", 9), ("/r/ours", 8), ("/r/same", 4), ("/r/new", 5)]);
     let mut ours = parameters(&[("/r/ours", 2), ("/r/gone", 3)]);
     let expected = [set("/r/new", 5), set("/r/ours", 8), Change::Delete("/r/gone".into())];
-    assert_eq!(changes(&found, &wanted, &mut ours), expected);
+    assert_eq!(plan_changes(&found, &wanted, &mut ours), expected);
     assert!(!ours.contains_key("/r/same"), "a local program has set it");
     assert!(!ours.contains_key("/r/local"));
     let mut copies = Copies::default();
@@ -97,8 +97,8 @@ fn local_changes_are_reverted_except_at_the_end() {
     let wanted = parameters(&[("/r/a", 1), ("/r/b", 2)]);
     let mut ours = wanted.clone();
     let found = master_parameters(&[("/r/a", 7)]);
-    assert_eq!(changes(&found, &wanted, &mut ours), [set("/r/a", 1), set("/r/b", 2)]);
-    assert_eq!(changes(&found, &Parameters::new(), &mut ours), []);
+    assert_eq!(plan_changes(&found, &wanted, &mut ours), [set("/r/a", 1), set("/r/b", 2)]);
+    assert_eq!(plan_changes(&found, &Parameters::new(), &mut ours), []);
     assert!(ours.is_empty());
 }
 
@@ -131,7 +131,7 @@ fn a_prefix_is_removed_at_once_only_if_it_contains_only_our_copies() {
         let more = more.iter().map(|(name, value)| ((*name).to_owned(), value.clone()));
         let found =
             master_parameters(&[("/r/a", 1), ("/r/b", 2)]).into_iter().chain(more).collect();
-        changes(&found, &Parameters::new(), &mut ours.clone())
+        plan_changes(&found, &Parameters::new(), &mut ours.clone())
     };
     assert_eq!(all(&[]), [Change::DeleteAll]);
     let each = ["/r/a", "/r/b"].map(|name| Change::Delete(name.into()));
@@ -144,11 +144,11 @@ fn a_namespace_of_local_parameters_is_not_replaced() {
     let mut found = master_parameters(&[("/r/a/b", 1), ("/r/c", 2)]);
     found.insert("/r/binary".into(), None);
     let wanted = parameters(&[("/r/a", 1), ("/r/c/d", 2), ("/r/ab", 3), ("/r/binary", 4)]);
-    assert_eq!(changes(&found, &wanted, &mut Parameters::new()), [set("/r/ab", 3)]);
+    assert_eq!(plan_changes(&found, &wanted, &mut Parameters::new()), [set("/r/ab", 3)]);
     // Nor is it replaced if the value there was ours.
     let mut ours = wanted.clone();
     ours.remove("/r/binary");
-    assert_eq!(changes(&found, &wanted, &mut ours), [set("/r/ab", 3)]);
+    assert_eq!(plan_changes(&found, &wanted, &mut ours), [set("/r/ab", 3)]);
     assert_eq!(ours, parameters(&[("/r/ab", 3)]));
 }
 

@@ -29,7 +29,7 @@ pub(super) enum Note {
         node: String,
         result: CheckResult,
     },
-    /// A call that registers has ended; for a subscriber, it returned the URIs of the publishers.
+    /// A registration call has ended; for a subscriber, it returned the publishers' URIs.
     Registered(Attempt, Result<Vec<String>, RegistrationError>),
     Reader {
         topic: String,
@@ -90,9 +90,22 @@ pub(super) enum Exclusion {
 
 /// The report of a task about a service.
 pub(super) enum ServiceNote {
-    ProbeResult { service: String, result: ProbeResult<TypeVersion> },
-    Requested { service: String, serial: u64, request: ClientRequest },
-    Done { service: String, call: CallId, bytes: usize, outcome: Outcome, reservation: Reservation },
+    ProbeResult {
+        service: String,
+        result: ProbeResult<TypeVersion>,
+    },
+    Requested {
+        service: String,
+        serial: u64,
+        request: ClientRequest,
+    },
+    CallEnded {
+        service: String,
+        call: CallId,
+        bytes: usize,
+        outcome: Outcome,
+        reservation: Reservation,
+    },
 }
 
 /// A call of the slave API that the actor answers from its state.

@@ -13,7 +13,7 @@ const START_PERIOD: Duration = Duration::from_millis(100);
 /// Time in which a node advertises its topics after its start.
 const START_TIME: Duration = Duration::from_secs(1);
 
-pub(super) struct Polls {
+pub(super) struct PollSchedule {
     next: Instant,
     /// When the last poll started.
     started: Instant,
@@ -27,7 +27,7 @@ pub(super) struct Polls {
     starting_until: Instant,
 }
 
-impl Polls {
+impl PollSchedule {
     pub fn new(now: Instant) -> Self {
         let (last_duration, is_running, is_poll_queued) = (Duration::ZERO, false, false);
         Self {
@@ -45,8 +45,8 @@ impl Polls {
         (!self.is_running).then_some(self.next)
     }
 
-    /// Requests a poll that is due or wanted at once. Returns whether to start it now; otherwise it
-    /// follows the running poll.
+    /// Requests a poll. Returns whether to start it now; otherwise it is queued behind the running
+    /// poll.
     pub fn start(&mut self, now: Instant) -> bool {
         self.is_poll_queued = self.is_running;
         if !self.is_running {
@@ -61,18 +61,18 @@ impl Polls {
         self.last_duration = if has_succeeded { now - self.started } else { Duration::ZERO };
         let period = if now < self.starting_until { START_PERIOD } else { PERIOD };
         let at_once = std::mem::take(&mut self.is_poll_queued) && self.last_duration <= PERIOD;
-        self.next = if at_once { now } else { self.earliest(period) };
+        self.next = if at_once { now } else { self.earliest_poll(period) };
     }
 
     /// The list of nodes has changed. Even frequent changes cause few polls.
     pub fn on_nodes_changed(&mut self, now: Instant) {
         self.starting_until = now + START_TIME;
-        self.next = self.next.min(self.earliest(START_PERIOD));
+        self.next = self.next.min(self.earliest_poll(START_PERIOD));
     }
 
     /// The earliest time of the next poll with this period. A poll of long lists keeps a core busy: if it
     /// took longer than the period, the pause after it is as long as the poll.
-    fn earliest(&self, period: Duration) -> Instant {
+    fn earliest_poll(&self, period: Duration) -> Instant {
         self.started + if self.last_duration > period { 2 * self.last_duration } else { period }
     }
 }
@@ -87,7 +87,7 @@ mod tests {
 
     /// Runs polls of this duration until `end`, and returns the times at which they start.
     fn starts(
-        polls: &mut Polls,
+        polls: &mut PollSchedule,
         begin: Instant,
         end: Duration,
         duration: Duration,
@@ -104,7 +104,7 @@ mod tests {
     #[test]
     fn polls_are_frequent_for_a_second_after_a_node_has_started() {
         let begin = Instant::now();
-        let mut polls = Polls::new(begin);
+        let mut polls = PollSchedule::new(begin);
         assert_eq!(starts(&mut polls, begin, ms(3000), ms(5)), [ms(0), ms(1000), ms(2000)]);
         polls.on_nodes_changed(begin + ms(2300));
         assert!(polls.next_poll() < Some(begin + ms(2300)), "at once");
@@ -119,7 +119,7 @@ mod tests {
     fn short_lived_nodes_cause_few_polls() {
         for (duration, most) in [(ms(5), 100), (ms(300), 17), (ms(3000), 2)] {
             let begin = Instant::now();
-            let mut polls = Polls::new(begin);
+            let mut polls = PollSchedule::new(begin);
             let (mut running, mut count) = (None, 0);
             for now in (0..10_000).map(|n| begin + ms(n)) {
                 if running.is_some_and(|start: Instant| now >= start + duration) {
@@ -138,7 +138,7 @@ mod tests {
     #[test]
     fn a_poll_wanted_during_another_follows_it() {
         let begin = Instant::now();
-        let mut polls = Polls::new(begin);
+        let mut polls = PollSchedule::new(begin);
         assert!(polls.start(begin) && !polls.start(begin + ms(1)));
         polls.end_poll(begin + ms(20), true);
         assert_eq!(polls.next_poll(), Some(begin + ms(20)));

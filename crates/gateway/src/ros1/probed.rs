@@ -8,8 +8,8 @@ use tokio::time::timeout;
 
 /// Time limit of a first probe. A node that exceeds it leaves the slots of new probes and is
 /// probed again among the retries.
-const FIRST_TIMEOUT: Duration = Duration::from_secs(1);
-const FIRST_TIMED_OUT: &str = "no answer to the first probe within 1 s";
+const FIRST_PROBE_TIMEOUT: Duration = Duration::from_secs(1);
+const FIRST_PROBE_ERROR: &str = "no answer to the first probe within 1 s";
 
 /// A question of discovery.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -34,7 +34,7 @@ pub(super) enum CheckResult {
     Publishes { uri: String, topics: BTreeMap<String, String> },
     /// The node responds, but not with its publications.
     Responds,
-    /// Nothing listens there.
+    /// Nothing listens at `uri`.
     Gone,
     /// No response.
     Silent,
@@ -53,21 +53,21 @@ pub(super) enum ProbeResult<T> {
 }
 
 impl<T> ProbeResult<T> {
-    /// Runs a probe; the first one only for [`FIRST_TIMEOUT`].
+    /// Runs a probe; the first one only for [`FIRST_PROBE_TIMEOUT`].
     pub async fn run(
         is_retry: bool,
         probe: impl Future<Output = Result<T, ConnectError>>,
     ) -> ProbeResult<T> {
         let result = match is_retry {
             true => Ok(probe.await),
-            false => timeout(FIRST_TIMEOUT, probe).await,
+            false => timeout(FIRST_PROBE_TIMEOUT, probe).await,
         };
         match result {
             Ok(Ok(found)) => Self::Found(found),
             Ok(Err(ConnectError::Tautline(_))) => Self::Tautline,
             Ok(Err(error)) if error.is_connection_refused() => Self::Ended(error.to_string()),
             Ok(Err(error)) => Self::Failed(error.to_string()),
-            Err(_) => Self::Failed(FIRST_TIMED_OUT.into()),
+            Err(_) => Self::Failed(FIRST_PROBE_ERROR.into()),
         }
     }
 }

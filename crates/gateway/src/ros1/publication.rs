@@ -27,18 +27,18 @@ const MAX_SUBSCRIBERS: usize = 256;
 /// nodes have one subscriber; some have another left over from a crash.
 const MAX_SUBSCRIBERS_OF_NODE: usize = 16;
 /// A subscriber that has read nothing of its queue for this time can be replaced by a new one.
-const STALLED: Duration = Duration::from_secs(30);
+const STALL_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// A topic of peers that is published here.
 pub(super) struct Publication {
     pub topic: Topic,
     pub conflict: Option<String>,
     /// Whether the topic was once free of conflicts. Then later conflicts do not matter.
-    pub cleared: bool,
+    pub conflict_cleared: bool,
     drops: Arc<AtomicU64>,
     pub subscribers: BTreeMap<u64, Subscriber>,
     /// Reported refusals of subscribers.
-    reported: BTreeSet<String>,
+    reported_refusals: BTreeSet<String>,
     /// The last messages of each source that keeps them, least recently updated first.
     latched: Vec<(Source, VecDeque<Latched>)>,
     /// Which subscribers have which messages.
@@ -75,10 +75,10 @@ impl Publication {
         Self {
             topic,
             conflict: None,
-            cleared: false,
+            conflict_cleared: false,
             drops,
             subscribers: BTreeMap::new(),
-            reported: BTreeSet::new(),
+            reported_refusals: BTreeSet::new(),
             latched: Vec::new(),
             deliveries,
         }
@@ -180,7 +180,8 @@ impl Publication {
 
     /// Whether to report a refusal. Refused nodes retry, so each refusal is reported once, up to a limit.
     pub fn should_report(&mut self, refusal: &str) -> bool {
-        self.reported.len() < MAX_SUBSCRIBERS && self.reported.insert(refusal.into())
+        self.reported_refusals.len() < MAX_SUBSCRIBERS
+            && self.reported_refusals.insert(refusal.into())
     }
 
     /// Checks the limits for one more subscriber, which may replace a stalled one.
@@ -210,7 +211,7 @@ impl Publication {
     fn close_stalled(&mut self, now: Instant, eligible: impl Fn(&Subscriber) -> bool) -> bool {
         let stalled = |(id, subscriber): (&u64, &Subscriber)| {
             let since = subscriber.queue.unread_since().filter(|_| eligible(subscriber))?;
-            (now.saturating_duration_since(since) >= STALLED).then_some((since, *id))
+            (now.saturating_duration_since(since) >= STALL_TIMEOUT).then_some((since, *id))
         };
         let Some((_, id)) = self.subscribers.iter().filter_map(stalled).min() else {
             return false;
@@ -221,7 +222,7 @@ impl Publication {
                 {topic = for_logs(&self.topic.name),},
                 "subscriber {} read nothing for {} s and is replaced by a new one",
                 closed.caller,
-                STALLED.as_secs()
+                STALL_TIMEOUT.as_secs()
             );
         }
         true
@@ -317,7 +318,7 @@ mod tests {
             for id in 0..most {
                 far.push(add_silent_subscriber(&mut publication, &pool, id).await);
             }
-            let later = || Instant::now() + STALLED;
+            let later = || Instant::now() + STALL_TIMEOUT;
             assert!(
                 publication.admit_subscriber(peer, "/new", later()).is_err(),
                 "no message waits"

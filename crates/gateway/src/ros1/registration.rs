@@ -30,7 +30,7 @@ pub(super) struct Registration {
     pub backoff: Backoff,
 }
 
-/// A call that registers.
+/// A call that registers a topic or service.
 pub(super) struct Attempt {
     pub role: Role,
     pub name: String,
@@ -44,10 +44,10 @@ pub(super) struct Attempt {
 pub(super) enum RegistrationError {
     /// A local node uses the topic with another type; the text is for a person.
     Conflict(String),
-    /// This node serves the service.
-    Served(String),
+    /// The local node that serves the service itself.
+    ServedLocally(String),
     /// A local node has the name of the stand-in.
-    Taken,
+    NameTaken,
     Master(CallError),
 }
 
@@ -87,7 +87,7 @@ impl Registration {
         self.registered &= self.caller.as_deref() == Some(caller);
     }
 
-    /// Records the server that the master lists, if that is another node. A change has an effect at once.
+    /// Records the server that the master lists, if that is another node. A change takes effect immediately.
     pub fn set_rival(&mut self, rival: Option<&String>) {
         if self.rival.as_ref() != rival {
             self.rival = rival.cloned();
@@ -95,8 +95,8 @@ impl Registration {
         }
     }
 
-    /// The pending call has ended.
-    pub fn finish<T>(&mut self, outcome: &Result<T, RegistrationError>) {
+    /// Records the outcome of the pending call.
+    pub fn on_outcome<T>(&mut self, outcome: &Result<T, RegistrationError>) {
         self.pending = false;
         match outcome {
             Ok(_) => {
@@ -104,7 +104,7 @@ impl Registration {
                 self.backoff.succeed();
             }
             // The master does not report the end of the other server.
-            Err(RegistrationError::Served(_)) => {
+            Err(RegistrationError::ServedLocally(_)) => {
                 self.backoff.count_failure();
                 self.backoff.delay_until(Instant::now() + RIVAL_PERIOD);
             }

@@ -12,15 +12,15 @@ use tokio::sync::Semaphore;
 
 /// Maximum number of concurrent lookups of names that never resolved, without the master's lookup. A
 /// lookup that hangs keeps its slot.
-const MAX_NEW: usize = 24;
+const MAX_NEW_LOOKUPS: usize = 24;
 /// Maximum number of concurrent lookups of names that resolved before: a flood of new names leaves
 /// these slots free.
-const MAX_KNOWN: usize = 8;
+const MAX_KNOWN_LOOKUPS: usize = 8;
 /// Maximum number of concurrent lookups of names that hung before.
 const MAX_HUNG_LOOKUPS: usize = 4;
 /// Maximum number of names remembered because they hung; beyond it the alphabetically first name is
 /// forgotten.
-const MAX_HUNG: usize = 256;
+const MAX_HUNG_NAMES: usize = 256;
 /// Maximum number of names remembered because they resolved; beyond it the least recently used name is
 /// forgotten.
 const MAX_RESOLVED: usize = 256;
@@ -31,9 +31,9 @@ const MAX_HOSTS_BYTES: u64 = 64 * 1024;
 
 #[derive(Debug)]
 pub(super) struct Resolver {
-    new: Semaphore,
-    known: Semaphore,
-    retries: Semaphore,
+    new_slots: Semaphore,
+    known_slots: Semaphore,
+    retry_slots: Semaphore,
     hung: Mutex<BTreeSet<String>>,
     /// In the order of use, the most recent last.
     resolved: Mutex<VecDeque<String>>,
@@ -55,7 +55,7 @@ impl Drop for Lookup<'_> {
         }
         hung.insert(self.host.to_owned());
         lock(&self.resolver.resolved).retain(|name| name != self.host);
-        if hung.len() > MAX_HUNG {
+        if hung.len() > MAX_HUNG_NAMES {
             hung.pop_first();
         }
     }
@@ -64,9 +64,9 @@ impl Drop for Lookup<'_> {
 impl Resolver {
     pub const fn new() -> Self {
         Self {
-            new: Semaphore::const_new(MAX_NEW),
-            known: Semaphore::const_new(MAX_KNOWN),
-            retries: Semaphore::const_new(MAX_HUNG_LOOKUPS),
+            new_slots: Semaphore::const_new(MAX_NEW_LOOKUPS),
+            known_slots: Semaphore::const_new(MAX_KNOWN_LOOKUPS),
+            retry_slots: Semaphore::const_new(MAX_HUNG_LOOKUPS),
             hung: Mutex::new(BTreeSet::new()),
             resolved: Mutex::new(VecDeque::new()),
         }
@@ -103,11 +103,11 @@ impl Resolver {
 
     fn slots(&self, host: &str) -> &Semaphore {
         if lock(&self.resolved).iter().any(|name| name == host) {
-            &self.known
+            &self.known_slots
         } else if lock(&self.hung).contains(host) {
-            &self.retries
+            &self.retry_slots
         } else {
-            &self.new
+            &self.new_slots
         }
     }
 
@@ -179,7 +179,11 @@ mod tests {
                 assert!(timeout(Duration::from_millis(10), asked).await.is_err());
             }
             assert!(BEGUN.load(Ordering::Relaxed) <= 1 + MAX_HUNG_LOOKUPS);
-            assert_eq!(RESOLVER.new.available_permits(), MAX_NEW - 1, "the others have theirs");
+            assert_eq!(
+                RESOLVER.new_slots.available_permits(),
+                MAX_NEW_LOOKUPS - 1,
+                "the others have theirs"
+            );
             assert_eq!(RESOLVER.resolve_with("answers", || Ok(1)).await.unwrap(), 1);
             drop(end);
             assert_eq!(
@@ -198,12 +202,12 @@ mod tests {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         runtime.block_on(async {
             assert_eq!(RESOLVER.resolve_with("robot2", || Ok(1)).await.unwrap(), 1);
-            for number in 0..2 * MAX_NEW {
+            for number in 0..2 * MAX_NEW_LOOKUPS {
                 let (ends, name) = (ends.clone(), format!("new{number}"));
                 let asked = RESOLVER.resolve_with(&name, move || Ok(lock(&ends).recv().is_ok()));
                 assert!(timeout(Duration::from_millis(1), asked).await.is_err());
             }
-            assert_eq!(RESOLVER.new.available_permits(), 0);
+            assert_eq!(RESOLVER.new_slots.available_permits(), 0);
             assert_eq!(RESOLVER.resolve_with("robot2", || Ok(2)).await.unwrap(), 2);
             drop(end);
         });

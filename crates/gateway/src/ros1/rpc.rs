@@ -255,7 +255,7 @@ impl Client {
         let outcome = tokio::select! {
             outcome = receiver => Some(outcome.unwrap_or_else(|_| ended())),
             _ = self.served.changed() => Some(ended()),
-            () = check_closed(&self.stream) => None,
+            () = wait_for_close(&self.stream) => None,
         };
         drop(reservation);
         outcome
@@ -278,7 +278,7 @@ async fn next_request(
     }
 }
 
-async fn check_closed(stream: &TcpStream) {
+async fn wait_for_close(stream: &TcpStream) {
     if let Ok(1..) = stream.peek(&mut [0]).await {
         // The next request waits for the current one.
         pending::<()>().await;

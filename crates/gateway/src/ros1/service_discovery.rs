@@ -39,7 +39,7 @@ struct Tracked {
 pub(super) struct ServiceDiscovery {
     own_name: String,
     selector: Selector,
-    all: BTreeMap<String, Tracked>,
+    services: BTreeMap<String, Tracked>,
     /// The service that the cycle through all services probed last.
     last_probed: String,
     changes: Vec<Change>,
@@ -47,13 +47,13 @@ pub(super) struct ServiceDiscovery {
 
 impl ServiceDiscovery {
     pub fn new(own_name: &str, selector: Selector) -> Self {
-        let (all, changes) = (BTreeMap::new(), Vec::new());
-        Self { own_name: own_name.into(), selector, all, last_probed: String::new(), changes }
+        let (services, changes) = (BTreeMap::new(), Vec::new());
+        Self { own_name: own_name.into(), selector, services, last_probed: String::new(), changes }
     }
 
     /// The md5 under which a service is offered.
     pub fn md5(&self, service: &str) -> Option<&str> {
-        self.all.get(service)?.offered.as_ref().map(|version| version.md5.as_str())
+        self.services.get(service)?.offered.as_ref().map(|version| version.md5.as_str())
     }
 
     pub fn take_changes(&mut self) -> Vec<Change> {
@@ -64,7 +64,7 @@ impl ServiceDiscovery {
     pub fn reselect(&mut self) {
         let selector = &self.selector;
         let denied = |service: &String, _: &mut Tracked| !selector(ResourceName::Service(service));
-        for (service, tracked) in self.all.extract_if(.., denied) {
+        for (service, tracked) in self.services.extract_if(.., denied) {
             if tracked.offered.is_some() {
                 self.changes.push(Change::Withdrawn(service));
             }
@@ -77,7 +77,7 @@ impl ServiceDiscovery {
             services.get(service)?.iter().find(|node| *node != own_name).cloned()
         };
         let changes = &mut self.changes;
-        self.all.retain(|service, tracked| {
+        self.services.retain(|service, tracked| {
             tracked.listed = other(service).is_some();
             if !tracked.listed && tracked.offered.take().is_some() {
                 changes.push(Change::Withdrawn(service.clone()));
@@ -87,8 +87,8 @@ impl ServiceDiscovery {
         });
         for service in services.keys() {
             let Some(node) = other(service) else { continue };
-            let fits = self.all.len() < MAX_SERVICES;
-            match self.all.get_mut(service) {
+            let fits = self.services.len() < MAX_SERVICES;
+            match self.services.get_mut(service) {
                 Some(known) if known.node == node => {}
                 // The server is now another process, possibly with another type.
                 Some(known) => {
@@ -98,7 +98,7 @@ impl ServiceDiscovery {
                     known.backoff = Backoff::new(now);
                 }
                 None if fits && (self.selector)(ResourceName::Service(service)) => {
-                    self.all.insert(service.clone(), Tracked::new(node, now));
+                    self.services.insert(service.clone(), Tracked::new(node, now));
                 }
                 None => {}
             }
@@ -109,7 +109,7 @@ impl ServiceDiscovery {
     /// Cycles through the offered services, one per snapshot: the master does not notice that a
     /// server died or was replaced.
     fn schedule_next_probe(&mut self, now: Instant) {
-        let offered = || self.all.iter().filter(|(_, found)| found.offered.is_some());
+        let offered = || self.services.iter().filter(|(_, found)| found.offered.is_some());
         let next = offered().find(|(name, _)| **name > self.last_probed).or(offered().next());
         let Some(name) = next.map(|(name, _)| name.clone()) else { return };
         self.suspect(&name, now);
@@ -118,7 +118,9 @@ impl ServiceDiscovery {
 
     /// Schedules a probe of an offered service.
     pub fn suspect(&mut self, service: &str, now: Instant) {
-        if let Some(tracked) = self.all.get_mut(service).filter(|found| found.offered.is_some()) {
+        if let Some(tracked) =
+            self.services.get_mut(service).filter(|found| found.offered.is_some())
+        {
             tracked.suspect = true;
             tracked.backoff.delay_until(now);
         }
@@ -127,21 +129,21 @@ impl ServiceDiscovery {
     /// Whether a probe of `service` is a retry. A probe of an offered service always counts as one: a
     /// lost packet must not end pending calls.
     pub fn is_retry(&self, service: &str) -> bool {
-        let found = self.all.get(service);
+        let found = self.services.get(service);
         found.is_some_and(|found| found.backoff.has_failed() || found.offered.is_some())
     }
 
     /// Services to probe now; the results are inputs of `on_probed`.
     pub fn take_probes(&mut self, now: Instant) -> Vec<String> {
         let is_waiting = |it: &Tracked| !it.probing && !it.is_tautline && it.suspect;
-        let waiting = self.all.iter().filter(|(_, found)| is_waiting(found));
+        let waiting = self.services.iter().filter(|(_, found)| is_waiting(found));
         let waiting = waiting.map(|(service, it)| (service, it.node.as_str(), it.backoff));
-        let pending = self.all.values().filter(|found| found.probing);
+        let pending = self.services.values().filter(|found| found.probing);
         let pending = pending.map(|found| (found.node.as_str(), found.backoff));
         let selected = backoff::select_per_node(waiting, pending, now);
         let selected: Vec<String> = selected.into_iter().cloned().collect();
         for service in &selected {
-            if let Some(tracked) = self.all.get_mut(service) {
+            if let Some(tracked) = self.services.get_mut(service) {
                 (tracked.probing, tracked.suspect) = (true, false);
             }
         }
@@ -149,10 +151,10 @@ impl ServiceDiscovery {
     }
 
     pub fn on_probed(&mut self, service: &str, result: ProbeResult<TypeVersion>, now: Instant) {
-        let Some(tracked) = self.all.get_mut(service) else { return };
+        let Some(tracked) = self.services.get_mut(service) else { return };
         tracked.probing = false;
         if !tracked.listed {
-            self.all.remove(service);
+            self.services.remove(service);
             return;
         }
         tracked.is_tautline = matches!(result, ProbeResult::Tautline);
@@ -274,7 +276,7 @@ mod tests {
         let names: Vec<String> = (0..=MAX_SERVICES).map(|number| format!("/s{number}")).collect();
         let all: Vec<(&str, &str)> = names.iter().map(|name| (name.as_str(), "/n")).collect();
         services.on_snapshot(&listing(&all), now);
-        assert_eq!(services.all.len(), MAX_SERVICES);
+        assert_eq!(services.services.len(), MAX_SERVICES);
         let pending = services.take_probes(now).len();
         assert!((1..=backoff::MAX_NEW).contains(&pending), "{pending}");
         assert!(services.take_probes(now).is_empty());
@@ -316,6 +318,9 @@ mod tests {
             services.on_snapshot(&listing(&all), now);
             services.take_probes(now);
         }
-        assert_eq!(services.all.values().filter(|found| found.probing).count(), backoff::MAX_NEW);
+        assert_eq!(
+            services.services.values().filter(|found| found.probing).count(),
+            backoff::MAX_NEW
+        );
     }
 }

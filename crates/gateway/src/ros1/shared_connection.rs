@@ -18,7 +18,7 @@ use tokio::sync::Semaphore;
 use tokio::time::{sleep, timeout};
 
 /// Maximum number of latched publishers of a node; further publishers share the last number.
-const MAX_KEPT: u32 = 16;
+const MAX_LATCHED: u32 = 16;
 /// Maximum bytes of a node's newest messages that wait for a check of whether the node keeps them.
 const MAX_UNCERTAIN_BYTES: usize = 256 << 10;
 /// Maximum number of concurrent probes for which messages wait, and of those for which none waits.
@@ -31,11 +31,11 @@ const SHORTEST_PAUSE: Duration = Duration::from_millis(5);
 /// Longest pause that ends a node's latched messages.
 const LONGEST_PAUSE: Duration = Duration::from_millis(50);
 /// Within these bounds, the pause is this multiple of the time that it took to connect.
-const CONNECT_TIMES: u32 = 4;
+const CONNECT_TIME_FACTOR: u32 = 4;
 /// The pause of a probe for which no message waits.
 const IDLE_PAUSE: Duration = Duration::from_secs(1);
 /// Time within which a message that arrives on the probe also arrives on the connection.
-const BOTH_RECEIVED: Duration = Duration::from_millis(2);
+const ARRIVAL_TOLERANCE: Duration = Duration::from_millis(2);
 /// Time between checks of a node with several publishers that sends nothing.
 const IDLE_PERIOD: Duration = Duration::from_secs(5);
 /// Pause of a node after which its messages with an uncertain publisher are checked.
@@ -51,7 +51,7 @@ const CHECKS: (u32, Duration) = (8, Duration::from_secs(10));
 /// The same limit for the checks of a node that is not known to latch.
 const UNLATCHED_CHECKS: (u32, Duration) = (4, Duration::from_secs(60));
 /// An interrupted check makes the next pause this many times longer, since checks may cause messages.
-const LONGER_AFTER_INTERRUPTION: u32 = 8;
+const INTERRUPTION_FACTOR: u32 = 8;
 /// After this number of interrupted checks in a row, a node that is not known to latch is not checked.
 const MAX_INTERRUPTIONS: u32 = 3;
 
@@ -102,7 +102,7 @@ impl<L> NodePublishers<L> {
     }
 
     /// We have connected to the node again. The messages that it keeps may have changed.
-    pub fn reconnected(&mut self, latching: bool, is_roscpp: bool, forget: impl FnMut(&L)) {
+    pub fn on_reconnected(&mut self, latching: bool, is_roscpp: bool, forget: impl FnMut(&L)) {
         self.is_uncertain = true;
         self.interruptions = 0;
         if !is_roscpp {
@@ -115,7 +115,7 @@ impl<L> NodePublishers<L> {
 
     /// Whether a publisher of the node is known to latch.
     pub fn latches(&self) -> bool {
-        self.has_kept() || self.last != SlotId::Volatile
+        self.keeps_messages() || self.last != SlotId::Volatile
     }
 
     /// The pause of the node after which to check what it keeps; `None` if it is not to be checked.
@@ -123,12 +123,12 @@ impl<L> NodePublishers<L> {
         if self.interruptions >= MAX_INTERRUPTIONS && !self.latches() {
             return None;
         }
-        let longer = LONGER_AFTER_INTERRUPTION.pow(self.interruptions.min(MAX_INTERRUPTIONS));
+        let longer = INTERRUPTION_FACTOR.pow(self.interruptions.min(MAX_INTERRUPTIONS));
         if self.is_uncertain {
             let limit = if self.latches() { CHECKS } else { UNLATCHED_CHECKS };
             return Some(self.checks.wait_time(limit, now).max(QUIET * longer));
         }
-        self.has_several().then_some(IDLE_PERIOD.max(QUIET * longer))
+        self.has_several_publishers().then_some(IDLE_PERIOD.max(QUIET * longer))
     }
 
     /// The lease of a publisher.
@@ -139,21 +139,21 @@ impl<L> NodePublishers<L> {
     }
 
     /// Whether the node is known to keep a message.
-    fn has_kept(&self) -> bool {
-        self.contents().next().is_some()
+    fn keeps_messages(&self) -> bool {
+        self.kept_messages().next().is_some()
     }
 
     /// Whether the node has several publishers, one of which may leave unnoticed.
-    fn has_several(&self) -> bool {
-        self.contents().nth(usize::from(!self.has_volatile)).is_some()
+    fn has_several_publishers(&self) -> bool {
+        self.kept_messages().nth(usize::from(!self.has_volatile)).is_some()
     }
 
-    fn contents(&self) -> impl Iterator<Item = u64> {
+    fn kept_messages(&self) -> impl Iterator<Item = u64> {
         self.slots.values().filter_map(|it| it.content)
     }
 
     /// The publisher that keeps this message.
-    fn publisher_of_kept(&self, identity: u64) -> Option<SlotId> {
+    fn publisher_keeping(&self, identity: u64) -> Option<SlotId> {
         let known = self.slots.iter().find(|(_, it)| it.content == Some(identity));
         known.map(|(number, _)| SlotId::Kept(*number))
     }
@@ -169,7 +169,7 @@ impl<L> NodePublishers<L> {
         self.is_uncertain = true;
         self.uncertain_messages.push_back(payload.clone());
         let mut bytes: usize = self.uncertain_messages.iter().map(Bytes::len).sum();
-        while self.uncertain_messages.len() > MAX_KEPT as usize || bytes > MAX_UNCERTAIN_BYTES {
+        while self.uncertain_messages.len() > MAX_LATCHED as usize || bytes > MAX_UNCERTAIN_BYTES {
             bytes -= self.uncertain_messages.pop_front().map_or(bytes, |it| it.len());
         }
     }
@@ -189,7 +189,7 @@ impl<L> NodePublishers<L> {
         let is_gone = |it: &LatchedPublisher<L>| it.content.is_some_and(|it| !joiner.contains(&it));
         let gone: Vec<u32> =
             self.slots.iter().filter(|(_, it)| is_gone(it)).map(|(number, _)| *number).collect();
-        let has_others = joiner.iter().any(|it| *it != id && self.publisher_of_kept(*it).is_none());
+        let has_others = joiner.iter().any(|it| *it != id && self.publisher_keeping(*it).is_none());
         let slot = if joiner.contains(&id) {
             SlotId::Kept(gone.first().copied().unwrap_or_else(|| self.add(take)))
         } else if !gone.is_empty() && has_others {
@@ -208,8 +208,8 @@ impl<L> NodePublishers<L> {
         if self.slots[&0].content.is_none() {
             return 0;
         }
-        let free = (1..MAX_KEPT).find(|number| !self.slots.contains_key(number));
-        let Some(number) = free else { return MAX_KEPT - 1 };
+        let free = (1..MAX_LATCHED).find(|number| !self.slots.contains_key(number));
+        let Some(number) = free else { return MAX_LATCHED - 1 };
         self.slots.insert(number, LatchedPublisher { lease: take(), content: None });
         number
     }
@@ -293,21 +293,21 @@ impl SharedConnection<'_> {
             return node.publisher_without_probe(payload);
         }
         let identity = self.publisher.identity(payload);
-        if let Some(known) = node.publisher_of_kept(identity) {
+        if let Some(known) = node.publisher_keeping(identity) {
             return known;
         }
         if !may_probe {
             return node.publisher_without_probe(payload);
         }
         node.probes.used += 1;
-        let wanted: BTreeSet<u64> = node.contents().chain([identity]).collect();
+        let wanted: BTreeSet<u64> = node.kept_messages().chain([identity]).collect();
         let is_enough = |found: &BTreeSet<u64>| wanted.is_subset(found);
         let Some(joiner) = self.probe(is_enough, None).await else {
             return node.publisher_without_probe(payload);
         };
         // The message may be one of a stream of equal ones, which the probe has seen as well.
         let is_in_stream = joiner.found.contains(&identity)
-            && timeout(BOTH_RECEIVED, reader.fill_buf()).await.is_ok();
+            && timeout(ARRIVAL_TOLERANCE, reader.fill_buf()).await.is_ok();
         if is_in_stream {
             return node.publisher_without_probe(payload);
         }
@@ -330,7 +330,7 @@ impl SharedConnection<'_> {
         if node.is_uncertain {
             node.checks.used += 1;
         }
-        let wanted: BTreeSet<u64> = node.contents().collect();
+        let wanted: BTreeSet<u64> = node.kept_messages().collect();
         let is_uncertain = node.is_uncertain;
         let is_enough = |found: &BTreeSet<u64>| match is_uncertain {
             // rospy keeps one message.
@@ -361,7 +361,7 @@ impl SharedConnection<'_> {
         let mut missed = Vec::new();
         for payload in uncertain_messages {
             let identity = self.publisher.identity(&payload);
-            if !joiner.found.contains(&identity) || node.publisher_of_kept(identity).is_some() {
+            if !joiner.found.contains(&identity) || node.publisher_keeping(identity).is_some() {
                 continue;
             }
             let slot = match self.is_roscpp {
@@ -397,14 +397,14 @@ impl SharedConnection<'_> {
         let identity: &Identity = &self.context.identity;
         let (stream, latching) = identity.join(&self.to, self.topic).await?;
         let mut reader = BufReader::new(stream);
-        let scaled = (start.elapsed() * CONNECT_TIMES).clamp(SHORTEST_PAUSE, LONGEST_PAUSE);
+        let scaled = (start.elapsed() * CONNECT_TIME_FACTOR).clamp(SHORTEST_PAUSE, LONGEST_PAUSE);
         let pause = pause.unwrap_or(scaled);
         let failed = |error| ConnectError::Connect(self.to.clone(), error);
         let mut joiner = ProbeReply { found: BTreeSet::new(), latching };
         let keeps_nothing = !self.is_roscpp && !latching;
         while !keeps_nothing
             && !is_enough(&joiner.found)
-            && joiner.found.len() <= 2 * MAX_KEPT as usize
+            && joiner.found.len() <= 2 * MAX_LATCHED as usize
         {
             if timeout(pause, reader.fill_buf()).await.is_err() {
                 break;
@@ -455,7 +455,7 @@ mod tests {
         }
 
         fn kept(&self) -> Vec<u64> {
-            self.publishers.contents().collect()
+            self.publishers.kept_messages().collect()
         }
     }
 
@@ -466,7 +466,7 @@ mod tests {
             assert_eq!(node.receive(message, &[message]), Some(10));
             assert_eq!(node.kept(), [message]);
         }
-        assert!(!node.publishers.has_several() && node.forgotten.is_empty());
+        assert!(!node.publishers.has_several_publishers() && node.forgotten.is_empty());
     }
 
     #[test]
@@ -474,7 +474,7 @@ mod tests {
         let mut node = Node::new(true);
         assert_eq!(node.receive(1, &[1]), Some(10));
         assert_eq!(node.receive(2, &[1, 2]), Some(11));
-        assert!(node.publishers.has_several());
+        assert!(node.publishers.has_several_publishers());
         assert_eq!(node.receive(3, &[3, 2]), Some(10), "it replaces the first");
         assert_eq!(node.receive(4, &[3, 4]), Some(11));
         assert_eq!(node.receive(5, &[4, 5]), Some(10));
@@ -491,7 +491,7 @@ mod tests {
         assert_eq!(node.receive(2, &[1]), None);
         assert!(
             node.publishers.publisher_without_probe(&Bytes::from_static(b"it")) == SlotId::Volatile
-                && node.publishers.has_several()
+                && node.publishers.has_several_publishers()
         );
         assert_eq!(node.receive(3, &[3]), Some(10), "the latched one again");
         assert_eq!(node.receive(4, &[]), None);
@@ -554,7 +554,7 @@ mod tests {
         node.publishers.note_uncertain(&vec![0; MAX_UNCERTAIN_BYTES + 1].into());
         assert!(node.publishers.uncertain_messages.is_empty());
         (0..100).for_each(|_| node.publishers.note_uncertain(&Bytes::from_static(b"it")));
-        assert_eq!(node.publishers.uncertain_messages.len(), MAX_KEPT as usize);
+        assert_eq!(node.publishers.uncertain_messages.len(), MAX_LATCHED as usize);
     }
 
     #[test]
@@ -563,7 +563,7 @@ mod tests {
             let mut node = Node::new(true);
             assert_eq!(node.receive(1, &[1]), Some(10));
             let forget = |lease: &u32| node.forgotten.push(*lease);
-            node.publishers.reconnected(latching, is_roscpp, forget);
+            node.publishers.on_reconnected(latching, is_roscpp, forget);
             assert_eq!(node.publishers.latches(), is_roscpp || latching);
             assert_eq!(node.forgotten.is_empty(), is_roscpp || latching);
             assert_eq!(node.publishers.check_pause(Instant::now()), Some(QUIET));
@@ -576,9 +576,9 @@ mod tests {
         for message in 0..40 {
             let kept: Vec<u64> = (0..=message).collect();
             let lease = node.receive(message, &kept);
-            assert_eq!(lease, Some(10 + u32::try_from(message).unwrap().min(MAX_KEPT - 1)));
+            assert_eq!(lease, Some(10 + u32::try_from(message).unwrap().min(MAX_LATCHED - 1)));
         }
-        assert_eq!(node.publishers.contents().count(), MAX_KEPT as usize);
+        assert_eq!(node.publishers.kept_messages().count(), MAX_LATCHED as usize);
     }
 
     #[test]

@@ -31,7 +31,7 @@ pub(super) const MAX_READERS: usize = 4096;
 const MAX_URI_BYTES: usize = 512;
 /// Read buffer of one connection, so that a small message costs one read.
 const READ_BUFFER_BYTES: usize = 16 * 1024;
-/// Maximum bytes of incomplete messages of all local publishers, apart from a few free bytes for each
+/// Maximum total bytes of incomplete messages from local publishers, beyond a small free allowance per
 /// publisher. A connection that would exceed this is reopened. Twenty cameras together need less.
 pub(super) const INCOMPLETE_BYTES: usize = 128 << 20;
 const FIRST_RETRY: Duration = Duration::from_millis(100);
@@ -178,7 +178,7 @@ impl ReaderTask {
                     let (latching, is_roscpp) = (opened.found.latching, opened.is_roscpp);
                     let forget = SourceLease::forget;
                     if let Some(known) = &mut node {
-                        known.reconnected(latching, is_roscpp, forget);
+                        known.on_reconnected(latching, is_roscpp, forget);
                     }
                     let new = || NodePublishers::new(self.take_source(), latching, Instant::now());
                     let error = self.read_messages(opened, node.get_or_insert_with(new)).await;

@@ -14,10 +14,10 @@ use tautline_dds::Guid;
 
 /// Maximum number of pending calls of one service; further calls are counted and not answered.
 pub const MAX_CALLERS: usize = 1024;
-/// Maximum number of calls of all services that are kept over a restart.
-const MAX_KEPT: usize = 1024;
+/// Maximum total number of calls that are kept over a restart.
+const MAX_SAVED_CALLS: usize = 1024;
 /// Largest request that is read from the file, in bytes.
-const MAX_REQUEST: usize = 64;
+const MAX_REQUEST_BYTES: usize = 64;
 
 pub type Callers = StateFile<PendingCalls>;
 
@@ -27,7 +27,7 @@ pub struct PendingCalls {
     services: BTreeMap<String, HashMap<CallId, Call>>,
     /// Calls from before a restart, until their service is served again.
     interrupted: Vec<(String, Caller, Bytes)>,
-    kept: usize,
+    saved_count: usize,
     is_unsaved: bool,
 }
 
@@ -70,9 +70,9 @@ impl PendingCalls {
         if calls.len() >= MAX_CALLERS {
             return false;
         }
-        call.request = call.request.filter(|_| self.kept < MAX_KEPT);
+        call.request = call.request.filter(|_| self.saved_count < MAX_SAVED_CALLS);
         if call.request.is_some() {
-            self.kept += 1;
+            self.saved_count += 1;
             self.is_unsaved = true;
         }
         calls.insert(id, call);
@@ -106,23 +106,23 @@ impl PendingCalls {
         if calls.is_empty() {
             self.services.remove(service);
         }
-        self.kept -= kept;
+        self.saved_count -= kept;
         self.is_unsaved |= kept > 0;
     }
 
-    /// Resumes the calls of a service that a restart interrupted. `number` returns a new number for
+    /// Resumes the calls of a service that a restart interrupted. `next_id` returns a new number for
     /// each call.
     pub fn resume(
         &mut self,
         service: &str,
-        mut number: impl FnMut() -> CallId,
+        mut next_id: impl FnMut() -> CallId,
     ) -> Vec<(CallId, Bytes)> {
-        let mine = self.interrupted.extract_if(.., |(name, ..)| name == service);
-        let mine: Vec<_> = mine.collect();
-        self.kept -= mine.len();
+        let interrupted = self.interrupted.extract_if(.., |(name, ..)| name == service);
+        let interrupted: Vec<_> = interrupted.collect();
+        self.saved_count -= interrupted.len();
         let mut resumed = Vec::new();
-        for (_, caller, request) in mine {
-            let id = number();
+        for (_, caller, request) in interrupted {
+            let id = next_id();
             let kept = Some(request.clone());
             let call = Call { caller, request: kept, was_interrupted: true, is_answered: false };
             if self.insert(service, id, call) {
@@ -136,8 +136,8 @@ impl PendingCalls {
 impl state_file::State for PendingCalls {
     const THREAD: &str = "goals";
     const WITHOUT_FILE: &str = "clients that waited for a response about a goal get none";
-    /// At once: a goal whose client has its response must not be refused after a restart.
-    const SAVE_AFTER: Duration = Duration::ZERO;
+    /// No delay: a goal whose client has its response must not be refused after a restart.
+    const SAVE_DELAY: Duration = Duration::ZERO;
 
     /// A line for each call, with the service, the caller, and the request in hexadecimal digits.
     fn file_text(&self) -> String {
@@ -156,7 +156,7 @@ impl state_file::State for PendingCalls {
     }
 
     fn read(&mut self, text: &str) {
-        for line in text.lines().take(MAX_KEPT) {
+        for line in text.lines().take(MAX_SAVED_CALLS) {
             let mut words = line.splitn(3, ' ');
             let (Some(service), Some(caller), Some(request)) =
                 (words.next(), words.next(), words.next())
@@ -166,11 +166,11 @@ impl state_file::State for PendingCalls {
             let (Some(caller), Some(request)) = (Caller::read(caller), decode_hex(request)) else {
                 continue;
             };
-            if request.len() <= MAX_REQUEST {
+            if request.len() <= MAX_REQUEST_BYTES {
                 self.interrupted.push((service.to_owned(), caller, request.into()));
             }
         }
-        self.kept = self.interrupted.len();
+        self.saved_count = self.interrupted.len();
     }
 
     fn take_unsaved(&mut self) -> bool {
@@ -239,7 +239,7 @@ mod tests {
         assert_eq!(third.file_text().lines().count(), 2);
         third.remove("/a", resumed[0].0);
         third.forget(two.writer);
-        assert_eq!((third.file_text().as_str(), third.kept), ("", 0));
+        assert_eq!((third.file_text().as_str(), third.saved_count), ("", 0));
     }
 
     #[test]
@@ -251,7 +251,7 @@ mod tests {
                 .filter(|id| waiting.add(service, *id, caller, Some(request(1))));
             assert_eq!(added.count(), MAX_CALLERS);
         }
-        assert_eq!(waiting.file_text().lines().count(), MAX_KEPT);
+        assert_eq!(waiting.file_text().lines().count(), MAX_SAVED_CALLS);
     }
 
     proptest::proptest! {

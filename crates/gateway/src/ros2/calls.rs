@@ -23,9 +23,9 @@ pub const MAX_CALLS: usize = 1024;
 
 /// Maximum number of requests that are queued at a service's servers. Servers of ROS 2 queue ten (rmw's
 /// default depth); further requests would replace those.
-const WINDOW: usize = 10;
+const MAX_QUEUED_REQUESTS: usize = 10;
 /// Age from which an unanswered request no longer counts as queued: its server is working on it.
-const TAKEN_AFTER: Duration = Duration::from_secs(1);
+const MAX_QUEUE_TIME: Duration = Duration::from_secs(1);
 
 #[derive(Default)]
 pub struct Calls {
@@ -47,18 +47,18 @@ pub struct Call {
 struct Client {
     type_name: String,
     identity: Identity,
-    sent: Sent,
+    sent: SentCalls,
     replies: RawReader,
     requests: RawWriter,
 }
 
-type Sent = Arc<Mutex<HashMap<i64, SentCall>>>;
+type SentCalls = Arc<Mutex<HashMap<i64, SentCall>>>;
 
 struct SentCall {
     call: CallId,
     time_limit: Duration,
     deadline: Instant,
-    at: Instant,
+    sent_at: Instant,
     /// Readers of the servers that got the request.
     servers: Vec<Guid>,
 }
@@ -104,7 +104,7 @@ impl Calls {
 
     /// The servers of a service have changed: calls of servers that have left fail. `true` if
     /// endpoints of ours were deleted.
-    pub fn servers_changed(
+    pub fn on_servers_changed(
         &mut self,
         service: &str,
         offer: Option<&Offer>,
@@ -136,7 +136,7 @@ impl Calls {
             }
         }
         let Some(client) = self.clients.get(service) else { return is_new };
-        let mut free = client.free_window(Instant::now());
+        let mut free = client.free_slots(Instant::now());
         // The window comes first, since the lookup of matches costs more.
         let matched = if free > 0 { client.matched_servers(&offer.servers) } else { Vec::new() };
         let Some(first) = matched.first() else { return is_new };
@@ -207,8 +207,9 @@ impl Client {
         let types = names::dds_service_types(&offer.type_name).unwrap_or_default();
         let policies = service_qos(&offer.hash, &context.tautline_name);
         let topic = DdsTopic::requests(service, &types);
-        let requests = RawWriter::new(&context.participant, topic.with(&policies), |_, _| ())?;
-        let sent = Sent::default();
+        let requests =
+            RawWriter::new(&context.participant, topic.specification(&policies), |_, _| ())?;
+        let sent = SentCalls::default();
         // Set before the first request, and thus before any reply.
         let own = Arc::<OnceLock<Identity>>::default();
         let (identity, calls) = (own.clone(), sent.clone());
@@ -216,16 +217,21 @@ impl Client {
         let max_message = context.max_message;
         let receive = move |payload: Bytes, info: &SampleInfo| {
             let (Some(identity), Some(server)) = (identity.get(), info.writer) else { return };
-            let Some((seq, outcome)) = identity.match_reply(&payload, &server, info.related) else {
+            let Some((seq, outcome)) = identity.match_reply(&payload, &server, info.related_sample)
+            else {
                 return;
             };
             // `None`: the call has ended, or another server answered first.
             let Some(sent) = lock(&calls).remove(&seq) else { return };
-            report(&*events, &name, sent.call, limited(outcome, max_message));
+            report(&*events, &name, sent.call, check_response_size(outcome, max_message));
         };
         let topic = DdsTopic::replies(service, &types);
-        let replies =
-            RawReader::new(&context.participant, topic.with(&policies), receive, |_, _| ())?;
+        let replies = RawReader::new(
+            &context.participant,
+            topic.specification(&policies),
+            receive,
+            |_, _| (),
+        )?;
         let identity =
             *own.get_or_init(|| Identity { reader: replies.guid, writer: requests.guid });
         Ok(Self { type_name: offer.type_name.clone(), identity, sent, replies, requests })
@@ -237,28 +243,28 @@ impl Client {
 
     /// Servers that have matched us on both topics.
     fn matched_servers(&self, servers: &[Server]) -> Vec<Server> {
-        let (readers, writers) = (self.requests.matched(), self.replies.matched());
+        let (readers, writers) = (self.requests.matched_readers(), self.replies.matched_writers());
         let is_matched =
             |server: &&Server| readers.contains(&server.reader) && writers.contains(&server.writer);
         servers.iter().filter(is_matched).copied().collect()
     }
 
     /// The number of requests that may be sent now.
-    fn free_window(&self, now: Instant) -> usize {
-        let is_on_its_way = |sent: &&SentCall| now < sent.at + TAKEN_AFTER;
-        WINDOW.saturating_sub(self.lock_sent().values().filter(is_on_its_way).count())
+    fn free_slots(&self, now: Instant) -> usize {
+        let is_on_its_way = |sent: &&SentCall| now < sent.sent_at + MAX_QUEUE_TIME;
+        MAX_QUEUED_REQUESTS.saturating_sub(self.lock_sent().values().filter(is_on_its_way).count())
     }
 
-    /// Sends a request. The call is entered first, since the reply may arrive at once. Only one thread
-    /// writes requests.
+    /// Sends a request. The call is recorded first, since the reply may arrive during the write. Only one
+    /// thread writes requests.
     fn send(&self, call: &Call, first: &Server, servers: &[Server]) -> Result<(), DdsError> {
         let Call { call, request, time_limit, deadline, .. } = call.clone();
         let seq = self.requests.next_seq();
         let sample = self.identity.request(&first.reader, seq, request);
         let servers = servers.iter().map(|server| server.reader).collect();
-        let at = Instant::now();
-        self.lock_sent().insert(seq, SentCall { call, time_limit, deadline, at, servers });
-        let written = self.requests.write(sample.payload, sample.related);
+        let sent_at = Instant::now();
+        self.lock_sent().insert(seq, SentCall { call, time_limit, deadline, sent_at, servers });
+        let written = self.requests.write(sample.payload, sample.related_sample);
         if written.is_err() {
             self.lock_sent().remove(&seq);
         }
@@ -270,7 +276,7 @@ impl Client {
     }
 }
 
-fn limited(outcome: Outcome, max_message: usize) -> Outcome {
+fn check_response_size(outcome: Outcome, max_message: usize) -> Outcome {
     let response = outcome?;
     match response.len() {
         bytes if bytes > max_message => Err(format!(

@@ -14,16 +14,21 @@ pub enum Conflict {
 
 impl Conflict {
     /// The conflict with an endpoint of `type_name` and `hash`, where the peers' type has the hash
-    /// `theirs`. An unknown hash (empty) is equal to every hash.
-    pub fn with(type_name: String, hash: &str, is_same_type: bool, theirs: &str) -> Option<Self> {
+    /// `peer_hash`. An unknown hash (empty) is equal to every hash.
+    pub fn detect(
+        type_name: String,
+        hash: &str,
+        is_same_type: bool,
+        peer_hash: &str,
+    ) -> Option<Self> {
         match is_same_type {
             false => Some(Self::Type(type_name)),
-            true if hash.is_empty() || theirs.is_empty() || hash == theirs => None,
+            true if hash.is_empty() || peer_hash.is_empty() || hash == peer_hash => None,
             true => Some(Self::Hash(type_name, hash.to_owned())),
         }
     }
 
-    /// Whether the peers' type must not be here at all.
+    /// Whether messages of the peers' type would be misread here.
     pub fn is_misread(&self) -> bool {
         matches!(self, Self::Hash(..))
     }

@@ -97,7 +97,7 @@ impl Endpoints {
             .chain(self.endpoints_of_topic(topic, Role::Subscriber));
         let conflicts = all.filter_map(|other| {
             let name = names::ros_type(&other.type_name).unwrap_or_else(|| other.type_name.clone());
-            Conflict::with(name, &other.hash, other.type_name == dds_type, hash)
+            Conflict::detect(name, &other.hash, other.type_name == dds_type, hash)
         });
         conflicts.max()
     }

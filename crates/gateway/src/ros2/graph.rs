@@ -3,7 +3,7 @@
 //! `rmw_dds_common/msg/ParticipantEntitiesInfo` on [`TOPIC`] (transient local, keep last 1).
 
 use crate::types::transcode::cursor::{Reader, Writer};
-use crate::types::transcode::{MAX_PADDING, TranscodeError, at_end, cdr_reader, cdr_writer};
+use crate::types::transcode::{MAX_PADDING, TranscodeError, cdr_reader, cdr_writer, expect_end};
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::time::{Duration, Instant};
 
@@ -78,7 +78,7 @@ impl Pacer {
 /// notifies the actor once for any number of messages.
 #[derive(Debug, Default)]
 pub struct ObservedGidBytes {
-    twenty_four: AtomicBool,
+    has_24_bytes: AtomicBool,
     notified: AtomicBool,
 }
 
@@ -86,14 +86,14 @@ impl ObservedGidBytes {
     /// Records that a message has GUIDs of this size; `true`: notify the actor.
     pub fn on_message(&self, gid_bytes: GidBytes) -> bool {
         let new = gid_bytes == GidBytes::TwentyFour;
-        self.twenty_four.swap(new, SeqCst) != new && !self.notified.swap(true, SeqCst)
+        self.has_24_bytes.swap(new, SeqCst) != new && !self.notified.swap(true, SeqCst)
     }
 
     /// The current size; later changes cause another notification.
     pub fn get(&self) -> GidBytes {
         // Before the load, so that no change is missed.
         self.notified.store(false, SeqCst);
-        if self.twenty_four.load(SeqCst) { GidBytes::TwentyFour } else { GidBytes::Sixteen }
+        if self.has_24_bytes.load(SeqCst) { GidBytes::TwentyFour } else { GidBytes::Sixteen }
     }
 }
 
@@ -150,7 +150,7 @@ impl Message<'_> {
         let (guid, gid_bytes) = (self.gid()?, self.gid_bytes);
         let count = self.cdr.length().ok()?;
         let nodes = (0..count.min(MAX_NODES)).map(|_| self.node()).collect::<Option<_>>()?;
-        at_end(&self.cdr, MAX_PADDING).ok()?;
+        expect_end(&self.cdr, MAX_PADDING).ok()?;
         (count <= MAX_NODES).then_some(Participant { guid, nodes, gid_bytes })
     }
 
@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn messages_are_sent_at_once_then_at_intervals_and_the_last_change_is_sent() {
+    fn messages_are_rate_limited_and_the_last_is_sent() {
         let (mut pace, start) = (Pacer::default(), Instant::now());
         assert_eq!(pace.next_message_time(start), Some(start));
         let mut sent = Vec::new();

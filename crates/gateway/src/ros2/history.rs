@@ -12,15 +12,15 @@ use std::time::{Duration, Instant, SystemTime};
 use tautline_dds::{DdsError, Guid, Participant, Qos as Dds, RawReader, SampleInfo};
 
 /// Time that a new publisher has to send its first messages before they are counted.
-const START: Duration = Duration::from_millis(500);
+const START_GRACE: Duration = Duration::from_millis(500);
 /// Time limit for the arrival of kept messages, which takes tens of milliseconds on one machine.
-const ARRIVAL: Duration = Duration::from_millis(500);
+const ARRIVAL_TIMEOUT: Duration = Duration::from_millis(500);
 /// Largest count for one publisher.
 pub const MAX_DEPTH: u32 = 1000;
 /// Maximum number of concurrent counts and waiting topics; the depth of further topics counts as 1.
 const MAX_COUNTS: usize = 256;
 
-/// Known depths and counts by topic.
+/// Known depths, and scheduled and running counts, by topic.
 #[derive(Default)]
 pub struct Histories {
     found: BTreeMap<String, HashMap<Guid, u32>>,
@@ -56,7 +56,7 @@ impl Histories {
 
     /// Schedules a count for a new transient local publisher of the topic.
     pub fn schedule(&mut self, topic: &str, now: Instant) {
-        self.schedule_at(topic, now + START);
+        self.schedule_at(topic, now + START_GRACE);
     }
 
     /// Schedules a count, or makes a scheduled one earlier.
@@ -107,7 +107,7 @@ impl Histories {
     }
 
     /// Topics whose counts have ended.
-    pub fn take_ended(&mut self, now: Instant) -> Vec<String> {
+    pub fn take_ended_counts(&mut self, now: Instant) -> Vec<String> {
         let is_over = |_: &String, count: &mut Count| count.until <= now;
         let mut topics = Vec::new();
         for (topic, count) in self.counting.extract_if(.., is_over) {
@@ -133,7 +133,7 @@ impl Count {
     fn start(
         topic: &str,
         type_name: &str,
-        asked: &Dds,
+        policies: &Dds,
         participant: &Arc<Participant>,
     ) -> Result<Self, DdsError> {
         let kept = Arc::<Mutex<HashMap<Guid, u32>>>::default();
@@ -148,10 +148,10 @@ impl Count {
         };
         // The mark hides this reader from the subscribers that other Tautline nodes see.
         let dds =
-            Dds { user_data: names::endpoint_user_data("", "").into_bytes(), ..asked.clone() };
+            Dds { user_data: names::endpoint_user_data("", "").into_bytes(), ..policies.clone() };
         let topic = DdsTopic::for_topic(topic, type_name);
-        let reader = RawReader::new(participant, topic.with(&dds), count, |_, _| ())?;
-        Ok(Self { kept, until: Instant::now() + ARRIVAL, _reader: reader })
+        let reader = RawReader::new(participant, topic.specification(&dds), count, |_, _| ())?;
+        Ok(Self { kept, until: Instant::now() + ARRIVAL_TIMEOUT, _reader: reader })
     }
 }
 

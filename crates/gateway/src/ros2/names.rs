@@ -116,7 +116,7 @@ impl DdsTopic {
         Self { name, type_name: types.reply.clone() }
     }
 
-    pub fn with<'a>(&'a self, qos: &'a Dds) -> Specification<'a> {
+    pub fn specification<'a>(&'a self, qos: &'a Dds) -> Specification<'a> {
         Specification { topic: &self.name, type_name: &self.type_name, qos }
     }
 }

@@ -16,7 +16,7 @@ use tautline_dds::{DiscoveryEvent, Guid};
 const MAX_PARTICIPANTS: usize = 1024;
 /// Time after the start in which nodes are discovered. A report before its end would lack nodes that
 /// a peer has shown since before our restart.
-const DISCOVERY: Duration = Duration::from_secs(3);
+const DISCOVERY_GRACE: Duration = Duration::from_secs(3);
 /// Least time between two reports of the nodes of this domain.
 const PERIOD: Duration = Duration::from_millis(500);
 
@@ -59,7 +59,7 @@ impl AnnouncedNodes {
             }
             DiscoveryEvent::WriterGone { guid } if self.announcer(guid).is_some() => {
                 self.participants.remove(&guid_prefix(guid));
-                self.notify()
+                self.mark_notified()
             }
             _ => false,
         }
@@ -71,14 +71,14 @@ impl AnnouncedNodes {
             return false;
         };
         known.nodes = nodes;
-        self.notify()
+        self.mark_notified()
     }
 
     fn announcer(&mut self, writer: &Guid) -> Option<&mut Announcer> {
         self.participants.get_mut(&guid_prefix(writer)).filter(|it| it.writer == *writer)
     }
 
-    fn notify(&mut self) -> bool {
+    fn mark_notified(&mut self) -> bool {
         !std::mem::replace(&mut self.notified, true)
     }
 
@@ -87,8 +87,8 @@ impl AnnouncedNodes {
         self.notified = false;
     }
 
-    /// Returns the nodes, each with its endpoints that exist. A participant has only endpoints of its
-    /// own. One with many nodes does not displace others: every participant's first node comes before
+    /// Returns the nodes, each with those of its endpoints that exist and belong to its participant. A
+    /// participant with many nodes does not displace others: every participant's first node comes before
     /// any second one.
     fn nodes(&self, topics: &Endpoints, services: &Endpoints) -> Nodes {
         let mut all = Nodes::new();
@@ -135,7 +135,7 @@ fn full_name(node: &Node) -> String {
     format!("{}/{}", node.namespace.trim_end_matches('/'), node.name)
 }
 
-/// The last report of this domain.
+/// The last report of this domain, and the time of the next one.
 #[derive(Debug, Default)]
 pub struct Reports {
     wanted: bool,
@@ -145,9 +145,9 @@ pub struct Reports {
 
 impl Reports {
     /// Sets whether a peer wants reports from now on. `started` is the start of the gateway.
-    pub fn want(&mut self, wanted: bool, started: Instant) {
+    pub fn set_wanted(&mut self, wanted: bool, started: Instant) {
         if wanted != self.wanted {
-            let due = wanted.then(|| Instant::now().max(started + DISCOVERY));
+            let due = wanted.then(|| Instant::now().max(started + DISCOVERY_GRACE));
             *self = Self { wanted, reported: None, due };
         }
     }
@@ -313,12 +313,12 @@ mod tests {
     #[test]
     fn nothing_is_reported_before_discovery() {
         let (mut reports, now) = (Reports::default(), Instant::now());
-        reports.want(true, now);
+        reports.set_wanted(true, now);
         reports.on_change();
-        assert_eq!(reports.next_due(), Some(now + DISCOVERY));
-        reports.want(false, now);
-        reports.want(true, now - DISCOVERY);
-        assert!(reports.next_due() < Some(now + DISCOVERY), "at once");
+        assert_eq!(reports.next_due(), Some(now + DISCOVERY_GRACE));
+        reports.set_wanted(false, now);
+        reports.set_wanted(true, now - DISCOVERY_GRACE);
+        assert!(reports.next_due() < Some(now + DISCOVERY_GRACE), "at once");
     }
 
     #[test]

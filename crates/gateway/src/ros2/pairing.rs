@@ -37,7 +37,7 @@ fn uses_header(guid: &Guid) -> bool {
 pub struct Sample {
     pub payload: Bytes,
     /// The related identity outside the payload.
-    pub related: Option<SampleId>,
+    pub related_sample: Option<SampleId>,
 }
 
 /// Whether a payload is CDR with an encapsulation that ROS 2 uses.
@@ -80,7 +80,7 @@ impl Caller {
                 body,
             ));
         }
-        let to = info.related.map_or(writer, |related| related.writer);
+        let to = info.related_sample.map_or(writer, |related_sample| related_sample.writer);
         let request = Correlation::Identity(SampleId { writer: to, seq: info.seq });
         Some((Self { writer, request }, payload.clone()))
     }
@@ -116,7 +116,7 @@ impl Caller {
     /// The reply with a response (CDR).
     pub fn reply(&self, response: Bytes) -> Sample {
         match self.request {
-            Correlation::Identity(id) => Sample { payload: response, related: Some(id) },
+            Correlation::Identity(id) => Sample { payload: response, related_sample: Some(id) },
             Correlation::Header { header, encapsulation } => {
                 let is_same_order = response.starts_with(&encapsulation);
                 with_header(header, is_same_order, &response)
@@ -140,8 +140,8 @@ impl Client {
     /// A server on Fast DDS waits until it has matched the reader that the request names.
     pub fn request(&self, server: &Guid, seq: i64, request: Bytes) -> Sample {
         if !uses_header(server) {
-            let related = Some(SampleId { writer: self.reader, seq: UNKNOWN_SEQ });
-            return Sample { payload: request, related };
+            let related_sample = Some(SampleId { writer: self.reader, seq: UNKNOWN_SEQ });
+            return Sample { payload: request, related_sample };
         }
         let mut header = [0; HEADER_BYTES];
         header[..8].copy_from_slice(&self.own_identifier());
@@ -155,7 +155,7 @@ impl Client {
         &self,
         payload: &Bytes,
         server: &Guid,
-        related: Option<SampleId>,
+        related_sample: Option<SampleId>,
     ) -> Option<(i64, Outcome)> {
         if uses_header(server) {
             let (header, response) = split_header(payload)?;
@@ -164,8 +164,9 @@ impl Client {
             let seq = i64::from_le_bytes(*seq.first_chunk()?);
             return (*own == self.own_identifier()).then(|| (seq, checked_response(response)));
         }
-        let related = related.filter(|id| id.writer == self.reader || id.writer == self.writer)?;
-        Some((related.seq, checked_response(payload.clone())))
+        let related_sample =
+            related_sample.filter(|id| id.writer == self.reader || id.writer == self.writer)?;
+        Some((related_sample.seq, checked_response(payload.clone())))
     }
 
     /// The eight bytes by which servers with rmw_cyclonedds identify us.
@@ -194,7 +195,7 @@ fn split_header(payload: &Bytes) -> Option<([u8; HEADER_BYTES], Bytes)> {
 fn with_header(header: [u8; HEADER_BYTES], is_same_order: bool, payload: &Bytes) -> Sample {
     let (encapsulation, body) = payload.split_at(ENCAPSULATION_BYTES.min(payload.len()));
     let payload = [encapsulation, &in_byte_order(header, is_same_order), body].concat().into();
-    Sample { payload, related: None }
+    Sample { payload, related_sample: None }
 }
 
 /// Swaps the bytes of the header's two numbers unless the byte order is the same.
@@ -221,25 +222,28 @@ pub mod tests {
             .map(|writer| Caller::from_request(&payload, writer, &info(7, None)).unwrap().0)
     }
 
-    fn info(seq: i64, related: Option<SampleId>) -> SampleInfo {
-        SampleInfo { source_timestamp: 0, writer: None, seq, related }
+    fn info(seq: i64, related_sample: Option<SampleId>) -> SampleInfo {
+        SampleInfo { source_timestamp: 0, writer: None, seq, related_sample }
     }
 
     #[test]
     fn fast_dds_is_answered_outside_the_payload_to_the_reader_that_it_names() {
         let payload = Bytes::from_static(&[0, 1, 0, 0, 5]);
-        for (related, expected) in
+        for (related_sample, expected) in
             [(None, FAST), (Some(SampleId { writer: [9; 16], seq: UNKNOWN_SEQ }), [9; 16])]
         {
             let (caller, request) =
-                Caller::from_request(&payload, FAST, &info(3, related)).unwrap();
+                Caller::from_request(&payload, FAST, &info(3, related_sample)).unwrap();
             assert_eq!(request, payload);
-            let related = Some(SampleId { writer: expected, seq: 3 });
+            let related_sample = Some(SampleId { writer: expected, seq: 3 });
             let payload = payload.clone();
-            assert_eq!(caller.reply(payload.clone()), Sample { payload, related });
+            assert_eq!(caller.reply(payload.clone()), Sample { payload, related_sample });
         }
         let request = US.request(&FAST, 4, payload.clone());
-        assert_eq!((&request.payload, request.related.unwrap().writer), (&payload, US.reader));
+        assert_eq!(
+            (&request.payload, request.related_sample.unwrap().writer),
+            (&payload, US.reader)
+        );
         for (writer, expected) in [(US.reader, Some(4)), (US.writer, Some(4)), ([1; 16], None)] {
             let answered = US.match_reply(&payload, &FAST, Some(SampleId { writer, seq: 4 }));
             assert_eq!(answered.map(|(seq, _)| seq), expected);
@@ -252,12 +256,12 @@ pub mod tests {
         for (client, server) in [(0, 0), (0, 1), (1, 0), (1, 1)] {
             let plain = |order: u8| Bytes::from(vec![0, order, 0, 0, 5, 6]);
             let request = US.request(&CYCLONE, 1 << 33, plain(client));
-            assert!(request.related.is_none() && request.payload.len() == 22);
+            assert!(request.related_sample.is_none() && request.payload.len() == 22);
             let (caller, bare) =
                 Caller::from_request(&request.payload, CYCLONE, &info(0, None)).unwrap();
             assert_eq!(bare, plain(client));
-            let Sample { payload: reply, related } = caller.reply(plain(server));
-            assert!(related.is_none());
+            let Sample { payload: reply, related_sample } = caller.reply(plain(server));
+            assert!(related_sample.is_none());
             let (seq, outcome) = US.match_reply(&reply, &CYCLONE, None).unwrap();
             assert_eq!((seq, outcome.unwrap()), (1 << 33, plain(server)));
             let other = Client { writer: [1; 16], ..US };

@@ -117,7 +117,7 @@ impl Publication {
         context: &EndpointContext,
         on_change: Box<dyn Fn() + Send + Sync>,
     ) -> Result<Self, DdsError> {
-        let drops = context.shared.drops.count(&topic.name);
+        let drops = context.shared.drops.counter(&topic.name);
         let writers = Mutex::default();
         let new = Self { topic, context: context.clone(), drops, writers, on_change };
         let readers = context
@@ -150,15 +150,15 @@ impl Publication {
         }
         writers.classes = classes;
         writers.keeping = keeping;
-        let of_gone = |_: &Source, it: &mut SourceWriters<_>| {
+        let is_unused = |_: &Source, it: &mut SourceWriters<_>| {
             it.with_classes().all(|(class, _)| !classes.contains(class))
         };
-        let gone: Vec<_> = writers.source_writers.extract_if(.., of_gone).collect();
+        let gone: Vec<_> = writers.source_writers.extract_if(.., is_unused).collect();
         let changed = self.add_missing(&mut writers);
         drop(writers);
         // Deleted without the lock, which the writing of messages needs.
         drop(gone);
-        changed.map(|outdated| self.report(outdated))
+        changed.map(|outdated| self.drop_outdated(outdated))
     }
 
     /// Shows that a publisher is alive: its writers exist, and assert it if there are subscribers.
@@ -178,7 +178,7 @@ impl Publication {
     fn end_hiding(&self, writers: &mut Writers) -> Result<(), DdsError> {
         if std::mem::take(&mut writers.hidden) {
             let outdated = self.add_missing(writers)?;
-            self.report(outdated);
+            self.drop_outdated(outdated);
         }
         Ok(())
     }
@@ -194,17 +194,17 @@ impl Publication {
             return Ok(());
         }
         // Best-effort writers give late joiners no kept messages.
-        let of_best_effort = |_: &Source, it: &mut SourceWriters<_>| {
+        let is_best_effort = |_: &Source, it: &mut SourceWriters<_>| {
             it.with_classes().all(|(class, _)| !class.reliable)
         };
-        let gone: Vec<_> = writers.source_writers.extract_if(.., of_best_effort).collect();
+        let gone: Vec<_> = writers.source_writers.extract_if(.., is_best_effort).collect();
         let changed = self.add_missing(&mut writers);
         drop(writers);
         drop(gone);
-        changed.map(|outdated| self.report(outdated))
+        changed.map(|outdated| self.drop_outdated(outdated))
     }
 
-    fn report(&self, outdated: Vec<Arc<RawWriter>>) {
+    fn drop_outdated(&self, outdated: Vec<Arc<RawWriter>>) {
         drop(outdated);
         (self.on_change)();
     }
@@ -243,7 +243,7 @@ impl Publication {
 
     fn on_writers_changed(&self, changed: Result<Vec<Arc<RawWriter>>, DdsError>) {
         match changed {
-            Ok(outdated) => self.report(outdated),
+            Ok(outdated) => self.drop_outdated(outdated),
             Err(error) => {
                 tracing::warn!(topic = self.topic.name, %error, "no publisher for some messages");
             }
@@ -272,10 +272,10 @@ impl Publication {
     pub fn on_reader_gone(&self, reader: Guid) {
         let mut writers = lock(&self.writers);
         let ended: Vec<_> =
-            writers.source_writers.values_mut().flat_map(|of| of.reader_gone(&reader)).collect();
+            writers.source_writers.values_mut().flat_map(|of| of.on_reader_gone(&reader)).collect();
         drop(writers);
         if !ended.is_empty() {
-            self.report(ended);
+            self.drop_outdated(ended);
         }
     }
 
@@ -286,7 +286,7 @@ impl Publication {
             self.end_hiding(&mut writers)?;
             writers.classes = writers.classes.with(class.into());
             let changed = self.add_missing(&mut writers)?;
-            self.report(changed);
+            self.drop_outdated(changed);
         }
         let writer = writers.volatile.get(&class).cloned();
         drop(writers);
@@ -319,13 +319,13 @@ impl Publication {
         }
         if kept.is_for_late_joiners && kept.depth > 1 {
             // Subscribers that have any message may have a newer one. (With depth 1, none is newer.)
-            let had_some = deliveries.all_subscribers(topic);
-            let had_some =
-                present.iter().filter(|it| had_some.contains(&u128::from_be_bytes(**it)));
-            holders.extend(had_some);
+            let earlier_recipients = deliveries.all_subscribers(topic);
+            let earlier_recipients =
+                present.iter().filter(|it| earlier_recipients.contains(&u128::from_be_bytes(**it)));
+            holders.extend(earlier_recipients);
         }
-        let now_have_it = present.iter().map(|reader| u128::from_be_bytes(*reader));
-        deliveries.add(topic, kept.identity, now_have_it);
+        let recipients = present.iter().map(|reader| u128::from_be_bytes(*reader));
+        deliveries.add(topic, kept.identity, recipients);
         let class = origin.class();
         // Volatile subscribers get neither history nor a message that others already have.
         let is_new = holders.is_empty() && !kept.is_history && !kept.is_for_late_joiners;
@@ -365,8 +365,8 @@ impl Publication {
         let is_changed = Cell::new(false);
         let Writers { classes, unassigned, source_writers, .. } = &mut *all;
         let ready = || {
-            let is_usual = default_policies(&self.topic, class) == *message.policies;
-            let at = unassigned.iter().position(|(of, _)| is_usual && *of == class)?;
+            let is_default = default_policies(&self.topic, class) == *message.policies;
+            let at = unassigned.iter().position(|(of, _)| is_default && *of == class)?;
             is_changed.set(true);
             Some(unassigned.remove(at).1)
         };
@@ -381,7 +381,7 @@ impl Publication {
             let unused = self.add_missing(&mut all);
             drop(all);
             drop((outdated, evicted));
-            self.report(unused?);
+            self.drop_outdated(unused?);
         }
         Ok(writers)
     }
@@ -393,20 +393,20 @@ impl Publication {
         let mut outdated: Vec<_> = outdated.map(|(_, writer)| writer).collect();
         for class in needed {
             if !writers.volatile.contains_key(&class) {
-                let writer = self.usual_writer(class, writers.classes)?;
+                let writer = self.default_writer(class, writers.classes)?;
                 writers.volatile.insert(class, writer);
             }
         }
-        let mut before = std::mem::take(&mut writers.unassigned);
+        let mut spare = std::mem::take(&mut writers.unassigned);
         for class in writers.unassigned_classes() {
-            let known = before.iter().position(|(of, _)| *of == class);
+            let known = spare.iter().position(|(of, _)| *of == class);
             let writer = match known {
-                Some(at) => before.remove(at).1,
-                None => self.usual_writer(class, writers.classes)?,
+                Some(at) => spare.remove(at).1,
+                None => self.default_writer(class, writers.classes)?,
             };
             writers.unassigned.push((class, writer));
         }
-        outdated.extend(before.into_iter().map(|(_, writer)| writer));
+        outdated.extend(spare.into_iter().map(|(_, writer)| writer));
         Ok(outdated)
     }
 
@@ -418,7 +418,7 @@ impl Publication {
     }
 
     /// A writer for all subscribers that match the description of the topic.
-    fn usual_writer(&self, class: Class, all: Classes) -> Result<Arc<RawWriter>, DdsError> {
+    fn default_writer(&self, class: Class, all: Classes) -> Result<Arc<RawWriter>, DdsError> {
         let everyone = Audience::AllBut(BTreeSet::new());
         self.writer(&default_policies(&self.topic, class), everyone, all).map(Arc::new)
     }
@@ -446,7 +446,7 @@ impl Publication {
         };
         let dds = self.policies(&self.topic, policies);
         let topic = DdsTopic::for_topic(&self.topic.name, &self.topic.type_name);
-        let specification = topic.with(&dds);
+        let specification = topic.specification(&dds);
         RawWriter::with_audience(&self.context.participant, specification, audience, incompatible)
     }
 }

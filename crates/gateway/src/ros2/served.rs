@@ -31,13 +31,18 @@ impl ServiceServer {
         // The writer comes first: a client that has found the reader can be answered.
         let topic = DdsTopic::replies(&service.name, types);
         let policies = service_qos("", &context.tautline_name);
-        let replies = RawWriter::new(&context.participant, topic.with(&policies), |_, _| ())?;
+        let replies =
+            RawWriter::new(&context.participant, topic.specification(&policies), |_, _| ())?;
         let receiver = Receiver { service: service.name.clone(), context: context.clone() };
         let topic = DdsTopic::requests(&service.name, types);
         let policies = service_qos(&service.type_hash, &context.tautline_name);
         let receive = move |bytes, info: &SampleInfo| receiver.receive(&bytes, info);
-        let requests =
-            RawReader::new(&context.participant, topic.with(&policies), receive, |_, _| ())?;
+        let requests = RawReader::new(
+            &context.participant,
+            topic.specification(&policies),
+            receive,
+            |_, _| (),
+        )?;
         Ok(Self { requests, replies })
     }
 
@@ -47,12 +52,12 @@ impl ServiceServer {
 
     /// Readers that a reply would reach now. The lookups take time.
     pub fn matched_readers(&self) -> Vec<Guid> {
-        self.replies.matched()
+        self.replies.matched_readers()
     }
 
     pub fn reply(&self, caller: &Caller, response: Bytes) -> Result<(), DdsError> {
         let sample = caller.reply(response);
-        self.replies.write(sample.payload, sample.related).map(drop)
+        self.replies.write(sample.payload, sample.related_sample).map(drop)
     }
 }
 

@@ -75,7 +75,7 @@ impl Endpoints {
             let theirs = names::ros_service_type(&client.type_name);
             let theirs = theirs.unwrap_or_else(|| client.type_name.clone());
             let is_same = theirs == type_name;
-            Conflict::with(theirs, &client.hash, is_same, hash)
+            Conflict::detect(theirs, &client.hash, is_same, hash)
         });
         conflicts.max()
     }

@@ -19,7 +19,7 @@ use tautline_dds::{Audience, Guid};
 const MIN_PRESENT_DEPTH: u32 = 10;
 /// Maximum number of writers of each of the two kinds for one publisher; a further writer ends the
 /// oldest.
-const MAX_OF_KIND: usize = 4;
+const MAX_WRITERS_PER_KIND: usize = 4;
 
 /// What distinguishes writers of a topic.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -82,7 +82,7 @@ impl<W: Clone> SourceWriters<W> {
         self.late.len() + self.present.len()
     }
 
-    /// Whether one of them is of this class.
+    /// Whether any of the writers is of this class.
     pub fn has_class(&self, class: Class) -> bool {
         self.with_classes().any(|(of, _)| of == class)
     }
@@ -100,7 +100,7 @@ impl<W: Clone> SourceWriters<W> {
 
     /// A reader has left. It may return under the same GUID, and then must not match a writer for present
     /// readers, which keeps more messages than the publisher. Returns the writers that ended.
-    pub fn reader_gone(&mut self, reader: &Guid) -> Vec<W> {
+    pub fn on_reader_gone(&mut self, reader: &Guid) -> Vec<W> {
         for it in &mut self.present {
             it.readers.remove(reader);
         }
@@ -113,7 +113,7 @@ impl<W: Clone> SourceWriters<W> {
     /// do not match a new writer yet, so another writer serves them.
     ///
     /// # Errors
-    /// That of `create`; the message is not to be written.
+    /// The error of `create`; the message must not be written then.
     pub fn select<E>(
         &mut self,
         message: &Message<'_>,
@@ -153,7 +153,7 @@ impl<W: Clone> SourceWriters<W> {
         }
         let mut count: usize = self.late.iter().map(|it| it.kept.len()).sum();
         let mut end = 0;
-        while count > depth || self.late.len() - end > MAX_OF_KIND {
+        while count > depth || self.late.len() - end > MAX_WRITERS_PER_KIND {
             count -= self.late[end].kept.len();
             end += 1;
         }
@@ -170,10 +170,10 @@ impl<W: Clone> SourceWriters<W> {
         create: &mut impl FnMut(&Policies, Audience) -> Result<W, E>,
     ) -> Result<(Option<W>, Option<W>), E> {
         let Message { policies, holders, .. } = message;
-        let cut_off = self.late[late].excluded.intersection(message.present);
-        let cut_off: BTreeSet<Guid> = cut_off.copied().collect();
-        let recipients: BTreeSet<Guid> = cut_off.difference(holders).copied().collect();
-        let readers = if recipients.is_empty() { cut_off } else { recipients.clone() };
+        let excluded = self.late[late].excluded.intersection(message.present);
+        let excluded: BTreeSet<Guid> = excluded.copied().collect();
+        let recipients: BTreeSet<Guid> = excluded.difference(holders).copied().collect();
+        let readers = if recipients.is_empty() { excluded } else { recipients.clone() };
         if readers.is_empty() {
             return Ok((None, None));
         }
@@ -190,7 +190,8 @@ impl<W: Clone> SourceWriters<W> {
             create(&Policies { depth, ..(*policies).clone() }, Audience::Only(readers.clone()))?;
         let Policies { class, lifespan, .. } = **policies;
         let needed = (!recipients.is_empty()).then(|| writer.clone());
-        let unused = (self.present.len() >= MAX_OF_KIND).then(|| self.present.remove(0).writer);
+        let unused =
+            (self.present.len() >= MAX_WRITERS_PER_KIND).then(|| self.present.remove(0).writer);
         self.present.push(PresentWriter { writer, class, lifespan, readers });
         Ok((needed, unused))
     }
@@ -214,7 +215,7 @@ impl<W> LateWriter<W> {
         Ok(Self { writer, policies, excluded, kept: VecDeque::new() })
     }
 
-    /// Whether it may write a message: nobody who has the message matches it.
+    /// Whether the writer may write a message: no reader that has the message matches the writer.
     fn may_write(&self, message: &Message<'_>) -> bool {
         self.policies == *message.policies && message.holders.is_subset(&self.excluded)
     }
@@ -346,7 +347,7 @@ mod tests {
         for (at, reader) in readers.iter().enumerate() {
             world.write(at as u64, &[*reader]);
         }
-        assert!(world.of_source.len() <= 1 + MAX_OF_KIND);
+        assert!(world.of_source.len() <= 1 + MAX_WRITERS_PER_KIND);
     }
 
     #[test]
@@ -356,7 +357,7 @@ mod tests {
             world.policies.lifespan = Some(Duration::from_secs(identity % 2));
             world.write(identity, &[]);
         }
-        assert_eq!(world.of_source.len(), MAX_OF_KIND);
+        assert_eq!(world.of_source.len(), MAX_WRITERS_PER_KIND);
     }
 
     #[test]
@@ -364,8 +365,8 @@ mod tests {
         let mut world = World::new(1, true, &[A, B]);
         world.write(1, &[A, B]);
         world.write(2, &[]);
-        assert!(world.of_source.reader_gone(&A).is_empty());
-        assert_eq!(world.of_source.reader_gone(&B).len(), 1);
+        assert!(world.of_source.on_reader_gone(&A).is_empty());
+        assert_eq!(world.of_source.on_reader_gone(&B).len(), 1);
         assert_eq!(world.of_source.len(), 1);
     }
 }

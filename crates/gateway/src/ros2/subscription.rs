@@ -25,9 +25,9 @@ const MAX_EXACT_DEPTH: u32 = 16;
 /// Maximum total bytes of a publisher's messages up to which its depth is counted exactly.
 const MAX_EXACT_BYTES: usize = 64 << 10;
 /// Time in which a known publisher sends the rest of a burst.
-const BURST: Duration = Duration::from_millis(100);
+const BURST_TIME: Duration = Duration::from_millis(100);
 /// Time between counts of a publisher that keeps more with each message.
-const PAUSE: Duration = Duration::from_millis(500);
+const RECOUNT_PAUSE: Duration = Duration::from_millis(500);
 
 /// A topic with one reader for each class of its publishers. A single reader with the least
 /// request would miss what publishers keep for late joiners.
@@ -69,15 +69,15 @@ impl Publisher {
 
     /// When to count what the publisher keeps, if that may be more than is known. Each larger count
     /// is transmitted, so large publishers are counted at powers of two only.
-    fn time_to_count(&self, depth: u32) -> Option<Duration> {
+    fn count_delay(&self, depth: u32) -> Option<Duration> {
         let Self { messages, bytes, is_depth_known, .. } = *self;
         if !(depth + 1..=MAX_DEPTH).contains(&messages) {
             return None;
         }
         let is_small = messages <= MAX_EXACT_DEPTH && bytes <= MAX_EXACT_BYTES;
         match messages.is_power_of_two() {
-            true => Some(BURST),
-            false => (is_small && !is_depth_known).then_some(PAUSE),
+            true => Some(BURST_TIME),
+            false => (is_small && !is_depth_known).then_some(RECOUNT_PAUSE),
         }
     }
 }
@@ -100,7 +100,7 @@ impl Publishers {
         publisher.last_seq = seq;
         publisher.messages = publisher.messages.saturating_add(1);
         publisher.bytes = publisher.bytes.saturating_add(len);
-        (publisher.source, depth, publisher.time_to_count(depth))
+        (publisher.source, depth, publisher.count_delay(depth))
     }
 }
 
@@ -176,7 +176,7 @@ impl Subscription {
         };
         let receive = move |bytes, info: &SampleInfo| receiver.receive(bytes, info);
         let topic = DdsTopic::for_topic(topic, &self.type_name);
-        let (participant, topic) = (&context.participant, topic.with(&dds));
+        let (participant, topic) = (&context.participant, topic.specification(&dds));
         RawReader::with_liveliness(participant, topic, receive, incompatible, on_liveliness)
     }
 
@@ -189,7 +189,7 @@ impl Subscription {
         self.readers.values().map(|reader| reader.guid)
     }
 
-    /// Removes a publisher that has left; returns its number if no other publisher has it.
+    /// Removes a publisher that has left; returns its source number if no other publisher shares it.
     pub fn forget(&self, writer: Guid) -> Option<Source> {
         let mut publishers = lock(&self.publishers);
         publishers.depths.remove(&writer);
@@ -256,12 +256,12 @@ impl Receiver {
         // known.
         let mut publishers = lock(&self.publishers);
         let len = payload.len();
-        let (source, depth, time_to_count) = publishers.on_message(writer, info.seq, len);
+        let (source, depth, count_delay) = publishers.on_message(writer, info.seq, len);
         let origin = self.origin(writer, depth, lifespan, info);
         let is_kept = origin.kept.is_some();
         self.context.events.emit(Event::Message { topic, source, payload, origin, received });
         drop(publishers);
-        if let Some(delay) = time_to_count.filter(|_| is_kept) {
+        if let Some(delay) = count_delay.filter(|_| is_kept) {
             // Fails only while the gateway stops.
             let _ = self.orders.send(Order::Count(self.topic.clone(), received + delay));
         }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A look at the nodes of a DDS domain on this machine.
+//! A survey of the nodes of a DDS domain on this machine.
 
 use super::endpoints::{Endpoints, Role};
 use super::names;
@@ -12,7 +12,7 @@ use tautline_dds::{DiscoveryRange, Participant};
 /// Maximum number of tracked endpoints.
 const MAX_ENDPOINTS: usize = 16_384;
 /// Last levels of services that every node has, for its parameters and their events.
-const OF_NODES: [&str; 9] = [
+const NODE_SERVICES: [&str; 9] = [
     "describe_parameters",
     "get_parameter_types",
     "get_parameters",
@@ -24,7 +24,7 @@ const OF_NODES: [&str; 9] = [
     "set_logger_levels",
 ];
 /// Interval between two checks.
-const PAUSE: Duration = Duration::from_millis(50);
+const CHECK_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Watches a domain for a while. It ends earlier if nodes were found and none has appeared for
 /// `quiet`.
@@ -49,7 +49,7 @@ pub fn survey(
     watching.map_err(|error| error.to_string())?;
     let end = Instant::now() + patience;
     while Instant::now() < end {
-        std::thread::sleep(PAUSE);
+        std::thread::sleep(CHECK_INTERVAL);
         if lock(&found).last.is_some_and(|last| last.elapsed() >= quiet) {
             break;
         }
@@ -88,7 +88,7 @@ fn graph(topics: &Endpoints, services: &Endpoints) -> Graph {
     }
     let is_of_node = |name: &&str| {
         let last = name.rsplit('/').next().unwrap_or_default();
-        OF_NODES.contains(&last)
+        NODE_SERVICES.contains(&last)
     };
     let served =
         |name: &&str| services.keyless_endpoints(name, Role::RequestReader).next().is_some();

@@ -19,7 +19,7 @@ use crate::types::check::spans::Span;
 use crate::types::definition::{Arity, BaseType, Dialect, Field, Primitive, Schema, Struct};
 use crate::types::hash::type_hash;
 use crate::types::transcode::cursor::{Layout, Reader, Writer};
-use crate::types::transcode::{MAX_PADDING, TranscodeError, at_end, cdr_reader, cdr_writer};
+use crate::types::transcode::{MAX_PADDING, TranscodeError, cdr_reader, cdr_writer, expect_end};
 use crate::types::trust::peers_schema;
 use std::sync::Arc;
 
@@ -29,11 +29,11 @@ const FIELDS: [(Option<&str>, &str); 2] =
 /// The field that is a stamp, and its type in ROS 2.
 const STAMP: (&str, &str) = ("std_msgs/Header", "stamp");
 const TIME: &str = "builtin_interfaces/Time";
-/// Limit of a changed message: this multiple of its size, plus [`SMALL_BYTES`]. A header of at least
+/// Limit of a changed message: this multiple of its size, plus [`MIN_GROWTH_BYTES`]. A header of at least
 /// 16 bytes grows by at most [`super::MAX_PREFIX`], and by padding.
 const MAX_GROWTH: usize = 8;
 /// Bytes by which a message of any size may grow.
-const SMALL_BYTES: usize = 1 << 12;
+const MIN_GROWTH_BYTES: usize = 1 << 12;
 /// Bytes of the number in front of a text or sequence.
 const LENGTH_BYTES: usize = 4;
 
@@ -263,7 +263,7 @@ impl Fields {
         change: Change<'_>,
         unit_bytes: usize,
     ) -> Result<Option<Vec<u8>>, TranscodeError> {
-        let limit = message.len().saturating_mul(MAX_GROWTH).saturating_add(SMALL_BYTES);
+        let limit = message.len().saturating_mul(MAX_GROWTH).saturating_add(MIN_GROWTH_BYTES);
         let (from, to, padding) = match self.dialect {
             Dialect::Ros1 => {
                 let to = Writer::new(&[], Layout::ROS1, limit);
@@ -283,7 +283,7 @@ impl Fields {
         let mut walk =
             Walk { parts, change, from, to, unit_bytes, may_copy, is_changed, latest_second, last };
         walk.message()?;
-        at_end(&walk.from, padding)?;
+        expect_end(&walk.from, padding)?;
         Ok(walk.is_changed.then(|| walk.to.finish()))
     }
 }

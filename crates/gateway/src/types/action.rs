@@ -214,7 +214,7 @@ pub struct ActionType {
     /// Transcoders of goal, result and feedback: the result with its status, the others with the UUID.
     transcoders: [Transcoder; 3],
     /// A result of zeros and empty values, in ROS 1's serialization.
-    no_result: Vec<u8>,
+    default_result: Vec<u8>,
 }
 
 impl ActionType {
@@ -245,7 +245,7 @@ impl ActionType {
             Ok([one, renamed(two, format!("{name}_{}", part.word()))])
         };
         let [goal, result, feedback] = [both(goal)?, both(result)?, both(feedback)?];
-        let no_result = super::compose::compose(&result[0], &[], MAX_NO_RESULT_BYTES)
+        let default_result = super::compose::compose(&result[0], &[], MAX_DEFAULT_RESULT_BYTES)
             .map_err(|error| error.to_string())?;
         let transcoder = |part, [one, two]: &[Schema; 2]| transcoder(part, one, two);
         Ok(Self {
@@ -265,7 +265,7 @@ impl ActionType {
                 message_around_part(name, Part::Feedback, &feedback[0])?,
             ],
             name: name.into(),
-            no_result,
+            default_result,
         })
     }
 
@@ -338,13 +338,13 @@ impl ActionType {
     }
 
     /// A result of zeros and empty values in ROS 1's serialization, for a goal without one.
-    pub fn no_result(&self) -> &[u8] {
-        &self.no_result
+    pub fn default_result(&self) -> &[u8] {
+        &self.default_result
     }
 }
 
 /// Longest result of zeros; only arrays of fixed size can make it long.
-const MAX_NO_RESULT_BYTES: usize = 1 << 20;
+const MAX_DEFAULT_RESULT_BYTES: usize = 1 << 20;
 
 /// The message of ROS 1 around a part.
 fn message_around_part(name: &str, part: Part, schema: &Schema) -> Result<Schema, String> {
@@ -468,7 +468,7 @@ mod tests {
         let response = action.result_to_ros2(4, &[1, 0, 0, 0, 9, 0, 0, 0]).unwrap();
         assert_eq!(response, [0, 1, 0, 0, 4, 0, 0, 0, 1, 0, 0, 0, 9, 0, 0, 0]);
         assert_eq!(action.result_to_ros1(&response), Ok((4, vec![1, 0, 0, 0, 9, 0, 0, 0])));
-        assert_eq!(action.no_result(), [0; 4]);
+        assert_eq!(action.default_result(), [0; 4]);
         assert!(action.to_ros1(Part::Goal, &request[..10]).is_err());
     }
 

@@ -20,7 +20,7 @@ use super::hash::{service_type_hash, type_hash};
 use super::installed::InstalledTypes;
 use super::service_parts::request_and_response;
 use super::transcode::cursor::{Layout, Reader};
-use super::transcode::{MAX_PADDING, TranscodeError, at_end, cdr_reader, for_each_element};
+use super::transcode::{MAX_PADDING, TranscodeError, cdr_reader, expect_end, for_each_element};
 use super::trust::has_ambiguous_layout;
 use crate::{Service, Topic};
 use spans::Span;
@@ -104,9 +104,9 @@ impl Checker {
         let mut walk = Walk { varied: &self.varied, from, unit_bytes };
         match self.root {
             Shape::Fixed(span) => walk.skip(span)?,
-            Shape::VariableSize(number) => walk.all_of(number)?,
+            Shape::VariableSize(number) => walk.check_struct(number)?,
         }
-        at_end(&walk.from, padding)
+        expect_end(&walk.from, padding)
     }
 }
 
@@ -122,7 +122,7 @@ impl Walk<'_> {
         self.from.skip(span.bytes_at(self.from.position()))
     }
 
-    fn all_of(&mut self, number: usize) -> Result<(), TranscodeError> {
+    fn check_struct(&mut self, number: usize) -> Result<(), TranscodeError> {
         let varied = self.varied;
         for step in &varied[number].steps {
             self.skip(step.before)?;
@@ -156,7 +156,7 @@ impl Walk<'_> {
                 }
                 self.from.skip(length.saturating_mul(self.unit_bytes) as u64)
             }),
-            Element::Struct(number) => for_each_element(count, |_| self.all_of(number)),
+            Element::Struct(number) => for_each_element(count, |_| self.check_struct(number)),
         }
     }
 }
@@ -302,7 +302,7 @@ pub fn check_of_topic(topic: &Topic, installed: &InstalledTypes) -> Check<Checke
     let parse = |text: &str| Schema::parse(name, text, dialect).ok();
     let message = || installed.definition(name, dialect).ok();
     let own = part_of_action(name, installed).or_else(message).and_then(|text| parse(&text));
-    let is_offered = |own: &Schema| is_version(&topic.type_hash, || type_hash(own));
+    let is_offered = |own: &Schema| matches_hash(&topic.type_hash, || type_hash(own));
     if let Some(own) = own.as_ref().filter(|own| is_offered(own)) {
         return Check::new(Checker::new(own), true);
     }
@@ -325,7 +325,7 @@ pub fn check_of_service(service: &Service, installed: &InstalledTypes) -> Check<
     let plain = || installed.service(name, dialect).ok();
     let own = part_of_action(name, installed).or_else(plain).and_then(|text| parse(&text));
     let is_offered = |[request, response]: &[Schema; 2]| {
-        is_version(&service.type_hash, || service_type_hash(request, response))
+        matches_hash(&service.type_hash, || service_type_hash(request, response))
     };
     if let Some(own) = own.filter(is_offered) {
         return Check::new(ServiceChecker::new(&own), true);
@@ -339,6 +339,6 @@ pub fn check_of_service(service: &Service, installed: &InstalledTypes) -> Check<
     }
 }
 
-fn is_version(offered: &str, own: impl FnOnce() -> String) -> bool {
+fn matches_hash(offered: &str, own: impl FnOnce() -> String) -> bool {
     offered.is_empty() || offered == own()
 }

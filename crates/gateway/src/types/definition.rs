@@ -15,7 +15,7 @@ pub const MAX_LINES: usize = 65_536;
 /// Maximum number of types in one definition.
 pub const MAX_TYPES: usize = 512;
 /// Maximum number of fields and constants of all types in one definition.
-pub const MAX_DECLARED: usize = 8192;
+pub const MAX_DECLARATIONS: usize = 8192;
 /// Longest name of a type, in bytes.
 pub const MAX_NAME_BYTES: usize = 255;
 /// Deepest nesting of types.
@@ -150,7 +150,7 @@ pub struct Field {
     /// The number of values.
     pub arity: Arity,
     /// The type as written in the definition (`float64[9]`, `Header`).
-    pub written: String,
+    pub type_text: String,
 }
 
 /// A type with its fields.
@@ -210,9 +210,9 @@ impl Schema {
         for part in &texts {
             let read = parser.read(part)?;
             declared += read.fields.len() + read.constants.len();
-            if declared > MAX_DECLARED {
+            if declared > MAX_DECLARATIONS {
                 let problem = "more fields and constants in all its types than allowed:";
-                return Err(whole(format!("{problem} {MAX_DECLARED}")));
+                return Err(whole(format!("{problem} {MAX_DECLARATIONS}")));
             }
             structs.push(read);
         }
@@ -238,7 +238,7 @@ impl Schema {
             }
             let start = text.len();
             let fields = part.fields.iter().filter(|field| field.name != DUMMY_FIELD);
-            let fields = fields.map(|field| format!("{} {}", field.written, field.name));
+            let fields = fields.map(|field| format!("{} {}", field.type_text, field.name));
             for line in part.constants.iter().cloned().chain(fields) {
                 text.push_str(&line);
                 text.push('\n');
@@ -387,7 +387,7 @@ struct Parser<'a> {
 }
 
 /// A field or constant, as one line declares it.
-enum Declared {
+enum Declaration {
     Field(Field),
     Constant(String),
 }
@@ -404,29 +404,29 @@ impl Parser<'_> {
             };
             match self.line(&text.name, line).map_err(error)? {
                 None => {}
-                Some(Declared::Constant(constant)) => constants.push(constant),
-                Some(Declared::Field(field)) => {
+                Some(Declaration::Constant(constant)) => constants.push(constant),
+                Some(Declaration::Field(field)) => {
                     if !names.insert(field.name.clone()) {
                         return Err(error(format!("a second field '{}'", field.name)));
                     }
                     fields.push(field);
                 }
             }
-            if fields.len() + constants.len() > MAX_DECLARED {
-                return Err(error(format!("more fields and constants than {MAX_DECLARED}")));
+            if fields.len() + constants.len() > MAX_DECLARATIONS {
+                return Err(error(format!("more fields and constants than {MAX_DECLARATIONS}")));
             }
         }
         if fields.is_empty() && self.dialect == Dialect::Ros2 {
             let base = BaseType::Primitive(Primitive::UInt8);
-            let (name, written) = (DUMMY_FIELD.to_owned(), "uint8".to_owned());
-            fields.push(Field { name, base, arity: Arity::One, written });
+            let (name, type_text) = (DUMMY_FIELD.to_owned(), "uint8".to_owned());
+            fields.push(Field { name, base, arity: Arity::One, type_text });
         }
         Ok(Struct { name: text.name.clone(), fields, constants })
     }
 
-    fn line(&self, owner: &str, line: &str) -> Result<Option<Declared>, String> {
+    fn line(&self, owner: &str, line: &str) -> Result<Option<Declaration>, String> {
         let bare = line.split('#').next().unwrap_or_default().trim();
-        let Some((written, rest)) = bare.split_once(char::is_whitespace) else {
+        let Some((type_text, rest)) = bare.split_once(char::is_whitespace) else {
             return match bare {
                 "" => Ok(None),
                 _ => Err(format!("'{bare}' is no 'TYPE NAME'")),
@@ -441,7 +441,8 @@ impl Parser<'_> {
         }
         if more.trim_start().starts_with('=') {
             let source = if self.dialect == Dialect::Ros1 { line } else { bare };
-            return constant(written, name, source, bare).map(|it| Some(Declared::Constant(it)));
+            return constant(type_text, name, source, bare)
+                .map(|it| Some(Declaration::Constant(it)));
         }
         if !name.starts_with(|first: char| first.is_ascii_alphabetic()) {
             return Err(format!("the name '{name}' does not start with a letter"));
@@ -449,22 +450,22 @@ impl Parser<'_> {
         if !more.is_empty() && self.dialect == Dialect::Ros1 {
             return Err(format!("'{more}' follows the name '{name}'; allowed: '=' or a comment"));
         }
-        let (base, arity) = self.field_type(owner, written)?;
-        let (name, written) = (name.to_owned(), written.to_owned());
-        Ok(Some(Declared::Field(Field { name, base, arity, written })))
+        let (base, arity) = self.field_type(owner, type_text)?;
+        let (name, type_text) = (name.to_owned(), type_text.to_owned());
+        Ok(Some(Declaration::Field(Field { name, base, arity, type_text })))
     }
 
-    fn field_type(&self, owner: &str, written: &str) -> Result<(BaseType, Arity), String> {
-        let (element, arity) = match written.split_once('[') {
-            None => (written, Arity::One),
+    fn field_type(&self, owner: &str, type_text: &str) -> Result<(BaseType, Arity), String> {
+        let (element, arity) = match type_text.split_once('[') {
+            None => (type_text, Arity::One),
             Some((element, size)) => {
                 let size =
-                    size.strip_suffix(']').ok_or_else(|| format!("'{written}' has no ']'"))?;
+                    size.strip_suffix(']').ok_or_else(|| format!("'{type_text}' has no ']'"))?;
                 (element, self.arity(size)?)
             }
         };
         // Only the plain word is short for `std_msgs/Header`, not `Header[]` (genmsg).
-        let is_header = self.dialect == Dialect::Ros1 && written == "Header";
+        let is_header = self.dialect == Dialect::Ros1 && type_text == "Header";
         let element = if is_header { "std_msgs/Header" } else { element };
         Ok((self.base(owner, element)?, arity))
     }
@@ -514,19 +515,19 @@ impl Parser<'_> {
 
 /// A constant in the form of ROS 1's md5. The value of ROS 1's string is the whole rest of the line, with
 /// comments: `line`. `bare` is the line without comments.
-fn constant(written: &str, name: &str, line: &str, bare: &str) -> Result<String, String> {
-    let element = written.split("<=").next().unwrap_or_default();
+fn constant(type_text: &str, name: &str, line: &str, bare: &str) -> Result<String, String> {
+    let element = type_text.split("<=").next().unwrap_or_default();
     let is_text = matches!(element, "string" | "wstring");
     // Neither ROS has constants of times; the name of ROS 1's is a type of its own in ROS 2.
     if !is_text && Primitive::from_name(element, Dialect::Ros2).is_none() {
-        return Err(format!("'{written}' is no type of a constant; allowed: numbers and text"));
+        return Err(format!("'{type_text}' is no type of a constant; allowed: numbers and text"));
     }
     let source = if is_text { line.trim_start() } else { bare };
     // The type itself may contain a '=': `string<=5 NAME="a"`.
-    let source = source.strip_prefix(written).unwrap_or(source);
+    let source = source.strip_prefix(type_text).unwrap_or(source);
     let value = source.split_once('=').map_or("", |(_, value)| value.trim());
     if value.contains(char::REPLACEMENT_CHARACTER) {
         return Err(format!("the value of '{name}' is not UTF-8, so the type's hash is unknown"));
     }
-    Ok(format!("{written} {name}={value}"))
+    Ok(format!("{type_text} {name}={value}"))
 }

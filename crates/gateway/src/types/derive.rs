@@ -49,7 +49,7 @@ pub fn to_ros2(ros1: &Schema) -> Result<Schema, NoCounterpart> {
             field.base = base;
             field.name = snake_case(&field.name);
             if !name.is_empty() {
-                field.written = format!("{name}{}", brackets(field.arity));
+                field.type_text = format!("{name}{}", brackets(field.arity));
             }
         }
         if part.fields.is_empty() {
@@ -81,7 +81,7 @@ pub fn to_ros1(ros2: &Schema) -> Result<Schema, NoCounterpart> {
                 },
                 BaseType::String(_) => (BaseType::String(None), Some("string")),
                 BaseType::WString(_) => {
-                    let problem = format!("ROS 1 has no '{}'", field.written);
+                    let problem = format!("ROS 1 has no '{}'", field.type_text);
                     let field = format!("{}.{}", part.name, field.name);
                     return Err(NoCounterpart { field, problem });
                 }
@@ -90,8 +90,8 @@ pub fn to_ros1(ros2: &Schema) -> Result<Schema, NoCounterpart> {
             if let Arity::Sequence(bound) = &mut field.arity {
                 *bound = None;
             }
-            let element = field.written.split('[').next().unwrap_or_default();
-            field.written = format!("{}{}", word.unwrap_or(element), brackets(field.arity));
+            let element = field.type_text.split('[').next().unwrap_or_default();
+            field.type_text = format!("{}{}", word.unwrap_or(element), brackets(field.arity));
             field.base = base;
         }
         let capitals = UPPERCASE_FIELDS.iter().find(|(name, _)| *name == part.name);
@@ -127,8 +127,8 @@ fn convert_constants(part: &mut Struct, to: Dialect) {
     part.constants = constants.iter().filter_map(|it| converted_constant(it, to)).collect();
 }
 
-fn plain(name: &str, base: BaseType, written: &str) -> Field {
-    Field { name: name.into(), base, arity: Arity::One, written: written.into() }
+fn plain(name: &str, base: BaseType, type_text: &str) -> Field {
+    Field { name: name.into(), base, arity: Arity::One, type_text: type_text.into() }
 }
 
 fn brackets(arity: Arity) -> String {

@@ -68,7 +68,7 @@ fn md5_text(schema: &Schema, number: usize, known: &mut [Option<String>]) -> Str
     for field in &part.fields {
         lines.push(match field.base {
             BaseType::Struct(inner) => format!("{} {}", md5_of(schema, inner, known), field.name),
-            _ => format!("{} {}", field.written, field.name),
+            _ => format!("{} {}", field.type_text, field.name),
         });
     }
     lines.join("\n")

@@ -23,11 +23,11 @@ use time::{Side, TIME_BYTES};
 pub use error::TranscodeError;
 pub use plan::Mismatch;
 
-/// Limit of a converted message: this multiple of its size, plus [`SMALL_BYTES`]. Alignment and
+/// Limit of a converted message: this multiple of its size, plus [`MIN_GROWTH_BYTES`]. Alignment and
 /// final NULs at most double the size; fields that only one side has add some more.
 const MAX_GROWTH: usize = 8;
 /// Bytes by which a message of any size may grow.
-const SMALL_BYTES: usize = 1 << 16;
+const MIN_GROWTH_BYTES: usize = 1 << 16;
 /// The encoding in CDR's encapsulation: big-endian.
 pub(crate) const CDR_BE: [u8; 2] = [0, 0];
 /// The encoding in CDR's encapsulation: little-endian.
@@ -61,7 +61,7 @@ impl Transcoder {
         let mut from = Reader::new(message, Layout::ROS1);
         let mut to = cdr_writer(limit(message));
         self.walk(Side::Ros1, 0, &mut from, &mut to)?;
-        at_end(&from, 0)?;
+        expect_end(&from, 0)?;
         Ok(to.finish())
     }
 
@@ -70,7 +70,7 @@ impl Transcoder {
         let mut from = cdr_reader(message)?;
         let mut to = Writer::new(&[], Layout::ROS1, limit(message));
         self.walk(Side::Ros2, 0, &mut from, &mut to)?;
-        at_end(&from, MAX_PADDING)?;
+        expect_end(&from, MAX_PADDING)?;
         Ok(to.finish())
     }
 
@@ -206,7 +206,7 @@ pub(crate) fn cdr_writer(limit: usize) -> Writer {
 }
 
 /// Checks that at most `padding` bytes are left.
-pub(crate) fn at_end(from: &Reader<'_>, padding: usize) -> Result<(), TranscodeError> {
+pub(crate) fn expect_end(from: &Reader<'_>, padding: usize) -> Result<(), TranscodeError> {
     match from.remaining_bytes() {
         left if left > padding => {
             Err(TranscodeError::new(format!("{left} bytes are left over at the end")))
@@ -230,5 +230,5 @@ pub(crate) fn for_each_element(
 }
 
 fn limit(message: &[u8]) -> usize {
-    message.len().saturating_mul(MAX_GROWTH).saturating_add(SMALL_BYTES)
+    message.len().saturating_mul(MAX_GROWTH).saturating_add(MIN_GROWTH_BYTES)
 }

@@ -222,7 +222,7 @@ pub fn translate_service(
         Ok(own) => own,
         Err(_) => [derived_schema(&foreign[0], to)?, derived_schema(&foreign[1], to)?],
     };
-    let mismatch = |error| counterpart(&service.type_name, &error);
+    let mismatch = |error| no_counterpart_error(&service.type_name, &error);
     let translator = ServiceTranslator {
         request: Translator::new(&local[0], &foreign[0]).map_err(mismatch)?,
         response: Translator::new(&foreign[1], &local[1]).map_err(mismatch)?,
@@ -253,8 +253,8 @@ pub fn translate(
     let foreign = foreign_schema(topic, &own)?;
     let is_certain = own.is_ok() || !has_ambiguous_layout(&foreign);
     let local = own.or_else(|_| derived_schema(&foreign, to))?;
-    let translator =
-        Translator::new(&foreign, &local).map_err(|error| counterpart(&topic.type_name, &error))?;
+    let translator = Translator::new(&foreign, &local)
+        .map_err(|error| no_counterpart_error(&topic.type_name, &error))?;
     let type_name = match to {
         Dialect::Ros1 => local_name,
         Dialect::Ros2 => ros2_name(&local_name),
@@ -299,7 +299,7 @@ fn derived_schema(foreign: &Schema, to: Dialect) -> Result<Schema, String> {
     .map_err(|error| error.to_string())
 }
 
-fn counterpart(type_name: &str, mismatch: &Mismatch) -> String {
+fn no_counterpart_error(type_name: &str, mismatch: &Mismatch) -> String {
     format!("{type_name} has no counterpart here: {mismatch}")
 }
 

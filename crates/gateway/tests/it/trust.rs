@@ -6,7 +6,7 @@ use std::fmt::Write;
 use std::path::Path;
 use tautline_gateway::Service;
 use tautline_gateway::types::Dialect;
-use tautline_gateway::types::definition::{MAX_DECLARED, MAX_LINES, MAX_TEXT_BYTES, Schema};
+use tautline_gateway::types::definition::{MAX_DECLARATIONS, MAX_LINES, MAX_TEXT_BYTES, Schema};
 use tautline_gateway::types::hash::type_hash;
 use tautline_gateway::types::installed::InstalledTypes;
 use tautline_gateway::types::translate::{dialect_of, localize};
@@ -97,7 +97,7 @@ fn an_md5_does_not_make_a_layout_certain_where_types_are_nested() {
     let error = certain_schema(&arrays, &none).unwrap_err();
     assert!(error.contains("geometry_msgs/Twist") && error.contains("arrays"), "{error}");
     let schema = certain_schema(&arrays, &installed).unwrap();
-    assert_eq!(schema.root().fields[0].written, "Vector3", "the installed one");
+    assert_eq!(schema.root().fields[0].type_text, "Vector3", "the installed one");
     // A layout derived from it for ROS 2 is not certain either. One whose own hash covers all is.
     let there = localize(&arrays, Some(Dialect::Ros2), &none).unwrap();
     certain_schema(&there.topic, &none).unwrap_err();
@@ -193,14 +193,14 @@ fn a_hostile_definition_is_refused_cheaply_by_a_named_limit() {
             assert!(fits && error.len() < 500, "{reason}: {error:.300}");
         }
     }
-    const { assert!(MAX_LINES >= 8 * MAX_DECLARED, "comments have room") };
+    const { assert!(MAX_LINES >= 8 * MAX_DECLARATIONS, "comments have room") };
 }
 
 /// Prints the cost of the most expensive texts, for a person to judge: a test has no time limit.
 #[test]
 fn the_most_expensive_definitions_within_the_limits_are_hashed() {
     let fields = |n: usize| format!("uint8 field_of_a_type_that_is_long_{n}\n");
-    let flat: String = (0..MAX_DECLARED).map(fields).collect();
+    let flat: String = (0..MAX_DECLARATIONS).map(fields).collect();
     let mut nested = String::new();
     for number in 1..256 {
         writeln!(nested, "T{number} t{number}").unwrap();

@@ -350,8 +350,9 @@ impl Cell {
                     let NetworkKind::Pipe(pipe) = &network.kind else { return None };
                     pipe.trace.as_ref()
                 });
-                traces.map(|it| it.first_from(start + time) - it.first_from(start)).sum::<u64>()
-                    as f64
+                traces
+                    .map(|it| it.first_at_or_after(start + time) - it.first_at_or_after(start))
+                    .sum::<u64>() as f64
             }
         };
         (packets * PAYLOAD_BYTES * 8.0 - laser * seconds).clamp(0.0, images * seconds)

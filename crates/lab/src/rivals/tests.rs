@@ -152,7 +152,7 @@ impl Flow {
                 sent_packets: newest.number,
                 acked_packets: acked,
                 lost_packets: lost,
-                loss_rows: packets.windows(2).filter(|it| it[0].lost && !it[1].lost).count() as u64,
+                loss_runs: packets.windows(2).filter(|it| it[0].lost && !it[1].lost).count() as u64,
                 spurious_losses: 0,
                 marked_packets: 0,
                 queueing_delay: arrived.iter().map(waited).sum::<Duration>() / acked as u32,

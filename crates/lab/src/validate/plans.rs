@@ -254,7 +254,7 @@ fn case(seed: u64) -> Result<Case> {
 fn acknowledgement(channel: &Channel) -> u64 {
     let Channel::Wifi(wifi) = channel else { return 0 };
     let RateControl::Fixed(bps) = wifi.rate else { return 0 };
-    wifi.phy.rate_number(bps).map_or(0, |rate| wifi.phy.sifs() + wifi.phy.ack_airtime(rate))
+    wifi.phy.rate_index(bps).map_or(0, |rate| wifi.phy.sifs() + wifi.phy.ack_airtime(rate))
 }
 
 /// Returns the delays of messages during which no packet arrived after too many attempts. `late` has the

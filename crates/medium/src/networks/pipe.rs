@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Networks without contention: a token bucket, a serial radio, a modem.
 
-use crate::aqm::{Fate, Head, Manager};
+use crate::aqm::{AqmState, Fate, Head};
 use crate::config::{Aqm, Loss, PipeConfig};
 use crate::frame::{Frame, Outcome, Output, RadioStats};
 use crate::ids::{Nanos, NetworkId, RadioId, StationId};
@@ -46,7 +46,7 @@ struct Server<P> {
     opportunity: u64,
     /// With a trace: bytes of the first frame that have been sent already.
     sent_of_first: u64,
-    manager: Manager,
+    manager: AqmState,
 }
 
 /// A frame in flight, ordered by arrival.
@@ -115,9 +115,9 @@ impl<P: Clone> Pipe<P> {
             let left = u128::from(at.saturating_sub(now)) * u128::from(old) / u128::from(new);
             now.saturating_add(Nanos::try_from(left).unwrap_or(Nanos::MAX))
         };
-        let burst = self.time_of(self.config.burst_bytes);
+        let burst = self.serialization_time(self.config.burst_bytes);
         let first = self.servers[server].queue.front().map(|first| self.wire_bytes(&first.frame));
-        let needed = first.map_or(0, |bytes| self.time_of(bytes));
+        let needed = first.map_or(0, |bytes| self.serialization_time(bytes));
         let server = &mut self.servers[server];
         server.departs = server.departs.map(then);
         server.full_at = match server.departs {
@@ -132,7 +132,7 @@ impl<P: Clone> Pipe<P> {
 
     /// Returns the time that the rate needs for these bytes; a rate of 0 practically stops the
     /// pipe.
-    fn time_of(&self, bytes: u64) -> Nanos {
+    fn serialization_time(&self, bytes: u64) -> Nanos {
         let time = u128::from(bytes) * 8 * SECOND / u128::from(self.config.rate_bps.max(1));
         Nanos::try_from(time).unwrap_or(Nanos::MAX)
     }
@@ -178,12 +178,12 @@ impl<P: Clone> Pipe<P> {
         };
         if let Some(trace) = &self.config.trace {
             let server = &mut self.servers[server];
-            server.opportunity = server.opportunity.max(trace.first_from(now));
+            server.opportunity = server.opportunity.max(trace.first_at_or_after(now));
             server.departs = Some(trace.at(server.opportunity));
             return;
         }
-        let needed = self.time_of(self.wire_bytes(frame));
-        let burst = self.time_of(self.config.burst_bytes);
+        let needed = self.serialization_time(self.wire_bytes(frame));
+        let burst = self.serialization_time(self.config.burst_bytes);
         let server = &mut self.servers[server];
         server.full_at = server.full_at.max(now);
         server.departs = Some(server.full_at.saturating_add(needed).saturating_sub(burst).max(now));
@@ -222,8 +222,8 @@ impl<P: Clone> Pipe<P> {
         let Some(queued) = self.servers[server].queue.pop_front() else { return };
         let Queued { from, marked, frame, .. } = queued;
         let bytes = self.wire_bytes(&frame);
-        let time = self.time_of(bytes);
-        let empty = now.saturating_add(self.time_of(self.config.burst_bytes));
+        let time = self.serialization_time(bytes);
+        let empty = now.saturating_add(self.serialization_time(self.config.burst_bytes));
         let full_at = &mut self.servers[server].full_at;
         *full_at = full_at.saturating_add(time).min(empty);
         self.busy += time;
@@ -303,7 +303,7 @@ impl<P: Clone> Network<P> for Pipe<P> {
                 departs: None,
                 opportunity: 0,
                 sent_of_first: 0,
-                manager: Manager::default(),
+                manager: AqmState::default(),
             });
         }
         self.radios.len() - 1

@@ -135,7 +135,7 @@ fn a_frame_whose_acks_are_lost_is_given_up_by_its_sender_and_delivered_once() {
     let flow = net.flow(0, 1);
     net.send_at(SECOND, flow);
     net.run(SECOND + MS);
-    net.medium.cut(net.stations[0], net.stations[1], true);
+    net.medium.set_pair_outage(net.stations[0], net.stations[1], true);
     net.drain();
     assert_eq!(net.numbers(flow, 1), [0]);
     assert_eq!(net.sent(flow)[0].1, Outcome::GivenUp);
@@ -146,7 +146,7 @@ fn a_frame_whose_acks_are_lost_is_given_up_by_its_sender_and_delivered_once() {
 fn a_frame_without_ack_is_sent_eight_times() {
     let mut net = Net::wifi(1, fixed(6), &[0.0, 0.0]);
     let flow = net.flow(0, 1);
-    net.medium.cut(net.stations[0], net.stations[1], true);
+    net.medium.set_pair_outage(net.stations[0], net.stations[1], true);
     net.send_at(SECOND, flow);
     net.drain();
     let stats = net.stats(0);
@@ -166,13 +166,13 @@ fn an_abandoned_frame_resets_the_window() {
     for seed in 0..50 {
         let mut net = Net::wifi(seed, fixed(6), &[0.0, 0.0]);
         let flow = net.flow(0, 1);
-        net.medium.cut(net.stations[0], net.stations[1], true);
+        net.medium.set_pair_outage(net.stations[0], net.stations[1], true);
         net.send_at(SECOND, flow);
         net.send(flow);
         while net.sent(flow).is_empty() {
             net.run(net.medium.poll_timeout().unwrap());
         }
-        net.medium.cut(net.stations[0], net.stations[1], false);
+        net.medium.set_pair_outage(net.stations[0], net.stations[1], false);
         net.drain();
         let start = net.delivered(flow, 1)[0].0 - FRAME_6;
         assert!(start - net.sent(flow)[0].0 <= DIFS + 15 * SLOT, "seed {seed}");

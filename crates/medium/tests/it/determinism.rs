@@ -186,8 +186,12 @@ fn play(net: &mut Net, acts: Vec<(Nanos, Act)>, rates: &[u64]) -> AcceptedFrames
                     taken.insert(flow, (net.now, what));
                 }
             }
-            Act::Cut { a, b, out } => net.medium.cut(net.stations[a], net.stations[b], out),
-            Act::CutOff { station, out } => net.medium.cut_off(net.stations[station], out),
+            Act::Cut { a, b, out } => {
+                net.medium.set_pair_outage(net.stations[a], net.stations[b], out)
+            }
+            Act::CutOff { station, out } => {
+                net.medium.set_station_outage(net.stations[station], out)
+            }
             Act::SetRate { number } => {
                 net.medium.set_rate(net.now, net.network, rates[number % rates.len()]);
             }

@@ -85,7 +85,7 @@ fn shortest_wait(metres: f64) -> u64 {
     let shortest = (0..200).map(|seed| {
         let once = WifiConfig { retries: 0, ..steep(54) };
         let mut net = Net::wifi(seed, once, &[0.0, 1.0, metres, metres + 1.0]);
-        net.medium.cut(net.stations[0], net.stations[1], true);
+        net.medium.set_pair_outage(net.stations[0], net.stations[1], true);
         let (heard, next) = (net.flow(0, 1), net.flow(2, 3));
         net.send_at(SECOND, heard);
         net.send_at(SECOND + FRAME_54 / 2, next);

@@ -8,7 +8,7 @@ use tautline_medium::{Frame, Medium, Motion, Outage, Outcome, Output, PipeConfig
 fn a_station_in_an_outage_neither_sends_nor_receives() {
     let mut net = Net::wifi(1, fixed(6), &[0.0, 0.0, 0.0]);
     let flows = [net.flow(0, 1), net.flow(1, 0), net.flow(1, 2)];
-    net.medium.cut_off(net.stations[0], true);
+    net.medium.set_station_outage(net.stations[0], true);
     flows.iter().for_each(|flow| assert!(net.send(*flow)));
     net.drain();
     assert_eq!((net.numbers(flows[0], 1), net.numbers(flows[1], 0)), (vec![], vec![]));
@@ -20,7 +20,7 @@ fn a_station_in_an_outage_neither_sends_nor_receives() {
 #[test]
 fn an_outage_of_a_pair_leaves_other_pairs_alone() {
     let mut net = Net::wifi(1, fixed(6), &[0.0, 0.0, 0.0]);
-    net.medium.cut(net.stations[1], net.stations[0], true);
+    net.medium.set_pair_outage(net.stations[1], net.stations[0], true);
     let pairs = [(0, 1), (1, 0), (0, 2), (2, 0), (1, 2), (2, 1)];
     for (from, to) in pairs {
         let flow = net.flow(from, to);
@@ -35,13 +35,13 @@ fn an_outage_of_a_pair_leaves_other_pairs_alone() {
 fn a_queue_fills_to_its_limit_and_traffic_continues_after_the_outage() {
     let mut net = Net::wifi(1, fixed(6), &[0.0, 0.0]);
     let flow = net.flow(0, 1);
-    net.medium.cut_off(net.stations[1], true);
+    net.medium.set_station_outage(net.stations[1], true);
     let taken: Vec<bool> = (0..12).map(|_| net.send(flow)).collect();
     assert_eq!(taken, [vec![true; 10], vec![false; 2]].concat());
     assert_eq!((net.stats(0).queue_drops, net.stats(0).waiting), (2, 10));
     net.run(30 * MS);
     assert_eq!(net.numbers(flow, 1), []);
-    net.medium.cut_off(net.stations[1], false);
+    net.medium.set_station_outage(net.stations[1], false);
     net.drain();
     let given_up = net.stats(0).given_up;
     assert!(given_up < 5, "30 ms are not enough to give up more: {given_up}");
@@ -76,7 +76,7 @@ fn a_pipe_loses_frames_sent_during_an_outage() {
     let mut net = Net::pipe(1, PipeConfig::default(), 2);
     let flow = net.flow(0, 1);
     for out in [false, true, false] {
-        net.medium.cut(net.stations[0], net.stations[1], out);
+        net.medium.set_pair_outage(net.stations[0], net.stations[1], out);
         net.send(flow);
         net.drain();
     }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The defence against floods of initiations. Before any key agreement, MAC1 shows that the
-//! initiator knows our public key. Under flood, a cookie shows that the initiator receives packets
+//! initiator knows our public key. During a flood, a cookie shows that the initiator receives packets
 //! at its address. Neither check needs state for each initiator (WireGuard, sections 5.3 and
 //! 5.4.4).
 
@@ -13,18 +13,18 @@ use ring::hmac;
 
 /// Initiations admitted without a cookie. A key agreement takes about 0.2 ms, so that they cost at
 /// most 1 % of a processor.
-const WITHOUT_COOKIE: Allowance = Allowance { burst: 32, per_second: 32 };
+const NO_COOKIE_LIMIT: Allowance = Allowance { burst: 32, per_second: 32 };
 /// Initiations admitted with a cookie, for each group of senders.
-const WITH_COOKIE: Allowance = Allowance { burst: 4, per_second: 4 };
+const COOKIE_LIMIT: Allowance = Allowance { burst: 4, per_second: 4 };
 /// Limit of cookie replies. A reply is smaller than the initiation that causes it, and costs one
 /// packet.
 const COOKIE_REPLIES: Allowance = Allowance { burst: 128, per_second: 512 };
 /// Number of groups of senders with a cookie.
 const GROUPS: usize = 256;
-/// Length of a span. A cookie is valid for the rest of its span and for the next span.
-const COOKIE_SPAN: Duration = Duration::from_secs(60);
+/// Period after which the secret of cookies changes. A cookie stays valid until the next period ends.
+const SECRET_PERIOD: Duration = Duration::from_secs(60);
 /// An initiator uses a cookie for this time. The cookie is valid for at least that long.
-const COOKIE_USE: Duration = Duration::from_secs(60);
+const COOKIE_LIFETIME: Duration = Duration::from_secs(60);
 
 /// The decision on an initiation.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -46,7 +46,7 @@ pub struct CookieChecker {
     /// The present secret, from which cookies are made, and the previous one.
     secrets: [[u8; KEY]; 2],
     renew_at: Instant,
-    without_cookie: Bucket,
+    no_cookie_limit: Bucket,
     cookie_replies: Bucket,
     groups: Vec<Bucket>,
 }
@@ -58,15 +58,15 @@ impl CookieChecker {
             own_mac: MacKey::for_receiver(&secret.public()),
             secrets: [[0; KEY]; 2],
             renew_at: Instant::default(),
-            without_cookie: Bucket::new(WITHOUT_COOKIE),
+            no_cookie_limit: Bucket::new(NO_COOKIE_LIMIT),
             cookie_replies: Bucket::new(COOKIE_REPLIES),
-            groups: vec![Bucket::new(WITH_COOKIE); GROUPS],
+            groups: vec![Bucket::new(COOKIE_LIMIT); GROUPS],
         }
     }
 
     /// Whether the sender of `response` knows our public key.
     pub fn has_valid_mac1(&self, response: &Response<'_>) -> bool {
-        self.own_mac.is_valid(response.proven, &response.mac1)
+        self.own_mac.is_valid(response.mac1_input, &response.mac1)
     }
 
     /// Decides on an initiation from an address. With a cookie, the limit applies to the `owner` of
@@ -78,22 +78,23 @@ impl CookieChecker {
         initiation: &Initiation<'_>,
         mut draw: impl FnMut() -> [u8; KEY],
     ) -> Admission {
-        if !self.own_mac.is_valid(initiation.proven, &initiation.mac1) {
+        if !self.own_mac.is_valid(initiation.mac1_input, &initiation.mac1) {
             return Admission::BadMac;
         }
-        if self.without_cookie.take(now) {
+        if self.no_cookie_limit.take(now) {
             return Admission::Admit;
         }
         if now >= self.renew_at {
             // After a pause longer than the span, the present secret is too old to remain as the
             // previous one.
             let previous = self.secrets[0];
-            let stale = now >= self.renew_at + COOKIE_SPAN;
+            let stale = now >= self.renew_at + SECRET_PERIOD;
             self.secrets = [draw(), if stale { draw() } else { previous }];
-            self.renew_at = now + COOKIE_SPAN;
+            self.renew_at = now + SECRET_PERIOD;
         }
         let cookies = self.secrets.map(|secret| cookie(&secret, from));
-        let mac2_of = |cookie: &[u8; COOKIE]| mac(cookie, &[initiation.proven, &initiation.mac1]);
+        let mac2_of =
+            |cookie: &[u8; COOKIE]| mac(cookie, &[initiation.mac1_input, &initiation.mac1]);
         if cookies.iter().any(|it| mac2_of(it) == initiation.mac2) {
             // Without the secret, nobody can choose an address that falls into the group of another
             // sender.
@@ -169,7 +170,7 @@ impl CookieJar {
     ) -> bool {
         let opened = open_once(&remote.cookie_key(mac1), cookie.nonce, cookie.sealed);
         let Some(opened) = opened.and_then(|bytes| bytes.try_into().ok()) else { return false };
-        self.0 = Some((opened, now + COOKIE_USE));
+        self.0 = Some((opened, now + COOKIE_LIFETIME));
         true
     }
 
@@ -261,7 +262,7 @@ mod tests {
             let Ok(Packet::Initiation(initiation)) = Packet::parse(initiation) else {
                 panic!("an initiation")
             };
-            assert!(datagram.len() < initiation.proven.len(), "no amplification");
+            assert!(datagram.len() < initiation.mac1_input.len(), "no amplification");
             assert!(self.jar.accept(now, &self.mac_key, &initiation.mac1, &cookie));
         }
     }
@@ -270,7 +271,7 @@ mod tests {
     fn a_node_that_has_just_started_admits_initiations() {
         let mut responder = Responder::new();
         let initiation = responder.initiation(Instant(1));
-        for _ in 0..WITHOUT_COOKIE.burst {
+        for _ in 0..NO_COOKIE_LIMIT.burst {
             assert_eq!(responder.check(Instant(1), 1, &initiation), Admission::Admit);
         }
         assert!(matches!(responder.check(Instant(1), 1, &initiation), Admission::NeedsCookie(_)));
@@ -288,7 +289,7 @@ mod tests {
     fn under_flood_a_cookie_is_needed_and_is_valid_for_its_address_alone() {
         let mut responder = Responder::new();
         let initiation = responder.initiation(HOUR);
-        for _ in 0..WITHOUT_COOKIE.burst {
+        for _ in 0..NO_COOKIE_LIMIT.burst {
             assert_eq!(responder.check(HOUR, 1, &initiation), Admission::Admit);
         }
         let reply = responder.check(HOUR, 1, &initiation);
@@ -299,7 +300,7 @@ mod tests {
             matches!(responder.check(HOUR, 2, &initiation), Admission::NeedsCookie(_)),
             "another address"
         );
-        for _ in 1..WITH_COOKIE.burst {
+        for _ in 1..COOKIE_LIMIT.burst {
             assert_eq!(responder.check(HOUR, 1, &initiation), Admission::Admit);
         }
         assert_eq!(
@@ -323,7 +324,7 @@ mod tests {
             let initiation = responder.initiation(HOUR);
             responder.check_from_port(HOUR, 1, *port, &initiation) == Admission::Admit
         });
-        assert_eq!(admitted.count(), WITH_COOKIE.burst as usize);
+        assert_eq!(admitted.count(), COOKIE_LIMIT.burst as usize);
     }
 
     #[test]
@@ -336,7 +337,7 @@ mod tests {
         let initiation = responder.initiation(HOUR);
         let mut at = |seconds| {
             let now = HOUR + Duration::from_secs(seconds);
-            while responder.checker.without_cookie.take(now) {}
+            while responder.checker.no_cookie_limit.take(now) {}
             responder.check(now, 1, &initiation)
         };
         assert_eq!(at(59), Admission::Admit);

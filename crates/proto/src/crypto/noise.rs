@@ -19,9 +19,9 @@ const MAX_MESSAGE: usize = 256;
 /// The error for a handshake message that is forged, or meant for another node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the handshake does not hold")]
-pub struct Failed;
+pub struct NoiseError;
 
-impl From<snow::Error> for Failed {
+impl From<snow::Error> for NoiseError {
     fn from(_: snow::Error) -> Self {
         Self
     }
@@ -42,7 +42,7 @@ pub struct Initiator(Box<HandshakeState>);
 /// The responder, after it has read an initiation.
 pub struct ReceivedInitiation {
     state: Box<HandshakeState>,
-    /// Static key of the initiator. The message proves that its maker has the key, but the message
+    /// Static key of the initiator. The message proves that its author has the key, but the message
     /// may be a replay.
     pub initiator: PublicKey,
     /// The decrypted payload.
@@ -56,7 +56,7 @@ impl Initiator {
         remote: &PublicKey,
         drawn: [u8; KEY],
         payload: &[u8],
-    ) -> Result<(Self, Vec<u8>), Failed> {
+    ) -> Result<(Self, Vec<u8>), NoiseError> {
         let mut state = builder(drawn)?
             .prologue(&prologue())?
             .local_private_key(secret.bytes())?
@@ -67,7 +67,7 @@ impl Initiator {
     }
 
     /// Reads the response and returns its payload. An invalid response changes nothing.
-    pub fn finish(&mut self, message: &[u8]) -> Result<(Split, Vec<u8>), Failed> {
+    pub fn finish(&mut self, message: &[u8]) -> Result<(Split, Vec<u8>), NoiseError> {
         let payload = read(&mut self.0, message)?;
         let (seal, open) = self.0.dangerously_get_raw_split();
         Ok((Split { seal, open }, payload))
@@ -76,19 +76,19 @@ impl Initiator {
 
 impl ReceivedInitiation {
     /// Reads the first message.
-    pub fn read(secret: &SecretKey, drawn: [u8; KEY], message: &[u8]) -> Result<Self, Failed> {
+    pub fn read(secret: &SecretKey, drawn: [u8; KEY], message: &[u8]) -> Result<Self, NoiseError> {
         let mut state = builder(drawn)?
             .prologue(&prologue())?
             .local_private_key(secret.bytes())?
             .build_responder()?;
         let payload = read(&mut state, message)?;
         let initiator = state.get_remote_static().and_then(|key| key.try_into().ok());
-        let initiator = PublicKey(initiator.ok_or(Failed)?);
+        let initiator = PublicKey(initiator.ok_or(NoiseError)?);
         Ok(Self { state: Box::new(state), initiator, payload })
     }
 
     /// Makes the response, and the keys that follow from it.
-    pub fn respond(mut self, payload: &[u8]) -> Result<(Split, Vec<u8>), Failed> {
+    pub fn respond(mut self, payload: &[u8]) -> Result<(Split, Vec<u8>), NoiseError> {
         let message = write(&mut self.state, payload)?;
         let (open, seal) = self.state.dangerously_get_raw_split();
         Ok((Split { seal, open }, message))
@@ -101,21 +101,21 @@ fn prologue() -> [u8; 9] {
     prologue
 }
 
-fn write(state: &mut HandshakeState, payload: &[u8]) -> Result<Vec<u8>, Failed> {
+fn write(state: &mut HandshakeState, payload: &[u8]) -> Result<Vec<u8>, NoiseError> {
     let mut message = vec![0; MAX_MESSAGE];
     let len = state.write_message(payload, &mut message)?;
     message.truncate(len);
     Ok(message)
 }
 
-fn read(state: &mut HandshakeState, message: &[u8]) -> Result<Vec<u8>, Failed> {
+fn read(state: &mut HandshakeState, message: &[u8]) -> Result<Vec<u8>, NoiseError> {
     let mut payload = vec![0; message.len()];
     let len = state.read_message(message, &mut payload)?;
     payload.truncate(len);
     Ok(payload)
 }
 
-fn builder<'a>(drawn: [u8; KEY]) -> Result<Builder<'a>, Failed> {
+fn builder<'a>(drawn: [u8; KEY]) -> Result<Builder<'a>, NoiseError> {
     let params: NoiseParams = PATTERN.parse()?;
     let resolver = Primitives(Arc::new(Mutex::new(Some(drawn))));
     Ok(Builder::with_resolver(params, Box::new(resolver)))

@@ -9,7 +9,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 /// Approximate memory of a table entry in addition to its text.
-const OVERHEAD: usize = 128;
+const ENTRY_OVERHEAD: usize = 128;
 
 /// A type's name and hash.
 type Key = (String, String);
@@ -29,7 +29,7 @@ fn key(topic: &OfferedTopic) -> Key {
 }
 
 fn cost(key: &Key, text: &str) -> usize {
-    key.0.len() + key.1.len() + text.len() + OVERHEAD
+    key.0.len() + key.1.len() + text.len() + ENTRY_OVERHEAD
 }
 
 impl Definitions {

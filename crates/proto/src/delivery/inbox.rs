@@ -82,7 +82,7 @@ impl InChannel {
 
     /// The longest time that a complete message of this age waits for earlier ones; `None` if it does not
     /// wait. Half of the remaining life is left to the application.
-    fn wait(&self, age: Duration) -> Option<Duration> {
+    fn max_wait(&self, age: Duration) -> Option<Duration> {
         let DeliveryOrder::Sent { wait } = self.topic.order else { return None };
         let life = self.topic.lifespan.map(|lifespan| lifespan.saturating_sub(age));
         Some(life.map_or(wait, |life| wait.min(life / 2)))
@@ -182,7 +182,7 @@ impl Inbox {
         true
     }
 
-    /// Closes a channel. Call [`Self::release_waiting`] before.
+    /// Closes a channel. Call [`Self::release_waiting`] first.
     pub(crate) fn withdraw(&mut self, channel: u64) -> bool {
         self.drop_partials(DropReason::PeerGone, |key, _| is_of_topic(key.0, channel));
         self.blocks.forget(channel);
@@ -225,7 +225,7 @@ impl Inbox {
     }
 
     /// Handles a RELAY frame.
-    pub(crate) fn take_relayed(
+    pub(crate) fn handle_relayed(
         &mut self,
         now: Instant,
         transit: Transit,
@@ -239,7 +239,7 @@ impl Inbox {
         let Ok(priority) = u8::try_from(data.channel) else { return FrameEffect::UnknownChannel };
         let traffic = Traffic::Relayed(priority);
         self.channels.entry(traffic).or_insert_with(InChannel::relayed);
-        self.take_message_frame(now, transit, traffic, data, bytes)
+        self.handle_message_frame(now, transit, traffic, data, bytes)
     }
 
     /// Adds a DATA frame to its block; returns the frames that can now be recovered.
@@ -257,7 +257,7 @@ impl Inbox {
     }
 
     /// Handles a PARITY frame; returns the frames that can now be recovered.
-    pub(crate) fn take_parity(
+    pub(crate) fn handle_parity(
         &mut self,
         now: Instant,
         transit: Transit,
@@ -289,7 +289,7 @@ impl Inbox {
     }
 
     /// Handles a frame that was recovered.
-    pub(crate) fn take_recovered(
+    pub(crate) fn handle_recovered(
         &mut self,
         now: Instant,
         channel: u64,
@@ -299,7 +299,7 @@ impl Inbox {
         if let Some(channel) = self.channel_mut(channel) {
             channel.stats.recovered_pieces += 1;
         }
-        Ok(self.take(now, Transit::default(), &data, bytes))
+        Ok(self.handle_data(now, Transit::default(), &data, bytes))
     }
 
     fn wants(&self, channel: u64) -> bool {
@@ -307,7 +307,7 @@ impl Inbox {
     }
 
     /// Handles a DATA frame.
-    pub(crate) fn take(
+    pub(crate) fn handle_data(
         &mut self,
         now: Instant,
         transit: Transit,
@@ -315,13 +315,13 @@ impl Inbox {
         bytes: &[u8],
     ) -> FrameEffect {
         match Traffic::of_data(data.channel) {
-            Traffic::Control => self.take_control(now, data, bytes),
-            traffic => self.take_message_frame(now, transit, traffic, data, bytes),
+            Traffic::Control => self.handle_control(now, data, bytes),
+            traffic => self.handle_message_frame(now, transit, traffic, data, bytes),
         }
     }
 
     /// Handles a frame of a topic, or of relayed packets.
-    fn take_message_frame(
+    fn handle_message_frame(
         &mut self,
         now: Instant,
         transit: Transit,
@@ -390,7 +390,7 @@ impl Inbox {
         let measured = transit.measured.unwrap_or(transit.assumed);
         let delay = age.saturating_sub(transit.assumed) + measured;
         let stream = (traffic, data.source);
-        let wait = channel.wait(age);
+        let wait = channel.max_wait(age);
         if wait.is_none() {
             channel.count_delivered(payload.len(), delay);
         }
@@ -421,7 +421,7 @@ impl Inbox {
         let published = now.before(age);
         if !self.partials.contains_key(&key) {
             self.make_room(key.0, fragment.total as usize)?;
-            *self.bytes_of(key.0) += fragment.total as usize;
+            *self.partial_bytes_mut(key.0) += fragment.total as usize;
             let partial = ReassemblyBuffer::new(fragment.total);
             let incomplete =
                 IncompleteMessage { partial, published, last_fragment: now, missed_checks: 0 };
@@ -450,11 +450,11 @@ impl Inbox {
 
     fn forget(&mut self, key: Key) -> Option<IncompleteMessage> {
         let incomplete = self.partials.remove(&key)?;
-        *self.bytes_of(key.0) -= incomplete.partial.total() as usize;
+        *self.partial_bytes_mut(key.0) -= incomplete.partial.total() as usize;
         Some(incomplete)
     }
 
-    fn bytes_of(&mut self, traffic: Traffic) -> &mut usize {
+    fn partial_bytes_mut(&mut self, traffic: Traffic) -> &mut usize {
         if traffic == Traffic::Control { &mut self.control_bytes } else { &mut self.partial_bytes }
     }
 
@@ -542,7 +542,7 @@ impl Inbox {
         !self.partials.is_empty()
     }
 
-    fn take_control(&mut self, now: Instant, data: &Data, bytes: &[u8]) -> FrameEffect {
+    fn handle_control(&mut self, now: Instant, data: &Data, bytes: &[u8]) -> FrameEffect {
         if data.number < self.next_control || self.held_control.contains_key(&data.number) {
             return FrameEffect::Nothing;
         }

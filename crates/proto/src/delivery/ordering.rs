@@ -285,7 +285,7 @@ mod tests {
                 place: None,
             };
             let bytes = if is_whole { &payload[..] } else { &payload[..50] };
-            let taken = self.inbox.take(now, Transit::default(), &data, bytes);
+            let taken = self.inbox.handle_data(now, Transit::default(), &data, bytes);
             if let FrameEffect::Message(message) = taken {
                 self.delivered.push(number_of(&message));
             }
@@ -388,7 +388,7 @@ mod tests {
                 let age = Duration::ZERO;
                 let (channel, encoded, fragment) = (CHANNEL, false, None);
                 let data = Data { channel, number, source, encoded, age, fragment, place: None };
-                let _ = receiver.inbox.take(at(0), Transit::default(), &data, &[0; 8]);
+                let _ = receiver.inbox.handle_data(at(0), Transit::default(), &data, &[0; 8]);
             }
         }
         assert_eq!(receiver.inbox.reorder_queue.wait_deadlines.len(), limits::WAITING_MESSAGES);

@@ -7,7 +7,7 @@ use crate::time::{Duration, Instant};
 /// Bytes of repairs in a burst, unless the messages that are being sent have earned more.
 const BURST: i64 = 65_536;
 /// Minimum number of repair bytes per second that are allowed regardless of other data.
-const TRICKLE: i64 = 8_000;
+const MIN_REPAIR_RATE: i64 = 8_000;
 /// After this time with nothing but repairs to send, repairs get a share of the link's rate.
 const IDLE_AFTER: Duration = Duration::from_secs(1);
 
@@ -18,11 +18,11 @@ pub(crate) struct RepairBudget {
     credit: i64,
     percent: u32,
     /// Bytes of the messages that are begun and not yet delivered or dropped.
-    begun: i64,
-    last_trickle: Instant,
+    begun_bytes: i64,
+    last_replenished: Instant,
     last_first_transmission: Instant,
     /// Bytes per second that are allowed regardless of other data.
-    trickle: i64,
+    repair_rate: i64,
 }
 
 impl RepairBudget {
@@ -31,10 +31,10 @@ impl RepairBudget {
         Self {
             credit: BURST,
             percent,
-            begun: 0,
+            begun_bytes: 0,
             last_first_transmission: Instant::default(),
-            last_trickle: Instant::default(),
-            trickle: TRICKLE,
+            last_replenished: Instant::default(),
+            repair_rate: MIN_REPAIR_RATE,
         }
     }
 
@@ -53,28 +53,29 @@ impl RepairBudget {
         self.replenish(now);
         let idle_bps = idle_bps.filter(|_| now.since(self.last_first_transmission) >= IDLE_AFTER);
         let idle = idle_bps.map_or(0, |bps| i64::try_from(bps / 8).unwrap_or(i64::MAX));
-        self.trickle = self.share(idle).max(TRICKLE);
+        self.repair_rate = self.share(idle).max(MIN_REPAIR_RATE);
     }
 
     /// Adds the budget of the time since the last call.
     pub(crate) fn replenish(&mut self, now: Instant) {
-        let millis = i64::try_from(now.since(self.last_trickle).as_millis()).unwrap_or(i64::MAX);
-        let gained = millis.saturating_mul(self.trickle) / 1000;
+        let millis =
+            i64::try_from(now.since(self.last_replenished).as_millis()).unwrap_or(i64::MAX);
+        let gained = millis.saturating_mul(self.repair_rate) / 1000;
         if gained > 0 {
-            self.last_trickle = now;
+            self.last_replenished = now;
             self.earn(gained);
         }
     }
 
     /// Records that a message is begun. The budget that its bytes earn is kept until the message
     /// ends, since losses may become known late.
-    pub(crate) fn begin(&mut self, bytes: u32) {
-        self.begun += i64::from(bytes);
+    pub(crate) fn begin_message(&mut self, bytes: u32) {
+        self.begun_bytes += i64::from(bytes);
     }
 
     /// Records that a begun message was delivered or dropped.
     pub(crate) fn end_message(&mut self, bytes: u32) {
-        self.begun -= i64::from(bytes);
+        self.begun_bytes -= i64::from(bytes);
         let excess = (self.credit - self.burst_limit()).max(0);
         self.credit -= excess.min(self.share(i64::from(bytes)));
     }
@@ -100,7 +101,7 @@ impl RepairBudget {
     }
 
     fn burst_limit(&self) -> i64 {
-        self.share(self.begun).max(BURST)
+        self.share(self.begun_bytes).max(BURST)
     }
 
     fn earn(&mut self, bytes: i64) {
@@ -116,7 +117,7 @@ mod tests {
     #[test]
     fn the_budget_that_a_large_message_earns_lasts_until_its_end() {
         let mut budget = RepairBudget::new(30);
-        budget.begin(4_000_000);
+        budget.begin_message(4_000_000);
         (0..4000).for_each(|_| budget.on_first_transmission(Instant(1), 1000));
         assert_eq!(budget.credit, 1_200_000);
         budget.on_repair(200_000);
@@ -127,11 +128,11 @@ mod tests {
         budget.end_message(4_000_000);
         assert_eq!(budget.credit, 100_000);
         for _ in 0..1000 {
-            budget.begin(10_000);
+            budget.begin_message(10_000);
             budget.on_first_transmission(Instant(1), 10_000);
             budget.end_message(10_000);
         }
-        assert_eq!((budget.credit, budget.begun), (BURST, 0), "small ones share a burst");
+        assert_eq!((budget.credit, budget.begun_bytes), (BURST, 0), "small ones share a burst");
     }
 
     #[test]

@@ -35,7 +35,7 @@ impl Network {
         }
         let peer = &mut self.peers[id];
         let cause = peer.rendezvous.begin_attempt(now);
-        self.cx.timers.set(Timer::Rendezvous(id), Some(now + peer.rendezvous.wait()));
+        self.cx.timers.set(Timer::Rendezvous(id), Some(now + peer.rendezvous.attempt_interval()));
         if let Some(cause) = cause {
             self.cx.emit_notice(Notice::NoDirectPath { name: peer.name.clone(), cause });
         }

@@ -20,7 +20,7 @@ struct BacklogReport {
     /// Bytes in the last report.
     reported_bytes: u64,
     /// Number of times that the last report was sent.
-    times: usize,
+    send_count: usize,
     /// When the next report is due.
     due: Option<Instant>,
 }
@@ -28,10 +28,10 @@ struct BacklogReport {
 impl BacklogReport {
     /// Whether the neighbour has not yet been sent a report of the present backlog.
     fn is_unreported(&self) -> bool {
-        self.times == 0 || self.bytes != self.reported_bytes
+        self.send_count == 0 || self.bytes != self.reported_bytes
     }
 
-    fn change(&mut self, now: Instant, bytes: u64) {
+    fn set_backlog(&mut self, now: Instant, bytes: u64) {
         let pending = self.due.filter(|_| self.is_unreported());
         self.bytes = bytes;
         self.due = if self.is_unreported() {
@@ -45,13 +45,13 @@ impl BacklogReport {
     }
 
     fn on_reported(&mut self, now: Instant) {
-        self.times = if self.is_unreported() { 1 } else { self.times + 1 };
+        self.send_count = if self.is_unreported() { 1 } else { self.send_count + 1 };
         self.reported_bytes = self.bytes;
         self.due = self.repeat_at(now);
     }
 
     fn repeat_at(&self, now: Instant) -> Option<Instant> {
-        let wait = BACKLOG_REPORT_REPEATS.get(self.times.checked_sub(1)?)?;
+        let wait = BACKLOG_REPORT_REPEATS.get(self.send_count.checked_sub(1)?)?;
         Some(now + *wait)
     }
 }
@@ -66,10 +66,10 @@ impl BacklogReports {
     }
 
     /// Records that the backlog of a flow is now `bytes`.
-    pub(crate) fn change(&mut self, now: Instant, flow: Flow, bytes: u64) {
+    pub(crate) fn set_backlog(&mut self, now: Instant, flow: Flow, bytes: u64) {
         let report = self.0.entry(flow).or_default();
-        if bytes != report.bytes || report.times == 0 {
-            report.change(now, bytes);
+        if bytes != report.bytes || report.send_count == 0 {
+            report.set_backlog(now, bytes);
         }
     }
 

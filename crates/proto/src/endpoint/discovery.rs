@@ -20,7 +20,7 @@ const BEACON_LIMIT: Allowance = Allowance { burst: 128, per_second: 128 };
 /// Limit of beacons examined for each group of senders. A node sends one per second from each of
 /// its addresses, and a machine may run a few nodes.
 const SENDER_LIMIT: Allowance = Allowance { burst: 4, per_second: 4 };
-/// Number of groups of senders. With groups, one stranger cannot use up the limit of all.
+/// Number of groups of senders. With groups, one stranger cannot use up the limit for all senders.
 const GROUPS: usize = 256;
 /// Limit of initiations that beacons cause immediately. Beyond the limit, the peer is sought at its
 /// normal interval. Initiations are larger than beacons, and anybody may replay a beacon from a
@@ -31,7 +31,7 @@ const INITIATION_LIMIT: Allowance = Allowance { burst: 16, per_second: 16 };
 #[derive(Debug)]
 pub(crate) struct Beacons {
     /// The secret shared with each peer; derived when first needed.
-    shared: Vec<SharedTagKey>,
+    tag_keys: Vec<SharedTagKey>,
     /// The peer whose tag is first in the next beacon.
     next: usize,
     received: Bucket,
@@ -43,7 +43,7 @@ pub(crate) struct Beacons {
 impl Beacons {
     pub(crate) fn new() -> Self {
         let (received, initiations) = (Bucket::new(BEACON_LIMIT), Bucket::new(INITIATION_LIMIT));
-        Self { shared: Vec::new(), next: 0, received, senders: None, initiations }
+        Self { tag_keys: Vec::new(), next: 0, received, senders: None, initiations }
     }
 }
 
@@ -74,7 +74,7 @@ impl Beacons {
     pub(crate) fn make(&mut self, net: &mut Network) -> Option<Vec<u8>> {
         self.share_secrets(net);
         let (salt, own) = (net.cx.draw_token(), net.cx.public);
-        let tag_keys = net.peers.iter().zip(&self.shared).filter(|(peer, _)| !peer.removed);
+        let tag_keys = net.peers.iter().zip(&self.tag_keys).filter(|(peer, _)| !peer.removed);
         let tag_keys: Vec<&SharedTagKey> = tag_keys.map(|(_, shared)| shared).collect();
         let count = tag_keys.len().min(MAX_TAGS);
         let first = self.next.checked_rem(tag_keys.len())?;
@@ -85,14 +85,14 @@ impl Beacons {
 
     /// Derives the secret shared with each peer that was added since the last call.
     fn share_secrets(&mut self, net: &Network) {
-        let new = net.peers.iter().skip(self.shared.len());
+        let new = net.peers.iter().skip(self.tag_keys.len());
         let made = new.map(|peer| SharedTagKey::new(&net.cx.config.key, &peer.session.key));
-        self.shared.extend(made);
+        self.tag_keys.extend(made);
     }
 
     /// Replaces the secret shared with the former peer of this id.
     pub(crate) fn renew(&mut self, net: &Network, peer: PeerId) {
-        if let Some(shared) = self.shared.get_mut(peer.0 as usize) {
+        if let Some(shared) = self.tag_keys.get_mut(peer.0 as usize) {
             *shared = SharedTagKey::new(&net.cx.config.key, &net.peers[peer].session.key);
         }
     }
@@ -131,14 +131,14 @@ impl Beacons {
     /// Whether the limits allow the computation of tags for a beacon from `from`.
     fn may_examine(&mut self, cx: &mut Context, now: Instant, from: Place) -> bool {
         let senders = self.senders.get_or_insert_with(|| Senders::new(cx.draw_key()));
-        // A sender beyond its own limit does not use up the limit of all.
+        // A sender beyond its own limit does not use up the limit for all senders.
         senders.take(now, from) && self.received.take(now)
     }
 
     /// The peer that sent the beacon, if it is not up.
     fn sender(&self, net: &Network, beacon: &Beacon<'_>) -> Option<PeerId> {
         let tags: Vec<[u8; TAG]> = beacon.tags().collect();
-        let mut peers = net.peers.iter().zip(&self.shared);
+        let mut peers = net.peers.iter().zip(&self.tag_keys);
         let sent = peers.find(|(peer, shared)| {
             !peer.up && !peer.removed && tags.contains(&shared.tag(beacon.salt, &peer.session.key))
         });

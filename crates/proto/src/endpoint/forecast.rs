@@ -18,7 +18,7 @@ const INITIAL_RATE: f64 = 50e6 / 8.0;
 /// Highest loss that a forecast assumes, so that the forecast stays finite.
 const MAX_LOSS: f64 = 0.9;
 /// Time to detect a loss, in addition to a round trip: a few packets.
-const DETECTION: f64 = 5e-3;
+const LOSS_DETECTION_SECONDS: f64 = 5e-3;
 
 impl Network {
     /// Takes the forecasts for the links to a peer that can carry data directly. Forecasts are made
@@ -67,7 +67,7 @@ impl Network {
             spent: link.is_spent(),
             ready: ready.since(now).as_secs_f64(),
             goodput: self.forecast_rate(now, link) * (1.0 - loss),
-            repair: loss / (1.0 - loss) * (rtt.as_secs_f64() + DETECTION),
+            repair: loss / (1.0 - loss) * (rtt.as_secs_f64() + LOSS_DETECTION_SECONDS),
             ..Forecast::new(link.id, link.number, link.radio)
         }
     }
@@ -77,12 +77,12 @@ impl Network {
         let link = &self.peers[id];
         let rtt = link.sent_packets.rtt().smoothed().filter(|_| link.via.is_none())?;
         let repair = rtt + link.sent_packets.ack_delay();
-        if link.redundancies.needs_no_state() {
-            self.peers[id].redundancies.pass(now);
+        if link.redundancy_planner.needs_no_state() {
+            self.peers[id].redundancy_planner.skip(now);
             return None;
         }
         let state = LinkState { rate: self.forecast_rate(now, link), repair };
-        self.peers[id].redundancies.plan_copies(now, state)
+        self.peers[id].redundancy_planner.plan_copies(now, state)
     }
 
     /// The rate of a link in bytes per second: that of its controller if the controller limits the

@@ -12,7 +12,7 @@ use crate::endpoint::timer::Timer;
 use crate::error::SetupError;
 use crate::ids::{ChannelId, LinkId, PeerId, RadioId, TeamId};
 use crate::path::radio::Radio;
-use crate::path::relay_window::WINDOW;
+use crate::path::relay_window::WINDOW_BYTES;
 use crate::stats::OutStats;
 use crate::time::Instant;
 use crate::wire::packet::MAX_NAME;
@@ -59,8 +59,8 @@ impl Router {
         let epoch = cx.draw_token();
         let mut peer = Peer::new(name, (key, cx.public), epoch, &cx.config);
         peer.team = team;
-        let (id, takes_place) = peers.add(peer);
-        if takes_place {
+        let (id, is_reused) = peers.add(peer);
+        if is_reused {
             self.beacons.renew(&self.net, id);
         }
         Ok(id)
@@ -109,9 +109,9 @@ impl Router {
         // instead.
         let (rate, marking) = (Rate::BACK_PRESSURE, None);
         let default = RadioConfig::default();
-        let config = RadioConfig { rate, in_flight_bytes: WINDOW, marking, ..default };
+        let config = RadioConfig { rate, in_flight_bytes: WINDOW_BYTES, marking, ..default };
         let radio = self.take_vacant_radio(config);
-        self.net.radios[radio].make_relayed(WINDOW);
+        self.net.radios[radio].make_relayed(WINDOW_BYTES);
         let config = LinkConfig {
             remote: None,
             datagram_bytes: MIN_DATAGRAM,

@@ -22,7 +22,7 @@ use std::net::{IpAddr, SocketAddr};
 /// Upper bound of the bytes that a hop adds to a relayed packet: 29 of the hop's own packet; 14 of a frame
 /// with a fragment (type, length, priority, number, flags, age, size of the message, offset); and 8 of
 /// [`crate::wire::relay::RelayHeader`].
-const HOP_BYTES: usize = 64;
+const HOP_OVERHEAD_BYTES: usize = 64;
 /// Maximum number of packets without messages in the kernel for one radio: one on the air, and the next.
 const MAX_REPORTS: usize = 2;
 
@@ -65,7 +65,7 @@ impl Transmit {
 }
 
 /// A packet of this node for a relay.
-pub(crate) struct HandOver {
+pub(crate) struct RelayBoundPacket {
     pub(crate) link: LinkId,
     pub(crate) hop: PeerId,
     pub(crate) end: ShortName,
@@ -76,7 +76,7 @@ pub(crate) struct HandOver {
 /// A packet that was accounted for, and its destination.
 pub(crate) enum AccountedPacket {
     Datagram(Transmit),
-    ToRelay(HandOver),
+    ToRelay(RelayBoundPacket),
 }
 
 pub(crate) struct Network {
@@ -241,7 +241,7 @@ impl Network {
         let Some(hop) = link.via else { return link.sent_packets.mtu.datagram_bytes() };
         let links = self.peers[hop].links.direct();
         let direct = links.map(|link| link.sent_packets.mtu.datagram_bytes());
-        direct.min().unwrap_or(MIN_DATAGRAM).saturating_sub(HOP_BYTES).max(MIN_DATAGRAM)
+        direct.min().unwrap_or(MIN_DATAGRAM).saturating_sub(HOP_OVERHEAD_BYTES).max(MIN_DATAGRAM)
     }
 
     /// Whether another packet without messages may go to the kernel. While the radio's queue is
@@ -282,11 +282,11 @@ impl Network {
         let limits = (self.datagram_bytes(id), self.class(id, None));
         let peer = self.peers[id].peer;
         let packet = self.peers[peer].report_packet(&mut self.cx, now, id, kind, limits)?;
-        self.sent_packet(now, id, packet, None)
+        self.record_sealed(now, id, packet, None)
     }
 
     /// Accounts for a packet of a session.
-    pub(crate) fn sent_packet(
+    pub(crate) fn record_sealed(
         &mut self,
         now: Instant,
         id: LinkId,
@@ -338,7 +338,7 @@ impl Network {
                 })
             }
             Place::Relay { hop, end } => {
-                AccountedPacket::ToRelay(HandOver { link: id, hop, end, datagram, urgency })
+                AccountedPacket::ToRelay(RelayBoundPacket { link: id, hop, end, datagram, urgency })
             }
         })
     }

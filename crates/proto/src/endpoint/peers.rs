@@ -91,12 +91,12 @@ impl Peers {
     /// A link that has a peer.
     pub(crate) fn link(&self, id: LinkId) -> Option<&Link> {
         let Owner { peer, number } = self.owner(id)?;
-        Some(self.peers[peer].links.numbered(number))
+        Some(self.peers[peer].links.link_at(number))
     }
 
     pub(crate) fn link_mut(&mut self, id: LinkId) -> Option<&mut Link> {
         let Owner { peer, number } = self.owner(id)?;
-        Some(self.peers[peer].links.numbered_mut(number))
+        Some(self.peers[peer].links.link_at_mut(number))
     }
 
     /// The peer of a link.
@@ -112,7 +112,7 @@ impl Peers {
     /// All links by ascending id.
     pub(crate) fn links(&self) -> impl Iterator<Item = &Link> {
         let owners = self.owners.iter().flatten();
-        owners.map(|owner| self.peers[owner.peer].links.numbered(owner.number))
+        owners.map(|owner| self.peers[owner.peer].links.link_at(owner.number))
     }
 
     /// The first link for which `is_sought` holds.
@@ -130,21 +130,21 @@ impl Index<LinkId> for Peers {
     type Output = Link;
 
     fn index(&self, id: LinkId) -> &Link {
-        let Owner { peer, number } = self.owners[id.0 as usize].unwrap_or(NOBODY);
-        self.peers[peer].links.numbered(number)
+        let Owner { peer, number } = self.owners[id.0 as usize].unwrap_or(INVALID_OWNER);
+        self.peers[peer].links.link_at(number)
     }
 }
 
 impl IndexMut<LinkId> for Peers {
     fn index_mut(&mut self, id: LinkId) -> &mut Link {
-        let Owner { peer, number } = self.owners[id.0 as usize].unwrap_or(NOBODY);
-        self.peers[peer].links.numbered_mut(number)
+        let Owner { peer, number } = self.owners[id.0 as usize].unwrap_or(INVALID_OWNER);
+        self.peers[peer].links.link_at_mut(number)
     }
 }
 
 /// No peer has this id. Indexing by the id of a removed link therefore panics, as with any other
 /// wrong index.
-const NOBODY: Owner = Owner { peer: PeerId(u32::MAX), number: 0 };
+const INVALID_OWNER: Owner = Owner { peer: PeerId(u32::MAX), number: 0 };
 
 /// Session numbers, keys and short names of peers.
 impl Peers {

@@ -14,7 +14,7 @@ use crate::config::Rights;
 use crate::delivery::inbox::Received;
 use crate::delivery::outbox::{Flow, RelayOrigin, RelayedPacket};
 use crate::endpoint::events::Notice;
-use crate::endpoint::network::{HandOver, Network};
+use crate::endpoint::network::{Network, RelayBoundPacket};
 use crate::endpoint::teams::Teams;
 use crate::endpoint::timer::Timer;
 use crate::ids::{LinkId, PeerId};
@@ -27,7 +27,7 @@ use crate::wire::relay::{Held, RelayHeader, ShortName};
 use std::collections::BTreeMap;
 
 /// Maximum number of relays on a route. The limit ends a routing loop.
-const HOPS: u8 = 8;
+const MAX_ROUTE_HOPS: u8 = 8;
 /// Lifespan of packets without messages: an older one carries no information about the path.
 const REPORT_LIFE: Duration = Duration::from_secs(1);
 /// A larger reported backlog is not credible. The limit prevents overflow of sums.
@@ -68,14 +68,14 @@ impl Relay {
     }
 
     /// Hands a packet of this node to the relay that leads to the packet's final receiver.
-    pub(crate) fn hand_over(&mut self, net: &mut Network, now: Instant, packet: HandOver) {
-        let HandOver { link, hop, end, datagram, urgency } = packet;
+    pub(crate) fn hand_over(&mut self, net: &mut Network, now: Instant, packet: RelayBoundPacket) {
+        let RelayBoundPacket { link, hop, end, datagram, urgency } = packet;
         let (priority, expires) = match urgency {
             Some(urgency) => (urgency.priority, urgency.expires),
             None => (u8::MAX, Some(now + REPORT_LIFE)),
         };
         let header = RelayHeader {
-            hops: HOPS,
+            hops: MAX_ROUTE_HOPS,
             life: expires.map(|at| at.since(now)),
             from: None,
             to: Some(end),
@@ -119,7 +119,7 @@ impl Relay {
         let bytes =
             backlog(net, RelayOrigin::Forwarded(hop, flow)).saturating_add(downstream_bytes);
         let reports = &mut net.peers[hop].backlog_reports;
-        reports.change(now, flow, bytes);
+        reports.set_backlog(now, flow, bytes);
         net.cx.timers.set(Timer::BacklogReport(hop), reports.next_due());
     }
 
@@ -254,8 +254,8 @@ impl Relay {
         };
         let is_last = net.peers[next].short_name == to;
         let to_name = (!is_last).then_some(to);
-        let onward = RelayHeader { hops, life: header.life, from: Some(from), to: to_name };
-        let payload = onward.with_header(packet);
+        let next_header = RelayHeader { hops, life: header.life, from: Some(from), to: to_name };
+        let payload = next_header.with_header(packet);
         let published = now.before(message.age);
         let expires = header.life.map(|life| published + life);
         let priority = priority.min(rights.max_priority);
@@ -326,12 +326,12 @@ fn relay_rights(net: &Network, hop: PeerId, from: ShortName) -> Option<Rights> {
 
 /// Returns the next hop of packets to a peer, never the neighbour that sent them: in the order of
 /// the configuration, the first hop that is heard; otherwise the first hop whose link is up.
-fn next_hop(net: &mut Network, peer: PeerId, came_from: PeerId) -> Result<PeerId, RefusedPacket> {
+fn next_hop(net: &mut Network, peer: PeerId, prev_hop: PeerId) -> Result<PeerId, RefusedPacket> {
     let Network { peers, cx, .. } = net;
     let hop = |link: &Link| link.via.unwrap_or(peer);
-    let hops: Vec<_> = peers[peer].links.iter().map(hop).filter(|hop| *hop != came_from).collect();
+    let hops: Vec<_> = peers[peer].links.iter().map(hop).filter(|hop| *hop != prev_hop).collect();
     if hops.is_empty() {
-        cx.emit_notice(Notice::RelayLoop { name: peers[came_from].name.clone() });
+        cx.emit_notice(Notice::RelayLoop { name: peers[prev_hop].name.clone() });
     }
     let is_up = |hop: &&PeerId| peers[**hop].links.direct().any(|link| link.up);
     let heard = hops.iter().find(|hop| peers.is_heard(**hop));

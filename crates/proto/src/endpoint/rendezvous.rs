@@ -26,14 +26,14 @@ const MIN_INTERVAL: Duration = Duration::from_secs(1);
 /// Longest time between attempts. An attempt takes about 2 kB of IP in both directions: 9 MB in 30
 /// days at this interval.
 const MAX_INTERVAL: Duration = Duration::from_secs(600);
-/// Time for which an answer to CANDIDATES counts.
+/// Time for which an answer to a CANDIDATES frame is accepted.
 const ANSWER_WAIT: Duration = Duration::from_secs(5);
 /// Number of challenges to each address, 100 ms apart. The ends start less than half a second
 /// apart, even over a satellite.
 pub(crate) const CHALLENGES: u8 = 6;
 /// A notice is emitted with this attempt, which begins after 15 s.
 const NOTICE_AFTER_ATTEMPTS: u32 = 5;
-/// A direct path that was up for longer has lasted. The search after its end begins with short
+/// A direct path that was up for longer counts as stable. The search after its end begins with short
 /// intervals again.
 const STABLE_PATH_TIME: Duration = Duration::from_secs(30);
 /// Time without a packet after which the address of a direct path is given up: it may be a stranger's.
@@ -62,7 +62,7 @@ pub(crate) struct Rendezvous {
     up_since: Option<Instant>,
     /// The CANDIDATES frame that is to be sent.
     frame: Option<FrameKind>,
-    /// The time until which an answer counts.
+    /// The time until which an answer is accepted.
     awaited_until: Option<Instant>,
     /// Whether the peer has named addresses.
     is_answered: bool,
@@ -140,7 +140,7 @@ impl Rendezvous {
     }
 
     /// Time from now until the next attempt.
-    pub(crate) fn wait(&self) -> Duration {
+    pub(crate) fn attempt_interval(&self) -> Duration {
         match self.attempts.checked_sub(1) {
             None => FIRST_ATTEMPT,
             Some(doublings) => (MIN_INTERVAL * (1 << doublings.min(16))).min(MAX_INTERVAL),
@@ -162,7 +162,8 @@ impl Rendezvous {
         is_noticed.then_some(cause)
     }
 
-    /// Takes addresses of the peer. Returns whether they count. `one_way`: the delay of the path to the peer.
+    /// Handles addresses of the peer. Returns whether they are accepted.
+    /// `one_way`: the delay of the path to the peer.
     /// `has_room`: the event queue has room for the addresses.
     pub(crate) fn accept(
         &mut self,
@@ -296,7 +297,7 @@ impl Rendezvous {
     /// Continues to seek a direct path.
     fn schedule_attempt(&self, cx: &mut Context, now: Instant) {
         if self.link.is_some() {
-            cx.timers.bring_forward(Timer::Rendezvous(self.peer), now + self.wait());
+            cx.timers.bring_forward(Timer::Rendezvous(self.peer), now + self.attempt_interval());
         }
     }
 }

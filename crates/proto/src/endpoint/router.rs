@@ -103,10 +103,10 @@ impl Router {
         packet: &PacketContext,
         frames: &[Frame<'_>],
     ) -> Result<(), RefusedPacket> {
-        let mut spent = PacketCost::default();
+        let mut cost = PacketCost::default();
         for frame in frames {
             let Network { cx, peers, .. } = &mut self.net;
-            if let Err(reason) = peers[id].handle_frame(cx, packet, &mut spent, frame) {
+            if let Err(reason) = peers[id].handle_frame(cx, packet, &mut cost, frame) {
                 cx.refused.add(reason);
             }
             self.process_requests(packet.now);
@@ -115,7 +115,7 @@ impl Router {
             }
         }
         // One notice for the whole packet, since a notice costs more than the rest.
-        if spent.has_forbidden_relay {
+        if cost.has_forbidden_relay {
             let name = self.net.peers[id].name.clone();
             self.net.cx.emit_notice(Notice::NotRelayed { name });
             return Err(RefusedPacket::NotRelayed);
@@ -265,8 +265,8 @@ impl Router {
         loop {
             self.relay.process_backlog_changes(&mut self.net, now);
             let transmit = self.poll_handshakes(now).or_else(|| self.poll_session_packets(now));
-            // A packet that was handed to a relay is now queued for that relay, and may be sent at
-            // once.
+            // A packet that was handed to a relay is now queued for that relay, and may be sent
+            // immediately.
             if transmit.is_some() || !self.relay.take_pending() {
                 return transmit;
             }

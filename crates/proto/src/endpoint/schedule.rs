@@ -46,14 +46,14 @@ struct Candidate {
 
 /// The controller that decides whether a packet may be sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Limit {
+enum Limiter {
     /// The radio's, for all its peers.
     Radio,
     /// The link's, for the link's peer alone.
     Path,
 }
 
-/// The turns of peers and teams on the radios.
+/// Decides which peers and teams send next on the radios.
 pub(crate) struct Schedule<'a> {
     pub(crate) net: &'a mut Network,
     pub(crate) teams: &'a mut Teams,
@@ -91,9 +91,9 @@ impl Schedule<'_> {
             }
             match limit {
                 // The radio holds back all peers.
-                Limit::Radio => return None,
+                Limiter::Radio => return None,
                 // A far bottleneck, or a peer that sends no reports, holds back only this link.
-                Limit::Path => limited_by_path.push(next.link),
+                Limiter::Path => limited_by_path.push(next.link),
             }
         }
         if limited_by_path.is_empty() {
@@ -174,11 +174,11 @@ impl Schedule<'_> {
 /// Permission.
 impl Schedule<'_> {
     /// Asks the controllers of the radio and of the link whether a packet may be sent.
-    fn release(&mut self, now: Instant, radio: RadioId, next: &Candidate) -> (Limit, Release) {
+    fn release(&mut self, now: Instant, radio: RadioId, next: &Candidate) -> (Limiter, Release) {
         let priority = next.order.priority();
         if self.net.peers[next.link].via.is_some() {
             let admits = self.net.peers[next.link].relay_window.admits(priority);
-            return (Limit::Radio, if admits { Release::Now } else { Release::Drained });
+            return (Limiter::Radio, if admits { Release::Now } else { Release::Drained });
         }
         let waiting = self.net.peers[next.peer].channels.outbox.queues.waiting_bytes() as usize;
         let datagram = (waiting + HEADER_ESTIMATE).min(self.packet_bytes(next.link, priority));
@@ -190,11 +190,11 @@ impl Schedule<'_> {
         let outstanding = link.sent_packets.outstanding_bytes();
         let (limit, release) = match &mut link.controller {
             Some(controller) if local == Release::Now => {
-                (Limit::Path, controller.release(now, packet, outstanding))
+                (Limiter::Path, controller.release(now, packet, outstanding))
             }
-            _ => (Limit::Radio, local),
+            _ => (Limiter::Radio, local),
         };
-        let by_path = limit == Limit::Path;
+        let by_path = limit == Limiter::Path;
         // A controller may start again on an idle path.
         let mut is_changed = by_path && outstanding == 0;
         if release != Release::Now {
@@ -258,7 +258,7 @@ impl Schedule<'_> {
             (true, true) => AckRequest::Soon,
         };
         let packet = peer.finish_packet(now, id, packet, pieces, (request, class))?;
-        self.net.sent_packet(now, id, packet, Some(urgency))
+        self.net.record_sealed(now, id, packet, Some(urgency))
     }
 
     /// Fills a packet with the candidate's message and with further messages of the same link that
@@ -286,7 +286,7 @@ impl Schedule<'_> {
             let Some(cut) = cut else { break };
             repairs_control |= cut.is_control_repair();
             let copies = redundancy.map_or(1, |it| u32::from(it.copies));
-            link.redundancies.charge(copies * cut.urgent_bytes);
+            link.redundancy_planner.charge(copies * cut.urgent_bytes);
             if cut.redundant {
                 link.stats.redundant_bytes += cut.bytes.len() as u64;
             } else if cut.repair {
@@ -313,7 +313,7 @@ impl Schedule<'_> {
 
     /// The next message to add to a packet on this link. Without a choice of links, it is the next
     /// message of all, even if the link is stalled for its class: in a packet that is sent anyway
-    /// it costs nothing, and the peer need not hurry to report while more messages wait.
+    /// it costs nothing, and the peer need not acknowledge early while more messages wait.
     fn next_on_link(
         &mut self,
         now: Instant,

@@ -84,7 +84,7 @@ impl Endpoint {
 
     /// Whether a datagram has a session number that this node drew. Other datagrams cannot move a
     /// link, so that the radio by which they came does not matter.
-    pub fn bears_our_number(&self, bytes: &[u8]) -> bool {
+    pub fn has_known_session(&self, bytes: &[u8]) -> bool {
         let number = match Packet::parse(bytes) {
             Ok(Packet::Session(header, _)) => header.session,
             Ok(Packet::Response(response)) => response.your_session,

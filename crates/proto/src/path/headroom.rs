@@ -3,14 +3,14 @@
 
 use crate::time::{Duration, Instant};
 
-/// A change of more than one part in this many of the last reported rate is reported. Smaller
+/// A change is reported if it exceeds the last reported rate divided by this number. Smaller
 /// changes are normal for a controller.
-const MATERIAL: u64 = 4;
+const MATERIAL_DIVISOR: u64 = 4;
 /// Least time between two reports of one link.
 const REPORT_INTERVAL: Duration = Duration::from_millis(250);
 /// Factor per second by which a limit grows that comes from the rate at which a radio was last
 /// busy. The measurement becomes less significant with time.
-const GROWTH: f64 = 1.25;
+const GROWTH_PER_SECOND: f64 = 1.25;
 /// A rate above this counts as no limit.
 const MAX_RATE: f64 = 1e10;
 
@@ -49,14 +49,14 @@ impl Headroom {
 
 fn is_material(before: Option<u64>, now: Option<u64>) -> bool {
     match (before, now) {
-        (Some(before), Some(now)) => before.abs_diff(now) > before / MATERIAL,
+        (Some(before), Some(now)) => before.abs_diff(now) > before / MATERIAL_DIVISOR,
         (before, now) => before != now,
     }
 }
 
 /// The limit that follows from a rate measured `since` ago; `None` if that is no limit any more.
 pub(crate) fn aged_limit(bps: u64, since: Duration) -> Option<u64> {
-    let bound = bps as f64 * GROWTH.powf(since.as_secs_f64());
+    let bound = bps as f64 * GROWTH_PER_SECOND.powf(since.as_secs_f64());
     (bound < MAX_RATE).then_some(bound as u64)
 }
 

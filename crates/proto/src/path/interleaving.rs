@@ -27,23 +27,23 @@ const END_BYTES: usize = FULL_PACKET * 4 / 5;
 /// bytes.
 const MAX_RTT_PACKETS: u32 = 8;
 /// Time with full packets in which the controller settles, before packets are cut.
-const SETTLE: Duration = Duration::from_millis(500);
+const SETTLE_TIME: Duration = Duration::from_millis(500);
 /// Time after which the rate of cut packets is compared with that of full packets, or the other way
 /// round.
-const COMPARE: Duration = Duration::from_secs(1);
+const COMPARE_TIME: Duration = Duration::from_secs(1);
 /// Time over which the rate is averaged.
-const AVERAGE: Duration = Duration::from_millis(250);
+const AVERAGING_TIME: Duration = Duration::from_millis(250);
 /// If cut packets reach less than this part of the rate of full packets, they cost too much. The rate of a
 /// steady path varies by 2 %.
-const LEAST_PART: f64 = 0.94;
+const MIN_RATE_RATIO: f64 = 0.94;
 /// Interleaving is suspended where a larger fraction of packets is lost. There an urgent message waits for
 /// repairs rather than for a packet, and a message of more packets loses more of them.
 const MAX_LOSS: f64 = 0.03;
 /// Time without interleaving after losses, and after the first comparison that showed a cost. This time
 /// doubles with each further comparison that shows a cost.
-const FIRST_REST: Duration = Duration::from_secs(8);
+const MIN_SUSPENSION: Duration = Duration::from_secs(8);
 /// Longest time without interleaving after such a comparison.
-const MAX_REST: Duration = Duration::from_secs(64);
+const MAX_SUSPENSION: Duration = Duration::from_secs(64);
 
 /// Rates are in bits per second of IP packets.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -58,7 +58,7 @@ enum Phase {
     Check { cut: f64 },
 }
 
-/// The size of a link's packets.
+/// Decides whether packets of a link are cut, and to what size.
 #[derive(Debug)]
 pub(crate) struct Interleaving {
     phase: Phase,
@@ -68,8 +68,8 @@ pub(crate) struct Interleaving {
     rate: f64,
     rate_at: Instant,
     urgent_at: Option<Instant>,
-    rest: Duration,
-    rest_until: Instant,
+    suspension: Duration,
+    suspended_until: Instant,
 }
 
 impl Default for Interleaving {
@@ -80,8 +80,8 @@ impl Default for Interleaving {
             rate: 0.0,
             rate_at: Instant::default(),
             urgent_at: None,
-            rest: Duration::ZERO,
-            rest_until: Instant::default(),
+            suspension: Duration::ZERO,
+            suspended_until: Instant::default(),
         }
     }
 }
@@ -111,7 +111,7 @@ impl Interleaving {
         loss: f64,
     ) {
         if loss > MAX_LOSS {
-            self.rest_until = self.rest_until.max(now + FIRST_REST);
+            self.suspended_until = self.suspended_until.max(now + MIN_SUSPENSION);
             self.phase = Phase::Whole;
         }
         let Some(rate) = rate_bps.map(|it| it as f64) else {
@@ -122,7 +122,7 @@ impl Interleaving {
             (self.rate, self.rate_at, self.since) = (rate, now, Some(now));
             return;
         };
-        let weight = now.since(self.rate_at).as_secs_f64() / AVERAGE.as_secs_f64();
+        let weight = now.since(self.rate_at).as_secs_f64() / AVERAGING_TIME.as_secs_f64();
         self.rate += weight.min(1.0) * (rate - self.rate);
         self.rate_at = now;
         let phase = self.next_phase(now, now.since(since), helps);
@@ -139,19 +139,21 @@ impl Interleaving {
         match self.phase {
             Phase::Whole => {
                 let begins = is_active && helps && bytes <= BEGIN_BYTES;
-                let begins = begins && age >= SETTLE && now >= self.rest_until;
+                let begins = begins && age >= SETTLE_TIME && now >= self.suspended_until;
                 if begins { Phase::Cut { reference: self.rate } } else { Phase::Whole }
             }
             Phase::Cut { .. } if !is_active || bytes > END_BYTES => Phase::Whole,
-            Phase::Cut { reference } if age >= COMPARE && self.rate < LEAST_PART * reference => {
+            Phase::Cut { reference }
+                if age >= COMPARE_TIME && self.rate < MIN_RATE_RATIO * reference =>
+            {
                 Phase::Check { cut: self.rate }
             }
             Phase::Cut { reference } => Phase::Cut { reference: reference.max(self.rate) },
-            Phase::Check { .. } if age < COMPARE => self.phase,
+            Phase::Check { .. } if age < COMPARE_TIME => self.phase,
             Phase::Check { cut } => {
-                if cut < LEAST_PART * self.rate {
-                    self.rest = (self.rest * 2).clamp(FIRST_REST, MAX_REST);
-                    self.rest_until = now + self.rest;
+                if cut < MIN_RATE_RATIO * self.rate {
+                    self.suspension = (self.suspension * 2).clamp(MIN_SUSPENSION, MAX_SUSPENSION);
+                    self.suspended_until = now + self.suspension;
                 }
                 Phase::Whole
             }

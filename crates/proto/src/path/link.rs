@@ -9,7 +9,7 @@ use crate::path::address_discovery::AddressDiscovery;
 use crate::path::headroom::Headroom;
 use crate::path::interleaving::Interleaving;
 use crate::path::mtu::PathMtu;
-use crate::path::redundancy::Redundancies;
+use crate::path::redundancy::RedundancyPlanner;
 use crate::path::relay_window::RelayWindow;
 use crate::path::source::LocalAddress;
 use crate::path::trial::Trial;
@@ -26,14 +26,14 @@ const TIMEOUT_MIN: Duration = Duration::from_millis(750);
 const TIMEOUT_MAX: Duration = Duration::from_secs(5);
 /// A link is stalled when the driver has sent none of its packets for this time. The cause is an unresolved
 /// neighbour, not a busy radio: at 1 Mbps two full packets take 24 ms.
-pub(crate) const STALL: Duration = Duration::from_millis(50);
+pub(crate) const STALL_TIMEOUT: Duration = Duration::from_millis(50);
 
 /// The stall time where another link can carry the messages: a wrong suspicion then costs only
 /// copies.
-const STALL_WITH_OTHER: Duration = Duration::from_millis(20);
+const ALTERNATIVE_STALL_TIMEOUT: Duration = Duration::from_millis(20);
 
 /// The stall time of a link through a relay: the relay may have more urgent packets to send.
-const RELAY_STALL: Duration = Duration::from_millis(500);
+const RELAY_STALL_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// Time after the last challenge for which its echo counts. Over a satellite, it takes 0.6 s, and more
 /// where packets are queued.
@@ -59,7 +59,7 @@ pub(crate) struct Candidate {
     pub(crate) remote: SocketAddr,
     pub(crate) token: u64,
     /// Challenges that may still be sent.
-    pub(crate) left: u8,
+    pub(crate) challenges_left: u8,
     /// When the next challenge may be sent.
     pub(crate) due: Instant,
     /// The local address at which the packets arrive.
@@ -71,10 +71,10 @@ impl Candidate {
     /// from there arrive. The first challenge is due at `due`.
     pub(crate) fn new(
         (radio, remote, local): (RadioId, SocketAddr, Option<IpAddr>),
-        left: u8,
+        challenges_left: u8,
         due: Instant,
     ) -> Self {
-        Self { radio, remote, token: 0, left, due, local }
+        Self { radio, remote, token: 0, challenges_left, due, local }
     }
 
     /// Whether the candidate is the address `remote` on this radio.
@@ -84,12 +84,12 @@ impl Candidate {
 
     /// Whether a challenge is due.
     pub(crate) fn is_due(&self, now: Instant) -> bool {
-        self.left > 0 && self.due <= now
+        self.challenges_left > 0 && self.due <= now
     }
 
     /// When the next challenge is due. After the last challenge: when no echo is expected any more.
     pub(crate) fn timer(&self) -> Instant {
-        if self.left > 0 { self.due } else { self.due + ECHO_WAIT }
+        if self.challenges_left > 0 { self.due } else { self.due + ECHO_WAIT }
     }
 }
 
@@ -153,7 +153,7 @@ pub(crate) struct Link {
     pub(crate) allowed_bytes: Option<u64>,
     /// Fraction of the packets that are lost, smoothed.
     pub(crate) loss: f64,
-    pub(crate) redundancies: Redundancies,
+    pub(crate) redundancy_planner: RedundancyPlanner,
     /// One-way delay in microseconds modulo 2^32, smoothed. It includes the unknown offset of the
     /// clocks. The offset is the same for all links to the peer.
     pub(crate) one_way_micros: Option<u32>,
@@ -165,7 +165,7 @@ pub(crate) struct Link {
 #[derive(Debug, Clone, Copy, Default)]
 struct UnreportedLosses {
     lost: u64,
-    loss_rows: u64,
+    loss_runs: u64,
     reverted_losses: u64,
     marked: u64,
 }
@@ -173,7 +173,7 @@ struct UnreportedLosses {
 impl UnreportedLosses {
     fn add(&mut self, outcome: &Outcome) {
         self.lost += outcome.lost_packets;
-        self.loss_rows += outcome.loss_rows;
+        self.loss_runs += outcome.loss_runs;
         self.reverted_losses += outcome.reverted_losses;
         self.marked += outcome.marked_packets;
     }
@@ -242,7 +242,7 @@ impl Link {
             stalled: false,
             allowed_bytes: None,
             loss: 0.0,
-            redundancies: Redundancies::default(),
+            redundancy_planner: RedundancyPlanner::default(),
             one_way_micros: None,
             stats: LinkStats::default(),
         }
@@ -256,8 +256,8 @@ impl Link {
         Self { sent_packets, ..link }
     }
 
-    /// Changes the configuration. A larger packet size is probed first; a smaller one applies at
-    /// once.
+    /// Changes the configuration. A larger packet size is probed first; a smaller one applies
+    /// immediately.
     pub(crate) fn set_config(&mut self, config: LinkConfig) {
         self.sent_packets.mtu.set_limit(config.ip_bytes(), config.header_bytes);
         self.config = config;
@@ -280,7 +280,7 @@ impl Link {
         let known = self.candidates.iter().position(leads);
         if let Some(known) = known.map(|place| self.candidates.remove(place)) {
             candidate.token = known.token;
-            if known.left == 0 {
+            if known.challenges_left == 0 {
                 candidate.due = candidate.due.max(known.due).max(now);
             }
         } else if self.candidates.len() == MAX_CANDIDATES {
@@ -458,10 +458,10 @@ impl Link {
     /// Counts packets whose outcome is known. `by_timer`: a timer determined the outcome, not an
     /// acknowledgement.
     pub(crate) fn count_losses(&mut self, outcome: &Outcome, by_timer: bool) {
-        let Outcome { acked_packets: acked, lost_packets: lost, loss_rows, .. } = *outcome;
+        let Outcome { acked_packets: acked, lost_packets: lost, loss_runs, .. } = *outcome;
         let undone = outcome.reverted_losses;
         for (packets, is_lost) in [(acked, 0.0), (lost, 1.0)] {
-            // More packets at once than this say no more about the present.
+            // Of a single outcome, further packets say nothing more about the present loss.
             for _ in 0..packets.min(LOSS_PACKETS) {
                 self.loss += (is_lost - self.loss) / LOSS_PACKETS as f64;
             }
@@ -472,8 +472,8 @@ impl Link {
         }
         let fills_queue = self.controller.as_ref().is_some_and(|it| it.fills_queue());
         if !fills_queue {
-            self.redundancies.on_outcome(acked, lost, loss_rows);
-            self.redundancies.on_spurious_losses(undone);
+            self.redundancy_planner.on_outcome(acked, lost, loss_runs);
+            self.redundancy_planner.on_spurious_losses(undone);
         }
         // Overdue packets are no losses of the path: the link or the path back may be interrupted. On a
         // path with a long round trip, what a timer finds would end the controller's start at the rate
@@ -484,7 +484,7 @@ impl Link {
     }
 
     /// Declares all outstanding packets lost: the link was interrupted.
-    pub(crate) fn lose_all(&mut self) -> Outcome {
+    pub(crate) fn mark_all_lost(&mut self) -> Outcome {
         self.unreported_losses = UnreportedLosses::default();
         if let Some(controller) = &mut self.controller {
             controller.on_interruption();
@@ -534,7 +534,7 @@ impl Link {
             sent_packets: newest.number,
             acked_packets: outcome.acked_packets,
             lost_packets: counted.lost,
-            loss_rows: counted.loss_rows,
+            loss_runs: counted.loss_runs,
             spurious_losses: counted.reverted_losses,
             marked_packets: counted.marked,
             queueing_delay: ack.waited.saturating_sub(in_kernel),
@@ -589,9 +589,9 @@ impl Link {
     /// `has_alternative`: another link can carry its messages.
     pub(crate) fn stall_at(&self, has_alternative: bool) -> Option<Instant> {
         let timeout = match self.via {
-            Some(_) => RELAY_STALL,
-            None if has_alternative => STALL_WITH_OTHER,
-            None => STALL,
+            Some(_) => RELAY_STALL_TIMEOUT,
+            None if has_alternative => ALTERNATIVE_STALL_TIMEOUT,
+            None => STALL_TIMEOUT,
         };
         (self.in_flight.total() > 0 && !self.stalled).then(|| self.drained_at + timeout)
     }

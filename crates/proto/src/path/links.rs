@@ -17,7 +17,7 @@ const SPARED_AFTER: Duration = Duration::from_secs(2);
 /// A report uses another link than the reported packets only if it arrives there at least this much earlier,
 /// in microseconds. Otherwise it keeps to their link, so that the round trip covers both directions of one
 /// link.
-const REPORT_MARGIN: i32 = 5000;
+const REPORT_MARGIN_MICROS: i32 = 5000;
 
 /// The link that a peer names by one of our link numbers.
 pub(crate) enum NumberedLink {
@@ -59,11 +59,11 @@ impl Links {
     }
 
     /// The link with this number, open or removed.
-    pub(crate) fn numbered(&self, number: u8) -> &Link {
+    pub(crate) fn link_at(&self, number: u8) -> &Link {
         &self.slots[usize::from(number)]
     }
 
-    pub(crate) fn numbered_mut(&mut self, number: u8) -> &mut Link {
+    pub(crate) fn link_at_mut(&mut self, number: u8) -> &mut Link {
         &mut self.slots[usize::from(number)]
     }
 
@@ -163,7 +163,7 @@ impl Links {
         self.iter().any(|other| other.id != id && other.carries_data() && !other.is_spent())
     }
 
-    /// Whether a link is up and not spent, in part stalled or through a relay.
+    /// Whether a link that is not spent is up. It may be partly stalled, or lead through a relay.
     pub(crate) fn has_unspent_link(&self) -> bool {
         self.iter().filter(|link| !link.is_spent()).any(Link::is_open)
     }
@@ -255,7 +255,7 @@ impl Links {
         let delays = others.filter_map(|other| Some((other.id, other.one_way_micros?)));
         let after = |micros: u32, first: u32| micros.wrapping_sub(first) as i32;
         let (fastest, delay) = delays.reduce(|a, b| if after(b.1, a.1) < 0 { b } else { a })?;
-        let is_much_slower = own.is_none_or(|own| after(own, delay) > REPORT_MARGIN);
+        let is_much_slower = own.is_none_or(|own| after(own, delay) > REPORT_MARGIN_MICROS);
         is_much_slower.then_some(fastest).filter(|fastest| *fastest != id)
     }
 }

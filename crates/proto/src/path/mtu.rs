@@ -7,7 +7,7 @@
 //! and the loss statistics of the link do not count probes.
 //!
 //! If large packets are lost and smaller ones arrive, the path may have become a *black hole* for
-//! large ones. The size then falls by a step at once, and probes decide whether it stays. Messages
+//! large ones. The size then falls by a step immediately, and probes decide whether it stays. Messages
 //! are cut into frames only when a packet is built, also for repairs. No frame of the former size
 //! is therefore left waiting.
 
@@ -21,17 +21,17 @@ const SMALL_MTU: usize = 576;
 /// Sizes that are tried before others: Ethernet with jumbo frames and without, PPPoE (RFC 2516),
 /// WireGuard, mobile networks and tunnels, the least of IPv6 (RFC 8200).
 const COMMON_MTUS: [usize; 6] = [9000, 1500, 1492, 1420, 1400, 1280];
-/// Lost probes of one size after which a larger size counts as too large (MAX_PROBES in RFC 8899).
+/// Number of lost probes of one size after which this size counts as too large (MAX_PROBES in RFC 8899).
 const MAX_PROBES: u8 = 3;
 /// The search ends when it can gain at most one part in this many of the size.
 const PRECISION: usize = 16;
 /// After this time a search begins again (PMTU_RAISE_TIMER in RFC 8899).
-const SEARCH_AGAIN: Duration = Duration::from_secs(600);
-/// Number of rounds of losses of large packets that show a black hole. The packets of a round are sent after
+const RAISE_INTERVAL: Duration = Duration::from_secs(600);
+/// Number of rounds with losses of large packets that show a black hole. The packets of a round are sent after
 /// the losses of the previous round are known.
 const BLACK_HOLE_ROUNDS: u8 = 3;
 
-/// How the MTU of a path is known.
+/// State of the search for the MTU of a path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum MtuState {
     /// Probes look for a larger MTU.
@@ -277,7 +277,7 @@ impl PathMtu {
     fn conclude(&mut self, now: Instant) {
         let is_over = self.next_size().is_none() && self.search_at.is_none();
         if is_over && self.size < self.limit {
-            self.search_at = Some(now + SEARCH_AGAIN);
+            self.search_at = Some(now + RAISE_INTERVAL);
         }
     }
 

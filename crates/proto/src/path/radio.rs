@@ -115,7 +115,7 @@ impl Radio {
 
     /// The rate that the radio itself carries, as far as known, in bits per second of IP packets.
     pub(crate) fn available_bps(&self, now: Instant) -> Option<u64> {
-        let Measured { bps, at } = self.meter.own?;
+        let MeasuredRate { bps, at } = self.meter.own_rate?;
         aged_limit(bps, now.since(at))
     }
 
@@ -182,12 +182,12 @@ struct Meter {
     /// A link's controller held back a packet in this span.
     limited_by_path: bool,
     /// The rate of the last span in which no link's controller held back a packet.
-    own: Option<Measured>,
+    own_rate: Option<MeasuredRate>,
 }
 
 /// A rate, and the time of its measurement.
 #[derive(Debug, Clone, Copy)]
-struct Measured {
+struct MeasuredRate {
     bps: u64,
     at: Instant,
 }
@@ -207,9 +207,9 @@ impl Meter {
         let rate = (self.bytes as f64 * 8.0 / span.as_secs_f64()) as u64;
         self.rate_bps = Some(self.rate_bps.map_or(rate, |before| (before * 3 + rate) / 4));
         if !self.limited_by_path {
-            let before = self.own.filter(|own| now.since(own.at) < RATE_SPAN * 5);
+            let before = self.own_rate.filter(|own| now.since(own.at) < RATE_SPAN * 5);
             let bps = before.map_or(rate, |before| (before.bps + rate) / 2);
-            self.own = Some(Measured { bps, at: now });
+            self.own_rate = Some(MeasuredRate { bps, at: now });
         }
         (self.since, self.bytes, self.limited_by_path) = (Some(now), 0, false);
     }

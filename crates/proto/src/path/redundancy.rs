@@ -19,11 +19,11 @@ const MAX_BURST: f64 = 2.0;
 /// Part of the link's rate for copies: with it, bulk data keeps at least nine tenths of the rate.
 const SHARE: f64 = 0.09;
 /// Credit in a burst, in bytes: a few messages.
-const BURST: f64 = 8000.0;
+const MAX_CREDIT: f64 = 8000.0;
 /// Maximum debt, in bytes. Every urgent message is charged one copy, so that the debt lasts while copies of
 /// all urgent messages would need more than [`SHARE`]. Copies of only a few messages do not improve the 99th
 /// percentile.
-const DEBT: f64 = 8000.0;
+const MAX_DEBT: f64 = 8000.0;
 /// Packets over which the loss is smoothed. At 3 % loss, eight of them are lost, so that an
 /// estimate below [`LEAST_LOSS`] is rare. At 2 %, it is not rare. A short congestion weighs little.
 const LOSS_MEMORY: f64 = 256.0;
@@ -49,7 +49,7 @@ pub(crate) struct LinkState {
 
 /// The length of bursts of losses, and the credit for copies, of one link.
 #[derive(Debug)]
-pub(crate) struct Redundancies {
+pub(crate) struct RedundancyPlanner {
     /// Fraction of packets that are lost while the queue of the path is not filled on purpose.
     loss: f64,
     /// Average number of packets lost in a row.
@@ -58,20 +58,20 @@ pub(crate) struct Redundancies {
     updated: Instant,
 }
 
-impl Default for Redundancies {
+impl Default for RedundancyPlanner {
     fn default() -> Self {
-        Self { loss: 0.0, burst: 1.0, credit: BURST, updated: Instant::default() }
+        Self { loss: 0.0, burst: 1.0, credit: MAX_CREDIT, updated: Instant::default() }
     }
 }
 
-impl Redundancies {
-    /// Records the fate of packets. The lost packets form `rows` rows of consecutive packets.
-    pub(crate) fn on_outcome(&mut self, acked: u64, lost: u64, rows: u64) {
+impl RedundancyPlanner {
+    /// Records the outcome of packets. The lost packets form `runs` runs of consecutive packets.
+    pub(crate) fn on_outcome(&mut self, acked: u64, lost: u64, runs: u64) {
         for (packets, is_lost) in [(acked, 0.0), (lost, 1.0)] {
             let weight = 1.0 - (-(packets as f64) / LOSS_MEMORY).exp();
             self.loss += (is_lost - self.loss) * weight;
         }
-        let grown = (lost as f64 - rows as f64 * self.burst) / BURST_MEMORY;
+        let grown = (lost as f64 - runs as f64 * self.burst) / BURST_MEMORY;
         self.burst = (self.burst + grown).max(1.0);
     }
 
@@ -83,11 +83,11 @@ impl Redundancies {
     /// Whether [`Self::plan_copies`] returns `None` and earns nothing whatever the state of the link is. The
     /// caller can then save the time of determining that state for each packet.
     pub(crate) fn needs_no_state(&self) -> bool {
-        self.credit >= BURST && !self.can_help()
+        self.credit >= MAX_CREDIT && !self.can_help()
     }
 
     /// Call this instead of [`Self::plan_copies`] if [`Self::needs_no_state`] returns `true`.
-    pub(crate) fn pass(&mut self, now: Instant) {
+    pub(crate) fn skip(&mut self, now: Instant) {
         self.updated = now;
     }
 
@@ -100,7 +100,8 @@ impl Redundancies {
     /// or the share is spent.
     pub(crate) fn plan_copies(&mut self, now: Instant, link: LinkState) -> Option<Redundancy> {
         let elapsed = now.since(self.updated).as_secs_f64();
-        (self.credit, self.updated) = ((self.credit + elapsed * link.rate * SHARE).min(BURST), now);
+        (self.credit, self.updated) =
+            ((self.credit + elapsed * link.rate * SHARE).min(MAX_CREDIT), now);
         if self.credit <= 0.0 || !self.can_help() {
             return None;
         }
@@ -108,14 +109,14 @@ impl Redundancies {
         let interval = Duration::from_secs_f64(spacing.min(1.0));
         let enough = (MAX_JOINT_LOSS.ln() / self.loss.ln()).ceil() as u8;
         // The first copy helps most. Further copies must not use up the credit for first copies.
-        let most = if self.credit > BURST / 2.0 { MAX_COPIES } else { 1 };
+        let most = if self.credit > MAX_CREDIT / 2.0 { MAX_COPIES } else { 1 };
         let copies = enough.saturating_sub(1).clamp(1, most);
         (interval < link.repair).then_some(Redundancy { copies, interval })
     }
 
     /// Charges an urgent message, or a further copy of one.
     pub(crate) fn charge(&mut self, bytes: u32) {
-        self.credit = (self.credit - f64::from(bytes)).max(-DEBT);
+        self.credit = (self.credit - f64::from(bytes)).max(-MAX_DEBT);
     }
 }
 
@@ -126,11 +127,11 @@ mod tests {
     /// A link of 6 Mbps.
     const LINK: LinkState = LinkState { rate: 750e3, repair: Duration::from_millis(20) };
 
-    fn with_loss(loss: f64) -> Redundancies {
-        Redundancies { loss, ..Redundancies::default() }
+    fn with_loss(loss: f64) -> RedundancyPlanner {
+        RedundancyPlanner { loss, ..RedundancyPlanner::default() }
     }
 
-    fn interval(state: &mut Redundancies) -> Option<Duration> {
+    fn interval(state: &mut RedundancyPlanner) -> Option<Duration> {
         state.plan_copies(Instant(1), LINK).map(|it| it.interval)
     }
 
@@ -142,7 +143,7 @@ mod tests {
 
     #[test]
     fn losses_that_are_undone_need_no_copies() {
-        let mut state = Redundancies::default();
+        let mut state = RedundancyPlanner::default();
         state.on_outcome(97, 3, 3);
         assert!(state.loss > 0.01);
         state.on_spurious_losses(3);

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 /// Limit of bytes in flight through a relay, until the last relay has sent them. It allows one full
 /// packet at a time. With two packets, the laser's p99 delay over three hops was 55 ms instead of
 /// 37 ms, and fewer images arrived (`tautline-lab validate relays`).
-pub(crate) const WINDOW: usize = 1000;
+pub(crate) const WINDOW_BYTES: usize = 1000;
 /// Limit for all priorities together, as a multiple of the window.
 const MAX_WINDOWS: usize = 8;
 
@@ -41,6 +41,6 @@ impl RelayWindow {
     /// before it count.
     pub(crate) fn admits(&self, priority: u8) -> bool {
         let ahead: usize = self.0.range(..=Reverse(priority)).map(|(_, bytes)| bytes).sum();
-        ahead < WINDOW && self.total() < MAX_WINDOWS * WINDOW
+        ahead < WINDOW_BYTES && self.total() < MAX_WINDOWS * WINDOW_BYTES
     }
 }

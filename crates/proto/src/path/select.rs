@@ -75,7 +75,7 @@ pub(crate) struct Demand {
     pub(crate) rest: usize,
     /// Bytes of its next packet.
     pub(crate) packet: usize,
-    /// A number from 0 to 1 that stays the same for the message.
+    /// A pseudorandom number from 0 to 1, always the same for one message.
     pub(crate) draw: f64,
 }
 

@@ -7,15 +7,15 @@ use crate::time::{Duration, Instant};
 use std::net::IpAddr;
 
 /// Time without a packet at the current local address after which a packet at another one changes it.
-/// A peer that uses two of our addresses at once would change it with each packet.
-const HOLD: Duration = Duration::from_secs(1);
+/// A peer that uses two of our addresses in turn would change it with each packet.
+const HOLD_TIME: Duration = Duration::from_secs(1);
 
 /// The local address of a link.
 #[derive(Debug, Default)]
 pub(crate) struct LocalAddress {
     /// The peer's address, and our address at which packets from there arrive.
     found: Option<(Place, IpAddr)>,
-    heard: Instant,
+    last_heard: Instant,
 }
 
 impl LocalAddress {
@@ -29,9 +29,9 @@ impl LocalAddress {
     pub(crate) fn on_packet(&mut self, now: Instant, remote: Place, local: Option<IpAddr>) {
         let Some(local) = local else { return };
         let known = self.address(Some(remote));
-        let is_held = known.is_some() && now.since(self.heard) < HOLD;
+        let is_held = known.is_some() && now.since(self.last_heard) < HOLD_TIME;
         if !is_held || known == Some(local) {
-            (self.found, self.heard) = (Some((remote, local)), now);
+            (self.found, self.last_heard) = (Some((remote, local)), now);
         }
     }
 

@@ -22,7 +22,7 @@ const MAX_NEEDED: u32 = 64;
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Trial {
     /// Number of rounds passed in a row after which the trial ends.
-    needed: u32,
+    needed_rounds: u32,
     /// Rounds passed in a row so far.
     passed: u32,
     rounds: u32,
@@ -36,11 +36,11 @@ pub(crate) struct Trial {
 
 impl Trial {
     pub(crate) fn new() -> Self {
-        Self { needed: 1, passed: 0, rounds: 0, acked: 0, lost: 0, has_relay: false }
+        Self { needed_rounds: 1, passed: 0, rounds: 0, acked: 0, lost: 0, has_relay: false }
     }
 
     fn is_over(&self) -> bool {
-        self.passed >= self.needed
+        self.passed >= self.needed_rounds
     }
 
     /// Whether messages wait for the end of the trial.
@@ -72,7 +72,8 @@ impl Trial {
     pub(crate) fn restart(&mut self) {
         if self.is_over() {
             let has_proved = self.acked >= PROVEN_PACKETS;
-            self.needed = if has_proved { 1 } else { (self.needed * 2).min(MAX_NEEDED) };
+            self.needed_rounds =
+                if has_proved { 1 } else { (self.needed_rounds * 2).min(MAX_NEEDED) };
             self.rounds = 0;
         }
         (self.passed, self.acked, self.lost) = (0, 0, 0);
@@ -109,12 +110,12 @@ mod tests {
     #[test]
     fn a_path_that_does_not_last_is_tried_for_longer() {
         let mut trial = Trial { has_relay: true, ..Trial::new() };
-        for needed in [1, 2, 4, 8, 16, 32, 64, 64] {
+        for needed_rounds in [1, 2, 4, 8, 16, 32, 64, 64] {
             let rounds = (1..).find(|_| {
                 trial.on_outcome(10, 0, 0.0);
                 !trial.defers_messages()
             });
-            assert_eq!(rounds, Some(needed));
+            assert_eq!(rounds, Some(needed_rounds));
             trial.restart();
         }
         (0..64).for_each(|_| trial.on_outcome(10, 0, 0.0));

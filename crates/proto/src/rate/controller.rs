@@ -39,8 +39,8 @@ pub struct Report {
     pub acked_packets: u64,
     /// Packets newly declared lost.
     pub lost_packets: u64,
-    /// Number of rows (runs of consecutive packets) among the lost packets.
-    pub loss_rows: u64,
+    /// Number of runs of consecutive packets among the lost packets.
+    pub loss_runs: u64,
     /// Packets declared lost before that arrived after all.
     pub spurious_losses: u64,
     /// Packets that the path marked for congestion (ECN).

@@ -22,21 +22,21 @@ pub struct BackPressure {
     /// Sums over recent packets, with exponential decay.
     recent_bytes: f64,
     recent_seconds: f64,
-    service: Service,
+    service: ServiceRate,
 }
 
 /// The rate of the driver, measured with large packets only. For a report of a few bytes, the measured time
 /// is that which the kernel takes to tell, and an idle radio sends nothing but reports.
 #[derive(Debug, Default)]
-struct Service {
+struct ServiceRate {
     bytes: f64,
     seconds: f64,
     measured_at: Instant,
 }
 
-impl Service {
+impl ServiceRate {
     fn on_drained(&mut self, now: Instant, bytes: usize, took: Duration) {
-        if bytes >= LARGE {
+        if bytes >= MIN_SERVICE_BYTES {
             self.bytes = self.bytes * SERVICE_DECAY + bytes as f64;
             self.seconds = self.seconds * SERVICE_DECAY + took.as_secs_f64();
             self.measured_at = now;
@@ -59,10 +59,10 @@ const MAX_BUDGET: usize = 64 * 1024;
 /// the radio. It counts only if nothing else is known: 1500 bytes at 48 kbps take as long.
 pub(crate) const PAUSE: Duration = Duration::from_millis(250);
 /// Packets of at least this many bytes measure the rate of the driver: half a full packet.
-const LARGE: usize = FULL_PACKET / 2;
+const MIN_SERVICE_BYTES: usize = FULL_PACKET / 2;
 /// Weight of earlier large packets in that rate.
 const SERVICE_DECAY: f64 = 7.0 / 8.0;
-/// Weight of earlier packets, per packet. The memory is long, so that two packets released at once
+/// Weight of earlier packets, per packet. The memory is long, so that two packets released together
 /// by a shaper's bucket rarely show. At 3 Mbps, it spans 130 ms.
 const DECAY: f64 = 31.0 / 32.0;
 
@@ -74,7 +74,7 @@ impl BackPressure {
             head_since: Instant::default(),
             recent_bytes: 0.0,
             recent_seconds: 0.0,
-            service: Service::default(),
+            service: ServiceRate::default(),
         }
     }
 

@@ -10,7 +10,7 @@ use crate::time::{Duration, Instant};
 const TEST_PACKETS: u64 = 8;
 /// A path counts as one that drops ECN-capable packets if all such packets of the test are lost,
 /// while this many of the packets between them arrive.
-const OTHER_PACKETS: u64 = 4;
+const MIN_OTHERS_ACKED: u64 = 4;
 /// A path counts as one that marks everything, whatever the rate, after at least this many packets
 /// without an unmarked one.
 const ALL_MARKED_PACKETS: u64 = 64;
@@ -29,7 +29,7 @@ pub(crate) struct EcnPath {
     /// The largest packet number in the acknowledgement with these counts.
     largest: u64,
     /// The time at which an unmarked packet last arrived, and the count of marked packets then.
-    unmarked: Option<(Instant, u64)>,
+    last_unmarked: Option<(Instant, u64)>,
     test: Test,
 }
 
@@ -62,7 +62,7 @@ impl EcnPath {
     /// Begins a test with the next packet, because the path may have changed.
     pub(crate) fn test(&mut self, next_number: u64) {
         self.state = EcnUse::Testing;
-        self.unmarked = None;
+        self.last_unmarked = None;
         self.test =
             Test { first: next_number, counted_before: self.counts.total(), ..Test::default() };
     }
@@ -107,7 +107,7 @@ impl EcnPath {
         }
         test.lost += 1;
         if test.lost == TEST_PACKETS && test.acked == 0 {
-            if test.others_acked >= OTHER_PACKETS {
+            if test.others_acked >= MIN_OTHERS_ACKED {
                 self.state = EcnUse::Off;
             } else {
                 self.test(next_number);
@@ -144,10 +144,10 @@ impl EcnPath {
 
     fn marks_everything(&mut self, now: Instant, before: EcnCounts) -> bool {
         let marked = self.counts.marked;
-        if self.counts.capable > before.capable || self.unmarked.is_none() {
-            self.unmarked = Some((now, marked));
+        if self.counts.capable > before.capable || self.last_unmarked.is_none() {
+            self.last_unmarked = Some((now, marked));
         }
-        self.unmarked.is_some_and(|(since, then)| {
+        self.last_unmarked.is_some_and(|(since, then)| {
             marked - then >= ALL_MARKED_PACKETS && now.since(since) >= ALL_MARKED_TIME
         })
     }

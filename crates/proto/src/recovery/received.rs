@@ -19,7 +19,7 @@ const ACK_SPACING: Duration = Duration::from_millis(1);
 pub(crate) const ACK_RANGES: usize = MAX_ACK_RANGES;
 /// Fewest packet numbers that an acknowledgement covers, so that several acknowledgements may be
 /// lost.
-const ACK_NUMBERS: u64 = 1024;
+const MIN_ACK_SPAN: u64 = 1024;
 /// Fraction of the return path that acknowledgements may take, at the cost estimated below. At
 /// their cost on 802.11 at 6 Mbps, 365 us each, the fraction is 2 %.
 const ACK_SHARE: f64 = 0.0175;
@@ -38,7 +38,7 @@ const DELAY_JUMP_INTERVAL: Duration = Duration::from_millis(250);
 /// Number of acknowledgements by which a burst may exceed the average rate of the budget.
 const ACK_BURST: u32 = 4;
 /// A run of packets must have at least this many bytes to measure the arrival rate.
-const RUN_BYTES: usize = 4500;
+const MIN_TRAIN_BYTES: usize = 4500;
 
 /// The packets received on one link of a peer.
 #[derive(Debug)]
@@ -49,9 +49,9 @@ pub(crate) struct ReceivedPackets {
     largest_arrival: Instant,
     ecn: EcnCounts,
     due: Option<Instant>,
-    /// The link by which the last packet came, and by which acknowledgements go.
+    /// The link on which the last packet arrived, and on which acknowledgements are sent.
     pub(crate) via: Option<LinkId>,
-    budget: Budget,
+    budget: AckBudget,
     /// The least difference of this link alone. Another link with a shorter path says nothing about
     /// this link's queue.
     least_difference: LeastDifference,
@@ -87,7 +87,7 @@ impl ReceivedPackets {
             ecn: EcnCounts::default(),
             due: None,
             via: None,
-            budget: Budget::default(),
+            budget: AckBudget::default(),
             least_difference: LeastDifference::default(),
             timed_packets: 0,
             total_queueing_delay: Duration::ZERO,
@@ -207,7 +207,7 @@ impl ReceivedPackets {
     fn ranges(&self) -> Vec<(u64, u64)> {
         let mut ranges = Vec::new();
         let mut last = self.numbers.highest();
-        let since = (self.acknowledged[1] + 1).min(last.saturating_sub(ACK_NUMBERS - 1));
+        let since = (self.acknowledged[1] + 1).min(last.saturating_sub(MIN_ACK_SPAN - 1));
         let oldest = since.max(last.saturating_sub(MAX_SENT_PACKETS as u64 - 1)).max(1);
         while last >= oldest && ranges.len() < ACK_RANGES {
             let first = self.numbers.run_start(oldest, last);
@@ -223,29 +223,29 @@ impl ReceivedPackets {
 /// Limits acknowledgements to a fraction of the return path, which is assumed to be as fast as the
 /// path of the received packets.
 #[derive(Debug, Default)]
-struct Budget {
+struct AckBudget {
     /// When the budget has paid for all acknowledgements so far.
     paid: Instant,
     last: Option<Instant>,
     /// Rate at which packets arrive from a sender that has more to send, in IP bytes per second.
     arrival_rate: Option<f64>,
-    run: Option<Run>,
+    train: Option<PacketTrain>,
 }
 
 /// Packets since the last acknowledgement whose sender had more to send.
 #[derive(Debug, Clone, Copy)]
-struct Run {
+struct PacketTrain {
     since: Instant,
     /// IP bytes after the first packet.
     bytes: usize,
 }
 
-impl Budget {
+impl AckBudget {
     fn on_packet(&mut self, now: Instant, ip_bytes: usize, ack_soon: bool) {
-        match &mut self.run {
-            _ if ack_soon => self.run = None,
+        match &mut self.train {
+            _ if ack_soon => self.train = None,
             Some(run) => run.bytes += ip_bytes,
-            none => *none = Some(Run { since: now, bytes: 0 }),
+            none => *none = Some(PacketTrain { since: now, bytes: 0 }),
         }
     }
 
@@ -265,9 +265,9 @@ impl Budget {
         if ack_only {
             self.paid = self.paid.max(now) + self.spacing();
         }
-        let Some(Run { since, bytes }) = self.run.take() else { return };
+        let Some(PacketTrain { since, bytes }) = self.train.take() else { return };
         let span = now.since(since).as_secs_f64();
-        if bytes >= RUN_BYTES && span > 0.0 {
+        if bytes >= MIN_TRAIN_BYTES && span > 0.0 {
             let rate = bytes as f64 / span;
             self.arrival_rate =
                 Some(self.arrival_rate.map_or(rate, |before| before + (rate - before) / 4.0));

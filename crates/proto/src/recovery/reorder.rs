@@ -12,11 +12,11 @@ use crate::time::Duration;
 /// The longest lateness that counts: no packet is worth a longer wait.
 const MAX_WINDOW: Duration = Duration::from_millis(250);
 /// Least window after a late packet: the round trip divided by this (RFC 8985, section 6.2).
-const FIRST_PART: u32 = 4;
+const RTT_DIVISOR: u32 = 4;
 /// Least window after a late packet where the round trip is short: the jitter of schedulers.
-const FIRST_LEAST: Duration = Duration::from_millis(1);
-/// The window is longer than the lateness seen by one part in this many.
-const MARGIN_PART: u32 = 8;
+const MIN_WINDOW: Duration = Duration::from_millis(1);
+/// The window exceeds the lateness seen by the lateness divided by this number.
+const MARGIN_DIVISOR: u32 = 8;
 /// The remembered lateness decreases by one part in this many with each loss. After 22 losses without a late
 /// packet, it has halved.
 const LOSS_DECAY: u32 = 32;
@@ -45,8 +45,8 @@ impl ReorderWindow {
     /// `lateness`. The remembered lateness at most doubles, since a single packet may be an
     /// exception.
     pub(crate) fn on_late(&mut self, lateness: Duration, rtt: Duration) {
-        let needed = lateness + lateness / MARGIN_PART;
-        let first = (rtt / FIRST_PART).max(FIRST_LEAST);
+        let needed = lateness + lateness / MARGIN_DIVISOR;
+        let first = (rtt / RTT_DIVISOR).max(MIN_WINDOW);
         let most = (self.lateness * 2).max(first).min(MAX_WINDOW);
         self.lateness = needed.max(first).min(most).max(self.lateness);
     }
@@ -54,7 +54,7 @@ impl ReorderWindow {
     /// Records the arrival of a packet that had been declared lost although no later packet had
     /// overtaken it.
     pub(crate) fn on_late_ack(&mut self, rtt: Duration) {
-        let step = (rtt / FIRST_PART).max(FIRST_LEAST);
+        let step = (rtt / RTT_DIVISOR).max(MIN_WINDOW);
         self.late_ack = (self.late_ack + step).min(rtt.max(step));
         self.losses_since_late_ack = 0;
     }

@@ -43,10 +43,10 @@ enum Fate {
     Outstanding,
     /// Acknowledged, or not ack-eliciting.
     Acked,
-    /// `counted`: a later packet showed the loss. If instead nothing was acknowledged, the link or
+    /// `confirmed`: a later packet showed the loss. If instead nothing was acknowledged, the link or
     /// the path back may be interrupted.
     Lost {
-        counted: bool,
+        confirmed: bool,
     },
 }
 
@@ -85,8 +85,8 @@ pub(crate) struct Outcome {
     pub(crate) overdue: bool,
     pub(crate) acked_packets: u64,
     pub(crate) lost_packets: u64,
-    /// Number of rows (runs of consecutive packets) among the lost packets.
-    pub(crate) loss_rows: u64,
+    /// Number of runs of consecutive packets among the lost packets.
+    pub(crate) loss_runs: u64,
     /// Packets that arrived although they had been declared lost.
     pub(crate) spurious_losses: u64,
     /// Spurious losses that a later packet had shown.
@@ -94,7 +94,7 @@ pub(crate) struct Outcome {
     /// Packets that the path marked, by the counts of the acknowledgement (ECN).
     pub(crate) marked_packets: u64,
     /// The packet with the largest number, if it is newly acknowledged.
-    pub(crate) newest: Option<Newest>,
+    pub(crate) newest: Option<NewestAcked>,
     /// Sum of the times for which our kernel held the newly acknowledged packets.
     pub(crate) kernel_time: Duration,
     /// Time since our kernel sent the oldest newly acknowledged packet.
@@ -103,7 +103,7 @@ pub(crate) struct Outcome {
 
 /// The newest packet that was acknowledged.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Newest {
+pub(crate) struct NewestAcked {
     pub(crate) number: u64,
     pub(crate) sent_bytes: u64,
     /// Time since our kernel sent it.
@@ -115,7 +115,7 @@ pub(crate) struct Newest {
 
 /// Packets of a class in our kernel: the number of the first packet, and the bytes of all.
 #[derive(Debug, Clone, Copy)]
-struct InKernel {
+struct KernelQueue {
     first: u64,
     bytes: usize,
 }
@@ -149,7 +149,7 @@ pub(crate) struct SentPackets {
     settled_before: [u64; CLASSES],
     outstanding_bytes: usize,
     sent_bytes: u64,
-    in_kernel: [InKernel; CLASSES],
+    in_kernel: [KernelQueue; CLASSES],
     rtt: Rtt,
     /// For each class the largest acknowledged packet of this class and lower ones. Packets of
     /// higher classes overtake, so that they reveal no loss.
@@ -178,7 +178,7 @@ impl SentPackets {
             settled_before: [1; CLASSES],
             outstanding_bytes: 0,
             sent_bytes: 0,
-            in_kernel: [InKernel { first: 1, bytes: 0 }; CLASSES],
+            in_kernel: [KernelQueue { first: 1, bytes: 0 }; CLASSES],
             rtt: Rtt::default(),
             largest_acked: [LargestAcked::default(); CLASSES],
             reorder: ReorderWindow::default(),
@@ -201,7 +201,7 @@ impl SentPackets {
     /// numbers.
     pub(crate) fn successor(&self, relayed: bool) -> Self {
         let first = self.next_number();
-        let in_kernel = [InKernel { first, bytes: 0 }; CLASSES];
+        let in_kernel = [KernelQueue { first, bytes: 0 }; CLASSES];
         let mut ecn = self.ecn;
         ecn.test(first);
         Self { first, settled_before: [first; CLASSES], in_kernel, relayed, ecn, ..Self::new() }
@@ -355,7 +355,7 @@ impl SentPackets {
         }
         outcome.marked_packets = self.ecn.on_counts(now, largest, ack.ecn);
         self.find_losses(now, &mut outcome);
-        self.judge_probe(now, ack);
+        self.check_probe(now, ack);
         self.forget_settled(now);
         Ok(outcome)
     }
@@ -371,7 +371,7 @@ impl SentPackets {
 
     /// Decides whether the probe arrived or was lost. Only the arrival of a later packet shows a
     /// loss: in an outage, nothing arrives.
-    fn judge_probe(&mut self, now: Instant, ack: &Ack) {
+    fn check_probe(&mut self, now: Instant, ack: &Ack) {
         let Some(number) = self.mtu.probe() else { return };
         let newest = self.largest_acked[Class::Voice as usize];
         let window = self.reorder.get();
@@ -398,9 +398,9 @@ impl SentPackets {
                 self.outstanding[packet.class as usize] -= 1;
                 self.outstanding_bytes -= packet.ip_bytes;
             }
-            Fate::Lost { counted } => {
+            Fate::Lost { confirmed } => {
                 outcome.spurious_losses += 1;
-                outcome.reverted_losses += u64::from(counted);
+                outcome.reverted_losses += u64::from(confirmed);
                 if !overtaken {
                     self.reorder.on_late_ack(rtt);
                 }
@@ -428,7 +428,7 @@ impl SentPackets {
         if number == ack.largest {
             let SentPacket { sent_bytes, ack_soon, .. } = *packet;
             let paused = kernel_time > PAUSE && !self.relayed;
-            outcome.newest = Some(Newest { number, sent_bytes, since_sent, paused, ack_soon });
+            outcome.newest = Some(NewestAcked { number, sent_bytes, since_sent, paused, ack_soon });
             if !paused || self.rtt.smoothed().is_none() {
                 self.rtt.update(now.since(packet.built).saturating_sub(ack.delay));
             }
@@ -469,8 +469,8 @@ impl SentPackets {
 
     /// Records that the kernel did not send a packet because it is too large. Returns the pieces of the
     /// packet, which have to be repaired.
-    pub(crate) fn refuse(&mut self, now: Instant, number: u64, ip_bytes: usize) -> Vec<Piece> {
-        // If there is no smaller size, repairs would build the same packet again at once. The
+    pub(crate) fn on_refused(&mut self, now: Instant, number: u64, ip_bytes: usize) -> Vec<Piece> {
+        // If there is no smaller size, repairs would immediately build the same packet again. The
         // packet counts as lost later instead.
         if !self.mtu.on_refused(now, ip_bytes) {
             return Vec::new();
@@ -564,15 +564,15 @@ impl SentPackets {
         self.mtu.on_lost(number, self.next_number(), self.packets[index].ip_bytes);
     }
 
-    /// Declares a packet lost. `counted`: see [`Fate::Lost`].
-    fn mark_lost(&mut self, index: usize, counted: bool, outcome: &mut Outcome) {
+    /// Declares a packet lost. `confirmed`: see [`Fate::Lost`].
+    fn mark_lost(&mut self, index: usize, confirmed: bool, outcome: &mut Outcome) {
         let is_lost = |packet: &SentPacket| matches!(packet.fate, Fate::Lost { .. });
         let continues = index > 0 && is_lost(&self.packets[index - 1]);
-        outcome.loss_rows += u64::from(!continues);
+        outcome.loss_runs += u64::from(!continues);
         let next_number = self.next_number();
         let packet = &mut self.packets[index];
         self.ecn.on_lost(self.first + index as u64, packet.ecn, next_number);
-        packet.fate = Fate::Lost { counted };
+        packet.fate = Fate::Lost { confirmed };
         self.outstanding[packet.class as usize] -= 1;
         self.outstanding_bytes -= packet.ip_bytes;
         outcome.lost_packets += 1;

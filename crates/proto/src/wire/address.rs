@@ -6,7 +6,7 @@ use super::WireError;
 use super::cursor::Reader;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
-/// Maximum number of addresses in one CANDIDATES frame. All of them are tried at once.
+/// Maximum number of addresses in one CANDIDATES frame. All of them are tried at the same time.
 pub const MAX_CANDIDATES: usize = 8;
 const FLAG_ANSWER: u8 = 1;
 

@@ -43,7 +43,7 @@ pub enum Packet<'a> {
     Initiation(Initiation<'a>),
     /// Second message of a handshake.
     Response(Response<'a>),
-    /// The reply to an initiation under flood.
+    /// The reply to an initiation during a flood.
     CookieReply(CookieReply<'a>),
     /// Announces the sender's address to its peers.
     Beacon(Beacon<'a>),
@@ -61,7 +61,7 @@ pub struct Initiation<'a> {
     /// First message of Noise IK; its payload is a [`Greeting`].
     pub noise: &'a [u8],
     /// All bytes before the MACs. MAC1 covers these bytes.
-    pub proven: &'a [u8],
+    pub mac1_input: &'a [u8],
     /// Proves that the initiator knows the receiver's public key.
     pub mac1: [u8; MAC],
     /// Proves that the initiator receives at its address; zero without a cookie.
@@ -78,12 +78,12 @@ pub struct Response<'a> {
     /// Second message of Noise IK; its payload is the responder's epoch and [`Verdict`].
     pub noise: &'a [u8],
     /// All bytes before MAC1.
-    pub proven: &'a [u8],
+    pub mac1_input: &'a [u8],
     /// Proves that the responder knows the initiator's public key.
     pub mac1: [u8; MAC],
 }
 
-/// The reply to an initiation under flood: a cookie for the next initiation.
+/// The reply to an initiation during a flood: a cookie for the next initiation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CookieReply<'a> {
     /// The session number of the initiation.
@@ -227,20 +227,20 @@ fn read_initiation<'a>(
     reader: &mut Reader<'a>,
 ) -> Result<Initiation<'a>, WireError> {
     let session = read_number(reader)?;
-    let (noise, proven) = before_macs(bytes, reader, 2)?;
+    let (noise, mac1_input) = before_macs(bytes, reader, 2)?;
     if noise.len() < NOISE_FIRST {
         return Err(WireError::Truncated);
     }
-    Ok(Initiation { session, noise, proven, mac1: reader.array()?, mac2: reader.array()? })
+    Ok(Initiation { session, noise, mac1_input, mac1: reader.array()?, mac2: reader.array()? })
 }
 
 fn read_response<'a>(bytes: &'a [u8], reader: &mut Reader<'a>) -> Result<Response<'a>, WireError> {
     let (session, your_session) = (read_number(reader)?, read_number(reader)?);
-    let (noise, proven) = before_macs(bytes, reader, 1)?;
+    let (noise, mac1_input) = before_macs(bytes, reader, 1)?;
     if noise.len() < NOISE_SECOND + RESPONSE_PAYLOAD {
         return Err(WireError::Truncated);
     }
-    Ok(Response { session, your_session, noise, proven, mac1: reader.array()? })
+    Ok(Response { session, your_session, noise, mac1_input, mac1: reader.array()? })
 }
 
 fn read_cookie_reply<'a>(reader: &mut Reader<'a>) -> Result<CookieReply<'a>, WireError> {

@@ -115,11 +115,11 @@ fn only_session_packets_carry_our_number() {
     let attacked = Attacked::new(config());
     let bears = |session: u32| {
         let header = SessionHeader { ack_soon: false, relayed: false, link: 0, session, number: 1 };
-        attacked.endpoint.bears_our_number(&[header.emit(64), vec![0; 40]].concat())
+        attacked.endpoint.has_known_session(&[header.emit(64), vec![0; 40]].concat())
     };
     assert!(bears(attacked.session));
     assert!(!bears(attacked.session ^ 1));
-    assert!(!attacked.endpoint.bears_our_number(&attacked.call(1, 1).1));
+    assert!(!attacked.endpoint.has_known_session(&attacked.call(1, 1).1));
 }
 
 #[test]

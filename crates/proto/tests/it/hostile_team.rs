@@ -31,7 +31,7 @@ fn a_script_is_read_from_bytes_and_ends_with_them() {
 
 #[test]
 fn a_peer_without_reports_does_not_delay_others() {
-    let longest = Team::new(false).longest_wait_with_a_mute_peer();
+    let longest = Team::new(false).max_delay_with_mute_peer();
     assert!(longest < 20 * net::MS, "an honest message took {longest:?}");
 }
 

@@ -190,7 +190,7 @@ fn members_reach_their_own_team_and_nobody_else() {
 fn a_false_name_does_not_reach_another_team() {
     let mut teams = Teams::new(&[TeamLimits::default(); 2], &Pipe::with_rate(FAST));
     let mut flood = Flood::new(&mut teams, 0);
-    while !flood.liar.has_met() {
+    while !flood.liar.has_keys() {
         flood.step(&mut teams.net, "base1", 0);
         teams.net.run(10 * MS);
     }

@@ -304,14 +304,14 @@ impl EventEntry {
 
     /// Returns the name and meaning of each field.
     pub fn fields(&self) -> impl Iterator<Item = (&'static str, &'static str)> {
-        let author = if self.has_author { AUTHOR } else { &[] };
+        let author = if self.has_author { ACTOR_FIELDS } else { &[] };
         let fields = author.iter().chain(self.own_fields);
         fields.map(|(name, meaning)| (name.trim_start_matches("r#"), meaning.trim()))
     }
 }
 
 /// Fields of an [`Actor`].
-const AUTHOR: &[(&str, &str)] = &[
+const ACTOR_FIELDS: &[(&str, &str)] = &[
     (
         "by",
         "`user`: a local user, through the control socket; `signal`: SIGHUP; `program`: the program that embeds the node",

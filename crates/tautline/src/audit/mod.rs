@@ -20,5 +20,5 @@ pub use event::{
 pub(crate) use record::tests::Lines;
 pub use record::{Audit, AuditSink, Record};
 pub(crate) use recorder::Recorder;
-pub use recorder::{MAX_MERGED, RECORDED};
+pub use recorder::{MAX_MERGED, RECORD_ALLOWANCE};
 pub use time::rfc3339;

@@ -10,7 +10,7 @@ use tautline_proto::{Duration, Instant};
 /// Maximum number of events recorded per period for each cause. It suffices even if a hundred
 /// topics of a peer are refused. A peer that causes as many events as possible writes 6 MB a day;
 /// log files of the default size hold five days of these events.
-pub const RECORDED: Allowance = Allowance {
+pub const RECORD_ALLOWANCE: Allowance = Allowance {
     period: Duration::from_secs(600),
     here: 200,
     user: 200,
@@ -41,7 +41,7 @@ impl Default for Recorder {
 
 impl Recorder {
     pub(crate) fn new(audit: Audit) -> Self {
-        Self { audit, quota: Quota::new(RECORDED), merged: BTreeMap::new() }
+        Self { audit, quota: Quota::new(RECORD_ALLOWANCE), merged: BTreeMap::new() }
     }
 
     /// Records an event of `cause`; the record names the peer if `cause` is a peer. A repetition of
@@ -154,7 +154,7 @@ mod tests {
             recorder.record_change(Actor::Signal, Ok(&["by a signal".into()]));
         });
         let of = |word: &str| text.lines().filter(|line| line.contains(word)).count() as u32;
-        assert_eq!(of("/scan: priority=9"), RECORDED.user);
+        assert_eq!(of("/scan: priority=9"), RECORD_ALLOWANCE.user);
         assert_eq!((of("peer thief removed"), of("by root"), of("by a signal")), (1, 1, 1));
         assert_eq!(of("\"left_out\",\"about\":\"user 1000\",\"count\":300}"), 1, "{text}");
     }
@@ -177,7 +177,7 @@ mod tests {
             recorder.record(&other, refused("seldom"));
         });
         let of = |word: &str| text.lines().filter(|line| line.contains(word)).count() as u32;
-        assert_eq!((of("flood"), of("seldom")), (RECORDED.stranger, 1));
+        assert_eq!((of("flood"), of("seldom")), (RECORD_ALLOWANCE.stranger, 1));
     }
 
     #[test]
@@ -192,7 +192,7 @@ mod tests {
         let text = written_log(|recorder| {
             (0..5000).for_each(|_| recorder.record(&base, refused("/often")));
             recorder.record(&base, refused("/seldom"));
-            recorder.sweep(Instant(0) + RECORDED.period);
+            recorder.sweep(Instant(0) + RECORD_ALLOWANCE.period);
             recorder.record(&base, refused("/often"));
         });
         let of = |word: &str| text.lines().filter(|line| line.contains(word)).count();
@@ -214,11 +214,11 @@ mod tests {
             recorder.record(&Cause::Safety("/cmd_vel".into()), safe);
             recorder.record_change(Actor::Signal, Ok(&["x".into()]));
             recorder.record_change(Actor::Signal, Ok(&many));
-            recorder.sweep(Instant(0) + RECORDED.period);
+            recorder.sweep(Instant(0) + RECORD_ALLOWANCE.period);
             recorder.record(&worst, Event::Went { reason: DownReason::Silence });
         });
         let of = |word: &str| text.lines().filter(|line| line.contains(word)).count() as u32;
-        assert_eq!(of("\"goodbye\""), RECORDED.peer);
+        assert_eq!(of("\"goodbye\""), RECORD_ALLOWANCE.peer);
         assert_eq!((of("safe_message"), of("\"silence\"")), (1, 1));
         assert_eq!(of("\"left_out\",\"about\":\"'worst'\",\"count\":4880}"), 1, "{text}");
         assert_eq!(of("\"98\",\"901 more\"]"), 1, "{text}");

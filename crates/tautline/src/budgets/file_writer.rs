@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The thread that writes the file of budgets. The data plane never waits for the disk, except when it ends.
+//! The thread that writes the budget file. The data plane never waits for the disk, except when it ends.
 
 use std::io;
 use std::path::{Path, PathBuf};

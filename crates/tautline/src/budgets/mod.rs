@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The data used of the budgets of links (`peers.links[].budget`), and the file that keeps it across
-//! restarts.
+//! The data that links have used of their budgets (`peers.links[].budget`), and the file that keeps it
+//! across restarts.
 
 mod file_writer;
 

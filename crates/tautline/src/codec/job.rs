@@ -51,17 +51,17 @@ pub(crate) enum JobResult {
     },
     Localized {
         key: ChannelKey,
-        foreign: Topic,
+        peer_form: Topic,
         found: Box<Result<LocalForm, String>>,
     },
     ServiceLocalized {
         key: ChannelKey,
-        foreign: Service,
+        peer_form: Service,
         found: Box<Result<LocalService, String>>,
     },
     Composed {
         topic: Topic,
-        made: Result<SafeMessage, String>,
+        composed: Result<SafeMessage, String>,
     },
     CallTranslated {
         service: String,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The jobs queued for the worker: one queue for each owner, served in round robin. A flood of one
+//! The jobs queued for the worker: one queue for each owner, served in round robin. A flood from one
 //! peer delays the others by one job and takes none of their capacity.
 
 use std::collections::{BTreeMap, VecDeque};

@@ -5,9 +5,9 @@ use crate::status::GivenUpReport;
 use std::collections::BTreeMap;
 
 /// Minimum width in characters of a wide terminal.
-pub const WIDE: usize = 100;
+pub const WIDE_TERMINAL_WIDTH: usize = 100;
 /// Minimum width in characters of a terminal on which the links of topics are shown.
-pub(super) const WIDE_ENOUGH_FOR_LINKS: usize = 180;
+pub(super) const MIN_WIDTH_FOR_LINKS: usize = 180;
 
 /// One report of a snapshot, with its changes since an earlier snapshot where these are known.
 #[derive(Debug)]
@@ -80,7 +80,7 @@ impl Value {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Tone {
     /// The colour of the rest of the row.
-    Usual,
+    Normal,
     /// Something to notice.
     Notice,
     /// A fault.
@@ -116,7 +116,7 @@ pub struct Cell {
     pub min_terminal_width: usize,
     /// The width on narrow terminals.
     pub narrow: Width,
-    /// The width on terminals from [`WIDE`].
+    /// The width on terminals from [`WIDE_TERMINAL_WIDTH`].
     pub wide: Width,
     /// Whether texts are aligned to the right.
     pub is_right_aligned: bool,
@@ -148,7 +148,7 @@ impl Cell {
 
     /// Limits the column to wide terminals.
     pub(super) const fn only_wide(self) -> Self {
-        Self { min_terminal_width: WIDE, ..self }
+        Self { min_terminal_width: WIDE_TERMINAL_WIDTH, ..self }
     }
 }
 
@@ -161,10 +161,10 @@ pub struct Column<Report: 'static, Rates: 'static> {
     pub read: fn(&ReportWithRates<'_, Report, Rates>) -> Value,
     /// The colour of the value in `top`.
     pub tone: fn(&ReportWithRates<'_, Report, Rates>) -> Tone,
-    pub(super) printed: Option<(u16, &'static str)>,
+    pub(super) in_status: Option<(u16, &'static str)>,
     pub(super) cell: Option<(u16, Cell)>,
     pub(super) metric: Option<(u16, Metric)>,
-    pub(super) diagnosed: Option<(u16, &'static str)>,
+    pub(super) in_diagnostics: Option<(u16, &'static str)>,
     pub(super) for_programs: Option<(u16, &'static str)>,
 }
 
@@ -176,18 +176,18 @@ impl<Report, Rates> Column<Report, Rates> {
         Self {
             help,
             read,
-            tone: |_| Tone::Usual,
-            printed: None,
+            tone: |_| Tone::Normal,
+            in_status: None,
             cell: None,
             metric: None,
-            diagnosed: None,
+            in_diagnostics: None,
             for_programs: None,
         }
     }
 
     /// Adds the column to the table that `tautline status` prints.
     pub(super) const fn in_status(mut self, order: u16, heading: &'static str) -> Self {
-        self.printed = Some((order, heading));
+        self.in_status = Some((order, heading));
         self
     }
 
@@ -218,8 +218,8 @@ impl<Report, Rates> Column<Report, Rates> {
     }
 
     /// Adds the value to /diagnostics.
-    pub(super) const fn diagnosed(mut self, order: u16, key: &'static str) -> Self {
-        self.diagnosed = Some((order, key));
+    pub(super) const fn in_diagnostics(mut self, order: u16, key: &'static str) -> Self {
+        self.in_diagnostics = Some((order, key));
         self
     }
 
@@ -243,7 +243,7 @@ pub type PlacedColumns<Report, Rates, Name> = Vec<(&'static Column<Report, Rates
 impl<Report, Rates> Columns<Report, Rates> {
     /// Returns the columns of `tautline status`, with their headings.
     pub fn status_columns(&self) -> PlacedColumns<Report, Rates, &'static str> {
-        self.in_order(|column| column.printed)
+        self.in_order(|column| column.in_status)
     }
 
     /// Returns the columns of `tautline top`.
@@ -257,8 +257,8 @@ impl<Report, Rates> Columns<Report, Rates> {
     }
 
     /// Returns the values on /diagnostics, with their keys.
-    pub(crate) fn diagnosed(&self) -> PlacedColumns<Report, Rates, &'static str> {
-        self.in_order(|column| column.diagnosed)
+    pub(crate) fn in_diagnostics(&self) -> PlacedColumns<Report, Rates, &'static str> {
+        self.in_order(|column| column.in_diagnostics)
     }
 
     /// Returns the values for programs, with their keys.

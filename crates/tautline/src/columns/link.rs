@@ -19,7 +19,7 @@ pub const LINKS: Columns<LinkReport, LinkRates> = Columns(&[
     Link::new("Name of the link in the file", |link| Text(link.now.name.clone()))
         .in_status(20, "LINK")
         .cell(140, Cell::left_aligned("NAME", Fixed(8)).only_wide())
-        .diagnosed(10, "name")
+        .in_diagnostics(10, "name")
         .for_programs(20, "link"),
     Link::new("The radio that sends its packets", |link| Text(link.now.radio.clone()))
         .in_status(30, "RADIO")
@@ -28,7 +28,7 @@ pub const LINKS: Columns<LinkReport, LinkRates> = Columns(&[
     Link::new("Remote address", |link| Address(link.now.remote.clone()))
         .in_status(40, "REMOTE")
         .cell(30, Cell { keeps_end: true, ..Cell::left_aligned("REMOTE", Flexible(3)) }),
-    Link::new("The radio and the remote address", radio_and_remote).diagnosed(30, "leads"),
+    Link::new("The radio and the remote address", radio_and_remote).in_diagnostics(30, "leads"),
     Link::new("What lies between the two ends", |link| Text(link.now.path.clone()))
         .in_status(50, "PATH")
         .cell(130, Cell::left_aligned("PATH", Fixed(9)).only_wide()),
@@ -36,10 +36,10 @@ pub const LINKS: Columns<LinkReport, LinkRates> = Columns(&[
         .in_status(60, "STATE")
         .cell(40, Cell::left_aligned("", Either(4, 7)))
         .tone(|link| match link.now.up && !link.now.stalled && !link.now.silent {
-            true => Tone::Usual,
+            true => Tone::Normal,
             false => Tone::Fault,
         })
-        .diagnosed(20, "is"),
+        .in_diagnostics(20, "is"),
     Link::new("1 if packets arrive", |link| Flag(link.now.up))
         .gauge(120, "tautline_link_up")
         .for_programs(40, "up"),
@@ -61,7 +61,7 @@ pub const LINKS: Columns<LinkReport, LinkRates> = Columns(&[
         .in_status(70, "RTT ms")
         .cell(50, Cell::right_aligned("RTT ms", 6))
         .gauge(170, "tautline_link_rtt_seconds")
-        .diagnosed(40, "round trip (ms)")
+        .in_diagnostics(40, "round trip (ms)")
         .for_programs(100, "rtt_s"),
     Link::new("Loss since the last interruption, and since the start", losses).in_status(80, "LOSS"),
     Link::new("Fraction of packets lost, smoothed over 64 packets, 0 to 1", |link| {
@@ -70,7 +70,7 @@ pub const LINKS: Columns<LinkReport, LinkRates> = Columns(&[
     .gauge(160, "tautline_link_loss_ratio"),
     Link::new("Fraction of packets lost in the interval", |link| link.change(|it| it.loss, Share))
     .cell(60, Cell::right_aligned("LOSS", 6))
-    .diagnosed(50, "loss (%)"),
+    .in_diagnostics(50, "loss (%)"),
     // Without an earlier snapshot, this would be the loss since the start.
     Link::new("Fraction of packets lost in an interval that has begun", |link| {
         link.change(|it| it.loss.filter(|_| it.sent_bps.is_some()), Share)
@@ -92,7 +92,7 @@ pub const LINKS: Columns<LinkReport, LinkRates> = Columns(&[
     .in_status(100, "CAN SEND")
     .cell(70, Cell::right_aligned("CAN SEND", 8))
     .gauge(180, "tautline_link_available_bps")
-    .diagnosed(60, "can send (bit/s)"),
+    .in_diagnostics(60, "can send (bit/s)"),
     Link::new("Available rate, 0 while the link is down", |link| {
         let available_bps = if link.now.up { link.now.available_bps } else { Some(0) };
         Value::bit_rate(available_bps)
@@ -101,21 +101,21 @@ pub const LINKS: Columns<LinkReport, LinkRates> = Columns(&[
     Link::new("The signal that held packets back last", |link| Text(link.now.paced_by.clone()))
         .in_status(110, "PACED BY")
         .cell(120, Cell::left_aligned("PACED BY", Fixed(13)).only_wide())
-        .diagnosed(70, "paced by")
+        .in_diagnostics(70, "paced by")
         .for_programs(70, "paced_by"),
     Link::new("IP bytes sent", |link| Bytes(link.now.sent_bytes))
         .in_status(120, "SENT")
         .counter(60, "tautline_link_sent_bytes"),
     Link::new("IP bits sent per second", |link| link.change(|it| it.sent_bps, BitRate))
     .cell(80, Cell::right_aligned("SENDS", 8))
-    .diagnosed(80, "sends (bit/s)")
+    .in_diagnostics(80, "sends (bit/s)")
     .for_programs(80, "sent_bps"),
     Link::new("IP bytes received", |link| Bytes(link.now.received_bytes))
         .in_status(130, "RECEIVED")
         .counter(100, "tautline_link_received_bytes"),
     Link::new("IP bits received per second", |link| link.change(|it| it.received_bps, BitRate))
     .cell(90, Cell::right_aligned("RECEIVES", 8))
-    .diagnosed(90, "gets (bit/s)"),
+    .in_diagnostics(90, "gets (bit/s)"),
     Link::new("Bytes of repairs among the bytes sent", |link| Bytes(link.now.repair_bytes))
         .in_status(140, "REPAIRS")
         .counter(70, "tautline_link_repair_bytes"),
@@ -124,7 +124,7 @@ pub const LINKS: Columns<LinkReport, LinkRates> = Columns(&[
     Link::new("Packets received twice", |link| Count(link.now.duplicate_packets))
         .in_status(150, "TWICE")
         .counter(110, "tautline_link_duplicate_packets"),
-    Link::new("Used part of the budget", budget).diagnosed(100, "budget"),
+    Link::new("Used part of the budget", budget).in_diagnostics(100, "budget"),
     Link::new("IP bytes of the budget that are used in the current period, of those allowed", |link| {
         let budget = link.now.budget.as_ref();
         budget.map_or(Absent, |it| Value::UsedBytes(it.used_bytes, it.total_bytes))
@@ -132,7 +132,7 @@ pub const LINKS: Columns<LinkReport, LinkRates> = Columns(&[
     .cell(100, BUDGET_CELL)
     .tone(|link| match link.now.budget.as_ref().is_some_and(|budget| budget.spent) {
         true => Tone::Fault,
-        false => Tone::Usual,
+        false => Tone::Normal,
     }),
     Link::new("IP bytes that the link's budget allows in a period", |link| {
         link.now.budget.as_ref().map_or(Absent, |budget| Bytes(budget.total_bytes))

@@ -13,7 +13,8 @@ mod team;
 mod topic;
 
 pub use column::{
-    Cell, Column, Columns, Metric, PlacedColumns, ReportWithRates, Tone, Value, WIDE, Width,
+    Cell, Column, Columns, Metric, PlacedColumns, ReportWithRates, Tone, Value,
+    WIDE_TERMINAL_WIDTH, Width,
 };
 pub use link::LINKS;
 pub use peer::PEERS;
@@ -28,12 +29,12 @@ mod tests {
     use super::*;
     use std::collections::BTreeSet;
 
-    fn has_distinct_orders<Report, Rates>(columns: &Columns<Report, Rates>) {
+    fn assert_distinct_orders<Report, Rates>(columns: &Columns<Report, Rates>) {
         let places: [Place<Report, Rates, ()>; 5] = [
-            |column| Some((column.printed?.0, ())),
+            |column| Some((column.in_status?.0, ())),
             |column| Some((column.cell?.0, ())),
             |column| Some((column.metric?.0, ())),
-            |column| Some((column.diagnosed?.0, ())),
+            |column| Some((column.in_diagnostics?.0, ())),
             |column| Some((column.for_programs?.0, ())),
         ];
         for place in places {
@@ -45,11 +46,11 @@ mod tests {
 
     #[test]
     fn no_two_columns_have_the_same_place() {
-        has_distinct_orders(&LINKS);
-        has_distinct_orders(&PEERS);
-        has_distinct_orders(&PLAN);
-        has_distinct_orders(&RADIOS);
-        has_distinct_orders(&TEAMS);
-        has_distinct_orders(&TOPICS);
+        assert_distinct_orders(&LINKS);
+        assert_distinct_orders(&PEERS);
+        assert_distinct_orders(&PLAN);
+        assert_distinct_orders(&RADIOS);
+        assert_distinct_orders(&TEAMS);
+        assert_distinct_orders(&TOPICS);
     }
 }

@@ -17,11 +17,11 @@ pub const PEERS: Columns<PeerReport, ()> = Columns(&[
     Peer::new("Messages queued for the peer", |peer| Count(peer.now.queued_messages))
         .in_status(30, "QUEUED")
         .gauge(30, "tautline_peer_queued_messages")
-        .diagnosed(10, "messages waiting"),
+        .in_diagnostics(10, "messages waiting"),
     Peer::new("Bytes queued for the peer", |peer| Bytes(peer.now.queued_bytes))
         .in_status(40, "BYTES")
         .gauge(20, "tautline_peer_queued_bytes")
-        .diagnosed(20, "bytes waiting"),
+        .in_diagnostics(20, "bytes waiting"),
     Peer::new("Offset of its clock from the clock here, and the maximum error", |peer| {
         peer.now.clock.as_ref().map_or(Unknown, |clock| Text(clock.in_words()))
     })

@@ -17,19 +17,19 @@ pub const RADIOS: Columns<RadioReport, RadioRates> = Columns(&[
     Radio::new("The signal that paces the radio", |radio| Text(radio.now.paced_by.clone()))
         .in_status(20, "PACED BY")
         .cell(20, Cell::left_aligned("PACED BY", Fixed(13)))
-        .diagnosed(10, "paced by"),
+        .in_diagnostics(10, "paced by"),
     Radio::new("Configured rate, bits per second", |radio| {
         Value::bit_rate(radio.now.configured_bps)
     })
     .in_status(30, "CONFIGURED")
     .cell(30, Cell::right_aligned("CONFIGURED", 10))
     .gauge(30, "tautline_radio_configured_bps")
-    .diagnosed(20, "configured (bit/s)"),
+    .in_diagnostics(20, "configured (bit/s)"),
     Radio::new("Measured rate, bits per second", |radio| Value::bit_rate(radio.now.measured_bps))
         .in_status(40, "MEASURED")
         .cell(40, Cell::right_aligned("MEASURED", 8))
         .gauge(40, "tautline_radio_measured_bps")
-        .diagnosed(30, "measured (bit/s)"),
+        .in_diagnostics(30, "measured (bit/s)"),
     Radio::new("Bytes in the kernel, of the maximum", |radio| {
         PartOfBytes(radio.now.in_flight_bytes, radio.now.in_flight_limit_bytes)
     })
@@ -37,20 +37,20 @@ pub const RADIOS: Columns<RadioReport, RadioRates> = Columns(&[
     .cell(50, Cell::right_aligned("IN FLIGHT", 13)),
     Radio::new("Bytes in the kernel", |radio| Bytes(radio.now.in_flight_bytes))
         .gauge(50, "tautline_radio_in_flight_bytes")
-        .diagnosed(40, "in the kernel (bytes)"),
+        .in_diagnostics(40, "in the kernel (bytes)"),
     Radio::new("Maximum bytes in the kernel", |radio| Bytes(radio.now.in_flight_limit_bytes))
         .gauge(60, "tautline_radio_in_flight_limit_bytes")
-        .diagnosed(50, "may be in the kernel (bytes)"),
+        .in_diagnostics(50, "may be in the kernel (bytes)"),
     Radio::new("IP bytes sent", |radio| Bytes(radio.now.sent_bytes))
         .in_status(60, "SENT")
         .counter(10, "tautline_radio_sent_bytes"),
     Radio::new("IP bits sent per second", |radio| radio.change(|it| it.sent_bps, BitRate))
         .cell(60, Cell::right_aligned("SENDS", 8))
-        .diagnosed(60, "sends (bit/s)"),
+        .in_diagnostics(60, "sends (bit/s)"),
     Radio::new("Packets sent", |radio| Count(radio.now.sent_packets))
         .in_status(70, "PACKETS")
         .counter(20, "tautline_radio_sent_packets"),
     Radio::new("Packets sent per second", |radio| radio.change(|it| it.sent_pps, Number))
         .cell(70, Cell::right_aligned("PACKETS/s", 9))
-        .diagnosed(70, "sends (packets/s)"),
+        .in_diagnostics(70, "sends (packets/s)"),
 ]);

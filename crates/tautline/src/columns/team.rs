@@ -19,7 +19,7 @@ pub const TEAMS: Columns<TeamReport, TeamRates> = Columns(&[
     })
     .in_status(20, "UP")
     .cell(20, Cell::right_aligned("UP", 11))
-    .tone(|team| if team.now.up < team.now.members { Tone::Fault } else { Tone::Usual }),
+    .tone(|team| if team.now.up < team.now.members { Tone::Fault } else { Tone::Normal }),
     Team::new("Members of the team", |team| Count(team.now.members))
         .gauge(10, "tautline_team_members"),
     Team::new("Members of the team that are up", |team| Count(team.now.up))
@@ -56,6 +56,6 @@ pub const TEAMS: Columns<TeamReport, TeamRates> = Columns(&[
     .cell(70, Cell::left_aligned("DROPPED", Flexible(4)))
     .tone(|team| match team.rates.is_some_and(|rates| rates.dropped_now > 0) {
         true => Tone::Notice,
-        false => Tone::Usual,
+        false => Tone::Normal,
     }),
 ]);

@@ -2,7 +2,7 @@
 //! The columns of topics.
 
 use super::column::Width::{Fixed, Flexible};
-use super::column::{Cell, Column, Columns, ReportWithRates, Tone, Value, WIDE_ENOUGH_FOR_LINKS};
+use super::column::{Cell, Column, Columns, MIN_WIDTH_FOR_LINKS, ReportWithRates, Tone, Value};
 use crate::rates::TopicRates;
 use crate::status::{Direction, GivenUpReport, TopicReport};
 use Value::{Absent, Bytes, Count, Flag, Milliseconds, Number, Share, Text, Unknown};
@@ -71,7 +71,7 @@ pub const TOPICS: Columns<TopicReport, TopicRates> = Columns(&[
     })
     .cell(80, Cell::right_aligned("p99 ms", 6)),
     Topic::new("Messages dropped since the start, by reason", |topic| {
-        Value::Dropped(None, topic.now.all_dropped())
+        Value::Dropped(None, topic.now.drops_by_reason())
     })
     .in_status(130, "DROPPED"),
     Topic::new(
@@ -81,7 +81,7 @@ pub const TOPICS: Columns<TopicReport, TopicRates> = Columns(&[
     .cell(110, Cell::left_aligned("DROPPED", Flexible(3)))
     .tone(|topic| match topic.rates.is_some_and(|rates| rates.dropped_now > 0) {
         true => Tone::Notice,
-        false => Tone::Usual,
+        false => Tone::Normal,
     }),
     Topic::new("The links that carried the topic in the interval", |topic| {
         let links = topic.rates.and_then(|rates| rates.links.as_ref());
@@ -103,7 +103,7 @@ pub const TOPICS: Columns<TopicReport, TopicRates> = Columns(&[
 /// The cell of the links of a topic. Shown only on wide terminals, and only if several links lead
 /// to the peer.
 const LINKS_CELL: Cell = Cell {
-    min_terminal_width: WIDE_ENOUGH_FOR_LINKS,
+    min_terminal_width: MIN_WIDTH_FOR_LINKS,
     hide_if_empty: true,
     ..Cell::left_aligned("LINKS", Flexible(3))
 };

@@ -90,7 +90,7 @@ pub fn config(
         security,
         name,
     };
-    let entries = Entries::of_robot(file, &config);
+    let entries = Entries::from_robot_file(file, &config);
     Some(Config { entries, ..config })
 }
 

@@ -9,10 +9,10 @@ use std::time::Duration;
 const DATA_UNITS: &[(&str, f64)] = &[("kB", 1e3), ("MB", 1e6), ("GB", 1e9)];
 /// Units of a period, in seconds.
 const PERIOD_UNITS: &[(&str, f64)] = &[("h", 3600.0), ("d", 86_400.0)];
-const LEAST_BYTES: u64 = 1000;
-const MOST_BYTES: u64 = 1_000_000_000_000;
-const LEAST_SECONDS: u64 = 3600;
-const MOST_SECONDS: u64 = 366 * 86_400;
+const MIN_BYTES: u64 = 1000;
+const MAX_BYTES: u64 = 1_000_000_000_000;
+const MIN_SECONDS: u64 = 3600;
+const MAX_SECONDS: u64 = 366 * 86_400;
 
 /// The allowed form, for error messages and the reference.
 pub const ALLOWED: &str = "an amount of data per time such as 5GB/30d or 200MB/24h: from 1kB to 1000GB (kB, MB, GB) in 1h to 366d (h, d)";
@@ -34,8 +34,8 @@ impl Budget {
         let (data, period) = text.split_once('/')?;
         let bytes = round_to_whole(quantity(data.trim(), DATA_UNITS)?)?;
         let seconds = round_to_whole(quantity(period.trim(), PERIOD_UNITS)?)?;
-        let fits = (LEAST_BYTES..=MOST_BYTES).contains(&bytes)
-            && (LEAST_SECONDS..=MOST_SECONDS).contains(&seconds);
+        let fits = (MIN_BYTES..=MAX_BYTES).contains(&bytes)
+            && (MIN_SECONDS..=MAX_SECONDS).contains(&seconds);
         fits.then_some(Self { bytes, period: Duration::from_secs(seconds) })
     }
 }

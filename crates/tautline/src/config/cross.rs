@@ -33,22 +33,22 @@ pub struct Findings {
 pub fn check(file: &RobotFile, surroundings: &Surroundings) -> Findings {
     let mut findings = Findings::default();
     findings.check_counts(file);
-    findings.two_kinds_of_ros(file);
-    findings.names_for_ros2(file);
-    findings.own_name_among_peers(file);
-    findings.keys_of_peers(file);
+    findings.check_ros_versions(file);
+    findings.check_ros2_names(file);
+    findings.check_own_name(file);
+    findings.check_peer_keys(file);
     findings.check_relays(file);
     for peer in file.peers.entries() {
-        findings.links_in_two_forms(peer);
-        findings.direct_paths(peer);
-        findings.links_named_twice(peer);
+        findings.check_link_forms(peer);
+        findings.check_direct_path(peer);
+        findings.check_link_names(peer);
     }
     for topic in file.topics.entries() {
         findings.peers_without_named_links(file, topic);
         findings.keys_without_effect(topic);
         findings.queues_in_two_forms(topic);
     }
-    findings.unknown_links(file);
+    findings.check_topic_links(file);
     findings.check_budgets(file);
     findings.addresses_used_twice(file);
     findings.link_local_addresses(file);
@@ -137,7 +137,7 @@ impl Findings {
     }
 
     /// A daemon serves one kind of ROS; a robot with both runs two daemons.
-    fn two_kinds_of_ros(&mut self, file: &RobotFile) {
+    fn check_ros_versions(&mut self, file: &RobotFile) {
         let both = file.ros2.value.is_some() && file.ros1.value.is_some();
         if both && file.ros1.is_given {
             let allowed = "one of them; a robot with both runs a daemon for each, with its own \
@@ -147,7 +147,7 @@ impl Findings {
     }
 
     /// Nodes of ROS 2 cannot use all names that nodes of ROS 1 can.
-    fn names_for_ros2(&mut self, file: &RobotFile) {
+    fn check_ros2_names(&mut self, file: &RobotFile) {
         let Some(ros2) = &file.ros2.value else { return };
         let peers = file.peers.entries();
         let mut found = Vec::new();
@@ -171,7 +171,7 @@ impl Findings {
         }
     }
 
-    fn own_name_among_peers(&mut self, file: &RobotFile) {
+    fn check_own_name(&mut self, file: &RobotFile) {
         let Some(own) = file.name.get() else { return };
         for peer in file.peers.entries().iter().filter(|peer| peer.text == own) {
             let found = format!("this node's own name {}", quoted_text(&own));
@@ -180,7 +180,7 @@ impl Findings {
     }
 
     /// Without a key in the file, anybody could act as the peer.
-    fn keys_of_peers(&mut self, file: &RobotFile) {
+    fn check_peer_keys(&mut self, file: &RobotFile) {
         let secure = !file.security.is(Authentication::None);
         let mut owners: HashMap<PublicKey, &str> = HashMap::new();
         for peer in file.peers.entries() {
@@ -226,7 +226,7 @@ impl Findings {
     }
 
     /// The keys of a link belong either to the entry of the peer or to `links`.
-    fn links_in_two_forms(&mut self, peer: &Peer) {
+    fn check_link_forms(&mut self, peer: &Peer) {
         let keys = &peer.keys;
         let has_links = !keys.links.entries().is_empty();
         let has_address = keys.address.value.is_some();
@@ -251,7 +251,7 @@ impl Findings {
     }
 
     /// `direct` has an effect only for a peer that is reached through relays alone.
-    fn direct_paths(&mut self, peer: &Peer) {
+    fn check_direct_path(&mut self, peer: &Peer) {
         let keys = &peer.keys;
         let useless = match () {
             () if !keys.direct.is_given => return,
@@ -264,7 +264,7 @@ impl Findings {
         self.warn_of_key(peer, &keys.direct, useless);
     }
 
-    fn links_named_twice(&mut self, peer: &Peer) {
+    fn check_link_names(&mut self, peer: &Peer) {
         let mut names = HashSet::new();
         for (index, link) in peer.keys.links.entries().iter().enumerate() {
             let name = link.link_name(index);
@@ -276,7 +276,7 @@ impl Findings {
         }
     }
 
-    fn unknown_links(&mut self, file: &RobotFile) {
+    fn check_topic_links(&mut self, file: &RobotFile) {
         let all: BTreeSet<String> = file.peers.entries().iter().flat_map(link_names).collect();
         let allowed = format!("names of links: {}", Vec::from_iter(all.clone()).join(", "));
         for topic in file.topics.entries() {

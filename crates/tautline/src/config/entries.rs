@@ -18,7 +18,7 @@ use tautline_proto::Marking;
 
 impl Entries {
     /// Returns the entries of a robot's file.
-    pub(super) fn of_robot(file: &RobotFile, config: &Config) -> Self {
+    pub(super) fn from_robot_file(file: &RobotFile, config: &Config) -> Self {
         // A new key belongs in a group, or in `fixed` if its change needs a restart.
         let RobotFile {
             at: _,
@@ -47,8 +47,8 @@ impl Entries {
         } = file;
         let peers = peers.entries().iter().zip(&config.peers);
         let is_of_topics = |key: &str| key != CallKeys::timeout.name;
-        let action_topics = parts_of_actions(actions.entries(), &ACTION_TOPICS, is_of_topics);
-        let action_services = parts_of_actions(actions.entries(), &ACTION_SERVICES, |_| true);
+        let action_topics = action_parts(actions.entries(), &ACTION_TOPICS, is_of_topics);
+        let action_services = action_parts(actions.entries(), &ACTION_SERVICES, |_| true);
         let channels = radios.entries().iter().filter_map(|radio| {
             let entry = &radio.keys.channel;
             let words = channel::words(entry.value.as_ref()?);
@@ -84,7 +84,7 @@ impl Entries {
     }
 
     /// Returns the entries of a relay's file.
-    pub(super) fn of_relay(file: &RelayFile, config: &Config) -> Self {
+    pub(super) fn from_relay_file(file: &RelayFile, config: &Config) -> Self {
         let members = file.members().zip(&config.peers);
         let groups = vec![
             group("team", named_entries(&file.teams)),
@@ -95,7 +95,7 @@ impl Entries {
     }
 }
 
-/// Keys of a peer that are listed after its links in differences.
+/// Keys of a peer that a difference lists after the peer's links.
 const PATHS: [&str; 3] = [PeerKeys::via.name, PeerKeys::direct.name, PeerKeys::relay.name];
 
 impl Member {
@@ -140,7 +140,7 @@ fn named_entries<N, S: Keys>(entry: &Entry<Vec<Named<N, S>>>) -> impl Iterator<I
 }
 
 /// Returns the topics or services of actions. Topics of an action have only some of the keys of the action.
-fn parts_of_actions<'f>(
+fn action_parts<'f>(
     actions: &'f [Named<String, CallKeys>],
     parts: &'f [&str],
     has_key: fn(&str) -> bool,

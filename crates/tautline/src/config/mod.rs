@@ -89,7 +89,7 @@ pub fn load_as(
     let invalid = |problems| ConfigError::Invalid { file: file.into(), problems };
     let (checked, owners) =
         check(&text, &Surroundings::current(file).launched(launch), kind).map_err(invalid)?;
-    match own_key_of_peers(&checked.config, owners) {
+    match own_key_problems(&checked.config, owners) {
         problems if problems.is_empty() => Ok(checked),
         problems => Err(invalid(problems)),
     }
@@ -122,7 +122,7 @@ impl KeyOwner {
 
 /// Returns a problem for each peer that has this node's own key. Errors of the key file are
 /// reported elsewhere.
-fn own_key_of_peers(config: &Config, owners: Vec<KeyOwner>) -> Vec<Problem> {
+fn own_key_problems(config: &Config, owners: Vec<KeyOwner>) -> Vec<Problem> {
     let Security::Keys(path) = &config.security else { return Vec::new() };
     let Ok(own) = crate::keys::load_to_show(path).map(|key| key.public()) else {
         return Vec::new();
@@ -154,10 +154,11 @@ fn utf8_text(bytes: Vec<u8>) -> Result<String, Vec<Problem>> {
     if bytes.len() > MAX_FILE_BYTES {
         return Err(vec![yaml::too_large()]);
     }
-    String::from_utf8(bytes).map_err(|e| vec![not_text(e.as_bytes(), e.utf8_error().valid_up_to())])
+    String::from_utf8(bytes)
+        .map_err(|e| vec![invalid_utf8(e.as_bytes(), e.utf8_error().valid_up_to())])
 }
 
-fn not_text(bytes: &[u8], valid: usize) -> Problem {
+fn invalid_utf8(bytes: &[u8], valid: usize) -> Problem {
     let before = String::from_utf8_lossy(&bytes[..valid]);
     let line = before.matches('\n').count() + 1;
     let column = before.chars().rev().take_while(|&c| c != '\n').count() + 1;

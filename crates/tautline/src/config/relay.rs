@@ -21,9 +21,9 @@ use tautline_proto::{PublicKey, limits};
 
 /// Maximum number of teams of a relay.
 pub const MAX_TEAMS: usize = 256;
-/// Maximum number of members of all teams.
+/// Maximum total number of members over all teams.
 pub const MAX_MEMBERS: usize = 1024;
-/// Maximum bytes of messages to one member that are queued, or sent with unknown outcome.
+/// Maximum bytes of queued and unacknowledged messages to one member.
 const MEMBER_QUEUE_BYTES: usize = 16 << 20;
 /// Maximum bytes of incomplete messages from one member. A relayed packet has at most 16 KiB.
 pub const MEMBER_REASSEMBLY_BYTES: usize = 1 << 20;
@@ -68,7 +68,7 @@ pub(super) fn no_teams_problem(root: &Node) -> Problem {
     Problem { at: root.at, key: String::new(), found, allowed: allowed.into() }
 }
 
-/// Checks across the keys of a relay's file.
+/// Runs the checks that involve several keys of a relay's file.
 pub(super) fn findings(file: &RelayFile) -> Findings {
     let mut found = Findings::default();
     check_counts(&mut found, file);
@@ -151,7 +151,7 @@ pub(super) fn config(
     config.teams = Some(file.teams.entries().iter().map(team).collect::<Option<_>>()?);
     let all = file.members().map(|(team, it)| member(team, it));
     config.peers = all.collect::<Option<_>>()?;
-    config.entries = Entries::of_relay(file, &config);
+    config.entries = Entries::from_relay_file(file, &config);
     Some(config)
 }
 

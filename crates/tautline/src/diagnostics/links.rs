@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Link states for programs on the robot, which adapt their data rate to them. They are published
-//! on the topic `NODE/link`. Each link is a status whose keys contain their units.
+//! Link states, published on the topic `NODE/link` for programs on the robot that adapt their data rate
+//! to the links. Each link is a status whose keys contain their units.
 
 use super::WINDOW;
 use super::array::{Arrays, DiagnosticStatus, Level};

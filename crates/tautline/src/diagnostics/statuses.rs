@@ -15,13 +15,13 @@ const MAX_DROPPED: usize = 64;
 const MAX_LINK_USES: usize = 64;
 /// Maximum number of topics that are reported with recent drops.
 const MAX_GIVEN_UP: usize = 16;
-/// Maximum number of notices reported. The newest ones are reported.
+/// Maximum number of notices reported, newest first.
 const MAX_NOTICES: usize = 5;
 /// Maximum characters of a line for people; longer lines are cut.
 const MAX_LINE: usize = 300;
 const UNKNOWN: &str = "-";
 /// Reasons for drops that the file intends. They cause no warning.
-const INTENDED: [&str; 2] = [RATE_LIMITED, DroppedMessage::NoNamedFrame.as_str()];
+const INTENDED_DROPS: [&str; 2] = [RATE_LIMITED, DroppedMessage::NoNamedFrame.as_str()];
 const RATE_LIMITED: &str = "rate_limited";
 
 /// Returns all statuses of `now`; rates and growth are since `earlier`.
@@ -151,7 +151,7 @@ fn values<Report, Rates>(
     report: &ReportWithRates<'_, Report, Rates>,
     before: &str,
 ) -> Vec<(String, String)> {
-    let shown = columns.diagnosed().into_iter().filter_map(|(column, key)| {
+    let shown = columns.in_diagnostics().into_iter().filter_map(|(column, key)| {
         Some(value(format!("{before}{key}"), format_value((column.read)(report))?))
     });
     shown.collect()
@@ -225,7 +225,7 @@ struct Dropped {
 
 impl Dropped {
     fn is_warned_of(&self) -> bool {
-        self.increase > 0 && !INTENDED.contains(&&*self.reason)
+        self.increase > 0 && !INTENDED_DROPS.contains(&&*self.reason)
     }
 }
 

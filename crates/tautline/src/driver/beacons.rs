@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Beacons, sent to multicast groups of the local network and received from them. They leave by the
-//! listening socket, which accepts packets from anybody, because receivers learn this node's
-//! address from their source address.
+//! listening socket, which accepts packets from anybody, because receivers take a
+//! beacon's source address as this node's address.
 
 use super::common::Common;
 use super::listen::Listen;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Budgets of links: counts the bytes of each link, gives the protocol the rest of the budget as the
-//! link's allowance, and adds notices before and when a budget is used up.
+//! Budgets of links: counts the bytes of each link, passes the remaining budget to the protocol
+//! as the link's allowance, and adds notices before a budget is used up and when it is.
 
 use super::common::Common;
 use super::entry::FileEntry;
@@ -8,7 +8,7 @@ use super::link::Link;
 use crate::audit::rfc3339;
 use crate::budgets::{Account, Accounts, FileWriter, LinkName};
 use crate::config::{Budget, Config};
-use crate::inlet::Waiting;
+use crate::inlet::InletState;
 use crate::quota::Cause;
 use crate::status::BudgetReport;
 use std::collections::{BTreeMap, BTreeSet};
@@ -25,7 +25,7 @@ const WARNING_FRACTION: f64 = 0.8;
 /// The budgets of the node's links.
 pub(super) struct Budgets {
     /// Receives a notification when the thread that writes the file ends.
-    waiting: Arc<Waiting>,
+    waiting: Arc<InletState>,
     /// `None` while no link has a budget.
     open: Option<OpenAccounts>,
 }
@@ -90,7 +90,7 @@ fn budget_notices(
 }
 
 impl Budgets {
-    pub(super) fn new(waiting: Arc<Waiting>) -> Self {
+    pub(super) fn new(waiting: Arc<InletState>) -> Self {
         Self { waiting, open: None }
     }
 
@@ -126,7 +126,7 @@ impl Budgets {
 }
 
 impl OpenAccounts {
-    fn new(now: Instant, common: &mut Common, waiting: Arc<Waiting>) -> Self {
+    fn new(now: Instant, common: &mut Common, waiting: Arc<InletState>) -> Self {
         let path = path(&common.config);
         let accounts = Accounts::load(&path).unwrap_or_else(|error| {
             let text = format!(

@@ -6,8 +6,8 @@ use std::time::{Duration, SystemTime};
 
 /// Minimum step of this machine's clock that causes a notice.
 const CLOCK_JUMP: Duration = Duration::from_millis(100);
-/// Minimum difference of two machines' clocks that causes a notice: tf needs stamps that agree to
-/// milliseconds.
+/// Minimum difference between two machines' clocks that causes a notice: tf needs stamps that agree
+/// to within milliseconds.
 const CLOCKS_APART: Duration = Duration::from_millis(100);
 
 #[derive(Debug, Default)]

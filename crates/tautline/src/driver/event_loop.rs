@@ -171,7 +171,7 @@ impl Driver {
                 let until = now + timeout;
                 self.drain_until = Some(self.drain_until.map_or(until, |it| it.min(until)));
                 // Queued behind the messages that are on their way to the codec.
-                self.common.context(now).submit_job(Job::Change(Change::Closure));
+                self.common.context(now).submit_job(Job::Change(Change::Shutdown));
                 self.is_encoding = true;
             }
         }
@@ -275,7 +275,7 @@ impl Driver {
     }
 
     fn take_result(&mut self, done: JobResult) {
-        if let JobResult::Changed(Change::Closure) = done {
+        if let JobResult::Changed(Change::Shutdown) = done {
             self.is_encoding = false;
         }
         let now = self.common.now();

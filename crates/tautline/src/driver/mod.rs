@@ -40,7 +40,7 @@ use crate::codec::Codec;
 use crate::config::{Config, Limits, PeerConfig, Security};
 use crate::diagnostics::{Diagnostics, LinkTopic};
 use crate::error::{OpenError, RunError};
-use crate::inlet::{Input, Waiting};
+use crate::inlet::{InletState, Input};
 use crate::keys;
 use crate::paths::Paths;
 use crate::planned::Planner;
@@ -109,7 +109,7 @@ pub(crate) struct Driver {
     more_inputs: bool,
     /// Whether the protocol may have more events than were handled.
     more_events: bool,
-    waiting: Arc<Waiting>,
+    waiting: Arc<InletState>,
     drain_until: Option<Instant>,
     /// Whether messages that were accepted before the shutdown may be in the codec.
     is_encoding: bool,
@@ -120,7 +120,7 @@ impl Driver {
         config: &Config,
         selection: Arc<RwLock<Selection>>,
         inputs: Receiver<Input>,
-        waiting: Arc<Waiting>,
+        waiting: Arc<InletState>,
     ) -> Result<Self, OpenError> {
         let listen = Listen::open(config.listen, waiting.wake())?;
         let endpoint = Endpoint::new(protocol_config(config)?, Box::new(keys::random))?;

@@ -16,7 +16,7 @@ use tautline_proto::{
 
 /// Maximum bytes of a datagram on a path of unknown MTU. Such a datagram fits the minimum MTU of
 /// IPv6, 1280 bytes.
-const DATAGRAM_UNKNOWN: usize = 1200;
+const UNKNOWN_MTU_DATAGRAM: usize = 1200;
 
 /// Checks that none of these peers has more links than the protocol allows.
 pub(super) fn check_links(peers: &[PeerConfig]) -> Result<(), SetupError> {
@@ -26,7 +26,7 @@ pub(super) fn check_links(peers: &[PeerConfig]) -> Result<(), SetupError> {
     over.map_or(Ok(()), |peer| Err(SetupError::TooManyLinks(peer.name.clone())))
 }
 
-/// Removes the notices that a peer must not relay packets of other nodes, if the file now allows this.
+/// Removes the notices that a peer may not relay other nodes' packets, if the file now allows it.
 pub(super) fn drop_notices_of_relays(common: &mut Common, peers: &[PeerConfig]) {
     let is_relay = |name: &String| peers.iter().any(|it| it.via.contains(name));
     for PeerConfig { name, .. } in peers.iter().filter(|it| it.relay || is_relay(&it.name)) {
@@ -117,7 +117,7 @@ impl Links {
             FileEntry::ThroughRelay(hop) => peer.add_relayed_link(now, *hop)?,
             // The link moves to its own radio as soon as the path to the peer is known.
             FileEntry::WithAddress(_) | FileEntry::WithoutAddress { .. } => {
-                let datagram_bytes = DATAGRAM_UNKNOWN;
+                let datagram_bytes = UNKNOWN_MTU_DATAGRAM;
                 let metered = entry.is_metered();
                 let link =
                     LinkConfig { remote: None, datagram_bytes, header_bytes: HEADER_V4, metered };

@@ -9,9 +9,9 @@ use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, UdpSocket};
 use tautline_proto::{Duration, Instant};
 
-/// Time for which a link seeks its peer by its own port only. By the end of this time, the link has
+/// Time for which a link tries to reach its peer from its own port only. By the end of this time, the link has
 /// had no answer for about 1.5 to 3 s.
-const PATIENCE: Duration = Duration::from_secs(1);
+const OWN_PORT_TIMEOUT: Duration = Duration::from_secs(1);
 /// Time between the first two trials. The interval doubles with each trial up to [`MAX_INTERVAL`].
 const MIN_INTERVAL: Duration = Duration::from_secs(2);
 /// Maximum interval between trials. A translator keeps the entry of each port for at least 2 minutes,
@@ -60,7 +60,7 @@ impl SourcePort {
     /// Returns the trial that is due now. To be called while no packets arrive on the link.
     pub(super) fn next_trial(&mut self, now: Instant) -> Option<Trial> {
         let search = self.search.get_or_insert(Search {
-            next_trial: now + PATIENCE,
+            next_trial: now + OWN_PORT_TIMEOUT,
             interval: MIN_INTERVAL,
             trials: 0,
             port: None,

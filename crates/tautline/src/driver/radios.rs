@@ -13,7 +13,7 @@ use tautline_proto::{RadioConfig, RadioId, Rate};
 const FULL_PACKET: usize = 1500;
 /// Maximum number of strangers per second whose route is looked up; a lookup takes the time of
 /// several packets.
-const MAX_STRANGERS: usize = 32;
+const MAX_STRANGER_LOOKUPS: usize = 32;
 
 pub(super) struct Radios {
     by_interface: BTreeMap<String, RadioId>,
@@ -61,8 +61,8 @@ impl Radios {
         if let Some(&radio) = self.strangers.get(&from.ip()) {
             return radio;
         }
-        let matters = endpoint.bears_our_number(datagram);
-        if !matters || self.strangers.len() == MAX_STRANGERS {
+        let matters = endpoint.has_known_session(datagram);
+        if !matters || self.strangers.len() == MAX_STRANGER_LOOKUPS {
             return self.unknown;
         }
         let radio = match route(from, None, None) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Packets that arrive: sockets are read in turns, and no peer takes more than its part of the time.
+//! Received packets: sockets are read in turn, and no peer takes more than its share of the time.
 
 use super::common::Common;
 use super::link::ClassSocket;

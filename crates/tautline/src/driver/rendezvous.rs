@@ -21,7 +21,7 @@ impl Links {
                 common.endpoint.link_mut(link).set_direct_path(now, peer.direct_path());
             }
             if peer.direct_path().is_none() {
-                notices::drop_direct_path(&mut common.shared.notices, &peer.name);
+                notices::drop_direct_path_notices(&mut common.shared.notices, &peer.name);
             }
         }
     }

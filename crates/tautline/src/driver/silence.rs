@@ -11,7 +11,7 @@ use std::net::{IpAddr, SocketAddr};
 use tautline_proto::{Duration, Endpoint, Event, Instant, Notice, PeerId, Place};
 
 /// Time without a packet from a peer after which a notice is added.
-const PATIENCE: Duration = Duration::from_secs(10);
+const SILENCE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The addresses and relays by which this node tries to reach a peer.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -106,7 +106,7 @@ impl Silence {
         });
         for (name, silent) in &mut self.peers {
             awaited.remove(name);
-            let is_due = now.since(silent.since) >= PATIENCE;
+            let is_due = now.since(silent.since) >= SILENCE_TIMEOUT;
             if is_due && !silent.heard && silent.notice.is_none() {
                 let text = notice_text(name, &silent.paths, port);
                 silent.notice = Some(text.clone());
@@ -122,7 +122,7 @@ impl Silence {
 }
 
 fn notice_text(name: &str, Paths { addresses, relays }: &Paths, port: u16) -> String {
-    let seconds = PATIENCE.as_secs();
+    let seconds = SILENCE_TIMEOUT.as_secs();
     if addresses.is_empty() {
         return format!(
             "no packet from '{name}' through {} in {seconds} s, although packets arrive from there: check that \

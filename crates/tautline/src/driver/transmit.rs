@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Packets that leave: those that the protocol builds are sent in trains, each by the socket of its link
-//! and class.
+//! Sent packets: the packets that the protocol builds leave in trains, each train by the socket of its
+//! link and class.
 
 use super::common::Common;
 use super::link::{header_bytes, send};

@@ -11,7 +11,7 @@ use std::time::Duration;
 use tautline_proto::{Instant, PeerId};
 
 /// Time without drops after which the next drop is reported again.
-const CALM: Duration = Duration::from_secs(10);
+const QUIET_PERIOD: Duration = Duration::from_secs(10);
 
 /// The time that each peer may still use.
 #[derive(Debug, Default)]
@@ -71,7 +71,7 @@ impl Usage {
         }
         budget.dropped += 1;
         let before = budget.dropped_at.replace(now);
-        Admission::Denied { is_first: before.is_none_or(|at| now.since(at) > CALM) }
+        Admission::Denied { is_first: before.is_none_or(|at| now.since(at) > QUIET_PERIOD) }
     }
 
     /// Charges `peer` for the time from `since` to `now`.

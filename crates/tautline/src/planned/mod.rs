@@ -2,9 +2,10 @@
 //! Comparison of what a node measures with what its file plans: `topics.NAME.expect` and
 //! `radios.NAME.channel`.
 //!
-//! Values are measured in a window of at least ten seconds. An assumption fails once every window for twice
-//! that time exceeds it by the tolerance. It holds again once every window for as long clearly keeps it. A
-//! burst that is shorter than a window therefore changes nothing. Nothing here reads a clock.
+//! Values are measured in a window of at least ten seconds. An assumption fails once all windows during
+//! twice that time exceed it by more than the tolerance. It holds again once all windows during the same
+//! time are clearly within it. A burst that is shorter than a window therefore changes nothing. This module
+//! reads no clock.
 
 mod verdict;
 mod window;
@@ -18,15 +19,15 @@ use tautline_proto::{Duration, Instant};
 use verdict::{Judgement, Verdict, VerdictChange};
 use window::{Growth, Window};
 
-/// Window over which values are measured. For a topic, it is longer if fewer than [`MESSAGES`]
+/// Window over which values are measured. For a topic, it is longer if fewer than [`WINDOW_MESSAGES`]
 /// messages are expected in it.
 const WINDOW: Duration = Duration::from_secs(10);
 /// Maximum window of a topic.
-const LONGEST_WINDOW: Duration = Duration::from_secs(100);
-/// A topic's window is long enough for this many expected messages, up to [`LONGEST_WINDOW`].
-const MESSAGES: f64 = 10.0;
-/// Number of windows in which an assumption must be exceeded, or kept, before the verdict turns.
-const SUSTAINED: u32 = 2;
+const MAX_WINDOW: Duration = Duration::from_secs(100);
+/// A topic's window is long enough for this many expected messages, up to [`MAX_WINDOW`].
+const WINDOW_MESSAGES: f64 = 10.0;
+/// Number of windows for which a value must exceed, or keep to, its assumption until the verdict changes.
+const SUSTAINED_WINDOWS: u32 = 2;
 /// An assumption fails above this multiple of the expected value.
 const FAILS_ABOVE: f64 = 1.1;
 /// A failed assumption holds again up to this multiple of the expected value.
@@ -34,17 +35,17 @@ const HOLDS_TO: f64 = 1.05;
 /// Minimum number of packets in a window for which the loss is judged.
 const MIN_PACKETS: u64 = 50;
 /// Losses vary, so their tolerances are larger. This is the multiple of the expected loss above
-/// which it fails.
+/// which the assumption fails.
 const LOSS_FAILS_ABOVE: f64 = 1.25;
 /// Tolerance of a loss, as a fraction of the packets, in addition to the multiple.
 const LOSS_TOLERANCE: f64 = 0.01;
 /// Tolerance of a loss, in packets, in addition to the multiple and the fraction.
-const LOST_PACKETS: f64 = 2.0;
+const LOSS_TOLERANCE_PACKETS: f64 = 2.0;
 /// Tolerance of round trips in addition to the time of two full packets, for timers and a busy machine.
 const ROUND_TRIP_TOLERANCE_MS: f64 = 20.0;
 /// The bit rate of a full radio fails below this fraction of the planned bit rate.
 const CARRIED_FAILS_BELOW: f64 = 0.8;
-/// The bit rate of a full radio holds again from this fraction of the planned bit rate on.
+/// The bit rate of a full radio holds again at or above this fraction of the planned bit rate.
 const CARRIED_HOLDS_FROM: f64 = 0.85;
 /// Topics without expectations fail if they take more than this fraction of what a radio carries.
 const UNPLANNED_FAILS_ABOVE: f64 = 0.05;
@@ -86,7 +87,7 @@ pub(crate) struct ObservedCounters {
     pub(crate) radios: BTreeMap<String, RadioCounts>,
 }
 
-/// Counters since the start, of all topics of one rule to one peer.
+/// Counters since the start, summed over all topics of one rule to one peer.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct TopicCounts {
     /// Messages accepted for sending.
@@ -160,19 +161,19 @@ struct Reading {
 impl Reading {
     /// Returns the reading of a window in which nothing contradicts the plan.
     fn as_planned(expected: f64, length: Duration) -> Self {
-        let sustained = length * SUSTAINED;
+        let sustained = length * SUSTAINED_WINDOWS;
         Self { expected, measured: None, judgement: Judgement::Holds, sustained }
     }
 
     /// Returns the reading of a measured value, judged by its limits.
     fn from_value(expected: f64, measured: f64, judgement: Judgement, length: Duration) -> Self {
-        let sustained = length * SUSTAINED;
+        let sustained = length * SUSTAINED_WINDOWS;
         Self { expected, measured: Some(measured), judgement, sustained }
     }
 }
 
 #[derive(Debug, Default)]
-struct Row {
+struct AssumptionState {
     expected: f64,
     measured: Option<f64>,
     /// Whether there was a reading in this second.
@@ -195,8 +196,8 @@ impl PlannedTopic {
     }
 
     fn window(&self) -> Duration {
-        let needed = self.rate_hz.map_or(0.0, |hz| MESSAGES / hz);
-        Duration::from_secs_f64(needed.clamp(WINDOW.as_secs_f64(), LONGEST_WINDOW.as_secs_f64()))
+        let needed = self.rate_hz.map_or(0.0, |hz| WINDOW_MESSAGES / hz);
+        Duration::from_secs_f64(needed.clamp(WINDOW.as_secs_f64(), MAX_WINDOW.as_secs_f64()))
     }
 }
 
@@ -223,7 +224,7 @@ pub(crate) struct PlanComparison {
     by_rule: BTreeMap<(usize, String), Window<2>>,
     by_link: BTreeMap<LinkName, Window<3>>,
     by_radio: BTreeMap<String, Radio>,
-    rows: BTreeMap<Key, Row>,
+    rows: BTreeMap<Key, AssumptionState>,
 }
 
 impl PlanComparison {
@@ -328,13 +329,13 @@ impl PlanComparison {
         }
         let mut readings = Vec::new();
         for (number, topic) in self.topics.iter().enumerate() {
-            let of_peers = grown.remove(&number).unwrap_or_default();
-            let is_sent = !of_peers.is_empty();
-            let of_peers: Vec<Growth<2>> = of_peers.into_iter().flatten().collect();
+            let peer_growths = grown.remove(&number).unwrap_or_default();
+            let is_sent = !peer_growths.is_empty();
+            let peer_growths: Vec<Growth<2>> = peer_growths.into_iter().flatten().collect();
             // Until the windows of new topics are full, there is no reading.
-            if !is_sent || !of_peers.is_empty() {
-                readings.extend(rate(number, topic, &of_peers));
-                readings.extend(size(number, topic, &of_peers));
+            if !is_sent || !peer_growths.is_empty() {
+                readings.extend(rate(number, topic, &peer_growths));
+                readings.extend(size(number, topic, &peer_growths));
             }
         }
         readings
@@ -432,7 +433,7 @@ impl PlanComparison {
         Some(Change { notice, failed })
     }
 
-    fn report(&self, now: Instant, key: &Key, row: &Row) -> PlanReport {
+    fn report(&self, now: Instant, key: &Key, row: &AssumptionState) -> PlanReport {
         let channel = |radio: &str| format!("radios.{radio}.channel");
         let (subject, assumption, key) = match key {
             Key::Topic(number, assumption) => {
@@ -459,11 +460,11 @@ impl PlanComparison {
     }
 }
 
-/// Returns the reading of the rate of the topics of a rule, to the peer that gets the most messages.
-fn rate(number: usize, topic: &PlannedTopic, of_peers: &[Growth<2>]) -> Option<(Key, Reading)> {
+/// Returns the reading of a rule's message rate, to the peer that gets the most messages.
+fn rate(number: usize, topic: &PlannedTopic, peer_growths: &[Growth<2>]) -> Option<(Key, Reading)> {
     let (expected, length) = (topic.rate_hz?, topic.window());
     let hz = |it: &Growth<2>| it.counts[0] as f64 / it.seconds;
-    let most = of_peers.iter().max_by(|a, b| hz(a).total_cmp(&hz(b)));
+    let most = peer_growths.iter().max_by(|a, b| hz(a).total_cmp(&hz(b)));
     let reading = match most {
         None => Reading::as_planned(expected, length),
         Some(most) => {
@@ -478,10 +479,11 @@ fn rate(number: usize, topic: &PlannedTopic, of_peers: &[Growth<2>]) -> Option<(
     Some((Key::Topic(number, Assumption::Rate), reading))
 }
 
-/// Returns the reading of the mean message size of the topics of a rule, over all peers.
-fn size(number: usize, topic: &PlannedTopic, of_peers: &[Growth<2>]) -> Option<(Key, Reading)> {
+/// Returns the reading of a rule's mean message size, over all peers.
+fn size(number: usize, topic: &PlannedTopic, peer_growths: &[Growth<2>]) -> Option<(Key, Reading)> {
     let (expected, length) = (topic.bytes? as f64, topic.window());
-    let [messages, bytes] = [0, 1].map(|it| of_peers.iter().map(|of| of.counts[it]).sum::<u64>());
+    let [messages, bytes] =
+        [0, 1].map(|it| peer_growths.iter().map(|of| of.counts[it]).sum::<u64>());
     let reading = match messages {
         0 => Reading::as_planned(expected, length),
         messages => {
@@ -494,8 +496,8 @@ fn size(number: usize, topic: &PlannedTopic, of_peers: &[Growth<2>]) -> Option<(
     Some((Key::Topic(number, Assumption::Size), reading))
 }
 
-/// Returns the reading of the loss, of packets whose fate became known in a window; `None` if there
-/// are too few.
+/// Returns the reading of the loss among the packets whose fate became known in a window; `None` if
+/// there are too few.
 fn loss(channel: &Channel, [acked, lost, late]: [u64; 3]) -> Option<Reading> {
     let lost = lost.saturating_sub(late);
     let packets = acked + lost;
@@ -503,8 +505,9 @@ fn loss(channel: &Channel, [acked, lost, late]: [u64; 3]) -> Option<Reading> {
         return None;
     }
     let (expected, count) = (channel.loss(), packets as f64);
-    let fails_above = count * (expected * LOSS_FAILS_ABOVE + LOSS_TOLERANCE) + LOST_PACKETS;
-    let holds_to = count * (expected + LOSS_TOLERANCE / 2.0) + LOST_PACKETS;
+    let fails_above =
+        count * (expected * LOSS_FAILS_ABOVE + LOSS_TOLERANCE) + LOSS_TOLERANCE_PACKETS;
+    let holds_to = count * (expected + LOSS_TOLERANCE / 2.0) + LOSS_TOLERANCE_PACKETS;
     let judgement = Judgement::with_limits(lost as f64, fails_above, holds_to);
     Some(Reading::from_value(expected, lost as f64 / count, judgement, WINDOW))
 }

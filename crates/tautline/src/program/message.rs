@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A message of a peer, as a program gets it.
+//! A message from a peer, as a program receives it.
 
 use bytes::Bytes;
 use std::sync::Arc;
 use std::time::Duration;
 use tautline_gateway::Source;
 
-/// A message of a peer.
+/// A message from a peer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Message {
     /// The bytes.

@@ -67,7 +67,7 @@ pub type Events = Receiver<Record>;
 pub const CLOSE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The name that errors give to text without a file.
-const NO_FILE: &str = "configuration";
+const TEXT_SOURCE_NAME: &str = "configuration";
 
 impl Config {
     /// Reads a robot's file ([`load`]).
@@ -77,7 +77,7 @@ impl Config {
 
     /// Parses text in the format of a robot's file. Relative paths start from the current folder.
     pub fn parse(text: &str) -> Result<Self, ConfigError> {
-        let file = PathBuf::from(NO_FILE);
+        let file = PathBuf::from(TEXT_SOURCE_NAME);
         match parse(text, &Surroundings::current(&file)) {
             Ok(checked) => Ok(checked.config),
             Err(problems) => Err(ConfigError::Invalid { file, problems }),
@@ -105,7 +105,7 @@ impl Node {
         let config = config.without_ros();
         let (name, max_message) = (config.name.clone(), config.limits.max_message);
         let mut plane = DataPlane::new(config)?;
-        let (key, handle) = (plane.key(), plane.handle().of_program());
+        let (key, handle) = (plane.key(), plane.handle().for_program());
         let participant = Participant::new(plane.inlet(), plane.selector(), max_message);
         plane.record_in(Audit::with_sink(participant.clone()));
         let failed = |error| SystemError { what: "starting a thread", error };

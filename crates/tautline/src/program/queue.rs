@@ -58,7 +58,7 @@ impl<T> State<T> {
         Some(waiting)
     }
 
-    /// Whether a receiver would return at once.
+    /// Whether a receiver would return immediately.
     fn is_ready(&self) -> bool {
         !self.entries.is_empty() || self.is_closed
     }
@@ -78,8 +78,8 @@ pub(super) struct Queue<T> {
     state: Mutex<State<T>>,
     changed: Condvar,
     limits: Limits,
-    /// Readable while a receiver would return at once. It exists once the program has asked for the
-    /// descriptor.
+    /// Readable while a receiver would return immediately. It exists once the program has asked for
+    /// the descriptor.
     readable: Readable,
 }
 

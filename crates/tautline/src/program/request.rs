@@ -8,7 +8,7 @@ use std::time::Instant;
 use tautline_gateway::{CallId, Event, Outcome};
 
 /// The response to a request that the program dropped.
-const DROPPED: &str = "the server did not answer the request";
+const REQUEST_DROPPED: &str = "the server did not answer the request";
 
 /// A call of a peer. Dropping it without a response reports a failure to the caller.
 pub struct Request {
@@ -74,6 +74,6 @@ impl Drop for Request {
         if self.expires.is_some_and(|at| at <= Instant::now()) {
             return;
         }
-        self.finish(Err(DROPPED.into()));
+        self.finish(Err(REQUEST_DROPPED.into()));
     }
 }

@@ -23,7 +23,7 @@ use tautline_gateway::{
 const NOT_SERVED: &str =
     "the program does not take the request: it is too slow, or has stopped serving";
 /// The outcome of calls whose service is gone.
-const GONE: &str = "the service is no longer there";
+const SERVICE_GONE: &str = "the service is no longer there";
 
 /// A name about which the data plane may need an event.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -280,7 +280,7 @@ impl State {
         }
         self.peers_services.remove(&service);
         for call in self.calls.values_mut().filter(|it| it.service == service) {
-            call.outcome.get_or_insert_with(|| Err(GONE.into()));
+            call.outcome.get_or_insert_with(|| Err(SERVICE_GONE.into()));
         }
     }
 

@@ -194,7 +194,7 @@ fn events_name_what_a_peer_refuses_and_what_is_refused_to_it() {
 }
 
 #[test]
-fn a_message_that_is_too_large_at_the_peer_is_refused_at_once_after_the_first() {
+fn too_large_messages_are_refused_after_the_first() {
     let mut nodes = pair(SENDS, &format!("{ACCEPTS}limits: {{ max_message: 1kB }}\n"));
     let publisher = nodes[0].publish("/image", "example/Image").unwrap();
     let subscription = nodes[1].subscribe("/image").unwrap();
@@ -264,7 +264,7 @@ fn a_program_that_returns_an_error_prints_it_for_a_person() {
 }
 
 #[test]
-fn impossible_requests_are_refused_at_once_with_the_missing_line() {
+fn refused_requests_name_the_missing_line() {
     let [robot, base] = pair("topics: { /a: {} }\nlimits: { max_message: 1kB }\n", ACCEPTS);
     let no_rule = robot.publish("/b", "T").map(drop).unwrap_err();
     assert_eq!(no_rule, PublishError::NoRule("/b".into()));
@@ -443,7 +443,7 @@ fn messages_of_another_type_wait_until_the_data_plane_knows_it() {
 }
 
 #[test]
-fn the_number_of_a_publisher_that_left_is_not_used_again_at_once() {
+fn publisher_ids_are_not_reused_immediately() {
     let (inlet, inputs) = Inlet::new().unwrap();
     let gateway = gateway(&inlet);
     let first = of_publisher(&gateway, "/a", "T", transient_local());

@@ -42,7 +42,7 @@ impl Publisher {
 
     /// Sends a message to the peers that have subscribed. Never blocks: the node queues the message
     /// by the priority of its topic, or drops it by the rules of its topic. The publisher may be dropped
-    /// at once: what is queued is still sent.
+    /// immediately: queued messages are still sent.
     pub fn send(&self, message: impl Into<Bytes>) -> Result<(), SendError> {
         self.participant.send(&self.topic, self.source, message.into())
     }

@@ -66,7 +66,7 @@ impl Changes {
                 Some(_) => {}
             }
         }
-        let (before, after) = (common(old, new), common(new, old));
+        let (before, after) = (common_names(old, new), common_names(new, old));
         if new.is_ordered && before != after {
             let (before, after) = (before.join(", "), after.join(", "));
             let detail = Detail { key: "order".into(), before, after };
@@ -98,7 +98,7 @@ fn details(before: &Member, after: &Member) -> Vec<Detail> {
 }
 
 /// Returns the names of the entries that both groups have, in the order of the first group.
-fn common<'g>(group: &'g Group, other: &Group) -> Vec<&'g str> {
+fn common_names<'g>(group: &'g Group, other: &Group) -> Vec<&'g str> {
     let is_common = |name: &&str| other.members.iter().any(|member| member.name == *name);
     group.members.iter().map(|member| &*member.name).filter(is_common).collect()
 }

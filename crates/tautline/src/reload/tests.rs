@@ -28,19 +28,19 @@ fn config(file: &str) -> Config {
 }
 
 /// Returns the changes after replacing one text of the file by another.
-fn replaced(from: &str, to: &str) -> Result<Changes, Vec<NeedsRestart>> {
+fn diff_after_replace(from: &str, to: &str) -> Result<Changes, Vec<NeedsRestart>> {
     assert!(FILE.contains(from));
     difference(&config(FILE), &config(&FILE.replace(from, to)))
 }
 
-fn lines(from: &str, to: &str) -> Vec<String> {
-    replaced(from, to).unwrap().lines()
+fn change_lines(from: &str, to: &str) -> Vec<String> {
+    diff_after_replace(from, to).unwrap().lines()
 }
 
 #[test]
 fn an_equivalent_file_changes_nothing() {
-    assert!(replaced("6Mbps", "6000kbps").unwrap().is_empty());
-    assert!(replaced("peers:", "# a remark\npeers:").unwrap().is_empty());
+    assert!(diff_after_replace("6Mbps", "6000kbps").unwrap().is_empty());
+    assert!(diff_after_replace("peers:", "# a remark\npeers:").unwrap().is_empty());
 }
 
 #[test]
@@ -93,7 +93,7 @@ fn each_kind_of_entry_is_compared_by_its_keys() {
         ),
     ];
     for (from, to, expected) in cases {
-        assert_eq!(lines(from, to), [expected]);
+        assert_eq!(change_lines(from, to), [expected]);
     }
 }
 
@@ -151,7 +151,7 @@ fn only_keys_that_need_a_restart_are_reported() {
         ),
     ];
     for (from, to, expected) in cases {
-        let found = in_words(replaced(from, to));
+        let found = in_words(diff_after_replace(from, to));
         assert!(found.len() >= 2, "{found:?}");
         assert!(found.iter().all(|it| it.ends_with("restart the daemon")), "{found:?}");
         for part in expected {
@@ -176,7 +176,7 @@ fn in_words(found: Result<Changes, Vec<NeedsRestart>>) -> Vec<String> {
 
 #[test]
 fn the_changes_are_json_that_is_read_back() {
-    let changes = replaced("priority: 200", "priority: 90").unwrap();
+    let changes = diff_after_replace("priority: 200", "priority: 90").unwrap();
     let text = serde_json::to_string(&changes).unwrap();
     assert!(text.contains(r#""what":"topic","name":"/scan","kind":"changed""#), "{text}");
     assert_eq!(serde_json::from_str::<Changes>(&text).unwrap(), changes);

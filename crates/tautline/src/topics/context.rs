@@ -31,7 +31,7 @@ pub(crate) struct Shared {
     pub(crate) notices: Notices,
     pub(crate) recorder: Recorder,
     /// Requests of peers that the file does not allow, by channel.
-    waiting: BTreeMap<ChannelKey, PendingRequest>,
+    pending_requests: BTreeMap<ChannelKey, PendingRequest>,
     orders: VecDeque<Order>,
 }
 
@@ -41,7 +41,7 @@ impl Shared {
             peers: Peers::new(config),
             notices: Notices::default(),
             recorder: Recorder::default(),
-            waiting: BTreeMap::new(),
+            pending_requests: BTreeMap::new(),
             orders: VecDeque::new(),
         }
     }
@@ -52,8 +52,8 @@ impl Shared {
         now: Instant,
         endpoint: &'a mut Endpoint,
     ) -> Context<'a> {
-        let Self { peers, notices, recorder, waiting, orders } = self;
-        Context { now, endpoint, peers, notices, recorder, waiting, orders }
+        let Self { peers, notices, recorder, pending_requests, orders } = self;
+        Context { now, endpoint, peers, notices, recorder, pending_requests, orders }
     }
 
     pub(crate) fn poll_order(&mut self) -> Option<Order> {
@@ -70,15 +70,15 @@ impl Shared {
     }
 
     /// Returns all requests that need a line in the file, with their peers.
-    pub(crate) fn waiting(&self) -> impl Iterator<Item = (PeerId, &PendingRequest)> {
-        self.waiting.iter().map(|(key, waiting)| (key.peer, waiting))
+    pub(crate) fn pending_requests(&self) -> impl Iterator<Item = (PeerId, &PendingRequest)> {
+        self.pending_requests.iter().map(|(key, waiting)| (key.peer, waiting))
     }
 
     /// Returns, for each peer with requests, the lines under peers.NAME that allow all of them.
     /// They replace the peer's present `accept`, `call`, `set_parameters` and `remap`.
     pub(crate) fn lines_to_allow_all(&self) -> impl Iterator<Item = (PeerId, String)> {
         let mut of_peers: BTreeMap<PeerId, Vec<&PendingRequest>> = BTreeMap::new();
-        for (peer, waiting) in self.waiting() {
+        for (peer, waiting) in self.pending_requests() {
             of_peers.entry(peer).or_default().push(waiting);
         }
         of_peers.into_iter().map(|(peer, waiting)| {
@@ -104,7 +104,7 @@ pub(crate) struct Context<'a> {
     pub(crate) peers: &'a mut Peers,
     pub(crate) notices: &'a mut Notices,
     pub(crate) recorder: &'a mut Recorder,
-    pub(super) waiting: &'a mut BTreeMap<ChannelKey, PendingRequest>,
+    pub(super) pending_requests: &'a mut BTreeMap<ChannelKey, PendingRequest>,
     orders: &'a mut VecDeque<Order>,
 }
 
@@ -144,18 +144,18 @@ impl Context<'_> {
         self.orders.push_back(Order::Codec(job));
     }
 
-    /// Advertises a channel; if `known` is given, updates the advertisement of that channel.
-    /// Returns the channel; on failure adds a notice and returns `known`.
+    /// Advertises a channel; if `existing` is given, updates the advertisement of that channel.
+    /// Returns the channel; on failure adds a notice and returns `existing`.
     pub(super) fn offer_channel(
         &mut self,
         peer: PeerId,
-        known: Option<ChannelId>,
+        existing: Option<ChannelId>,
         config: ChannelConfig,
     ) -> Option<ChannelId> {
         let now = self.now;
         let calls = if config.topic.role == Role::Calls { "calls of " } else { "" };
         let what = format!("{calls}{}", config.topic.name);
-        let done = match known {
+        let done = match existing {
             Some(channel) => {
                 self.endpoint.peer_mut(peer).change_offer(now, channel, config).map(|()| channel)
             }
@@ -166,7 +166,7 @@ impl Context<'_> {
             let text = format!("{what}: not advertised from '{here}' to '{name}': {error}");
             self.peer_notice(peer, &text);
         };
-        done.map_err(failed).ok().or(known)
+        done.map_err(failed).ok().or(existing)
     }
 
     /// Adds a notice if an advertised priority exceeds the peer's highest priority.
@@ -190,7 +190,7 @@ impl Context<'_> {
     /// and count the message. The first such message of a burst is reported at both ends.
     pub(super) fn check_rate(&mut self, key: ChannelKey, bytes: usize) -> bool {
         let now = self.now;
-        if self.peers.rights_mut(key.peer).take(now, bytes) {
+        if self.peers.rights_mut(key.peer).admit(now, bytes) {
             return true;
         }
         // The previous burst may have ended since the last sweep.

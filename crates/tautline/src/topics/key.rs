@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The number of a channel of a peer.
+//! The key of a channel among the channels of all peers.
 
 use std::ops::RangeInclusive;
 use tautline_proto::{ChannelId, PeerId};

@@ -29,26 +29,26 @@ pub(super) fn config_fragment(
             let _ = writeln!(text, "{INDENT}  {}: {to}", quoted_if_special(&from));
         }
     }
-    let of_act = |act: RequestKind| waiting.iter().copied().filter(move |it| it.act == act);
+    let of_kind = |kind: RequestKind| waiting.iter().copied().filter(move |it| it.kind == kind);
     let offers: Vec<&PendingRequest> = waiting
         .iter()
         .copied()
-        .filter(|it| matches!(it.act, RequestKind::Publish | RequestKind::Serve))
+        .filter(|it| matches!(it.kind, RequestKind::Publish | RequestKind::Serve))
         .collect();
     if !offers.is_empty() {
         let _ = writeln!(text, "{INDENT}accept:");
         for (name, types) in accepted_types(&names.accept, &offers) {
-            let _ = writeln!(text, "{INDENT}  {}: {}", quoted_if_special(name), in_file(&types));
+            let _ = writeln!(text, "{INDENT}  {}: {}", quoted_if_special(name), yaml_types(&types));
         }
     }
-    for (key, present, act) in
+    for (key, present, kind) in
         [("call", call, RequestKind::Call), ("set_parameters", set, RequestKind::Set)]
     {
-        if of_act(act).next().is_none() {
+        if of_kind(kind).next().is_none() {
             continue;
         }
         let mut names: Vec<&str> = present.iter().map(Pattern::as_str).collect();
-        names.extend(of_act(act).map(|it| it.name.as_str()));
+        names.extend(of_kind(kind).map(|it| it.name.as_str()));
         let names: Vec<String> = dedup(names).into_iter().map(quoted_if_special).collect();
         let _ = writeln!(text, "{INDENT}{key}: [{}]", names.join(", "));
     }
@@ -81,7 +81,7 @@ fn dedup(mut all: Vec<&str>) -> Vec<&str> {
     all
 }
 
-fn in_file(types: &[&str]) -> String {
+fn yaml_types(types: &[&str]) -> String {
     match types {
         [] => "any".into(),
         [one] => (*one).into(),
@@ -108,10 +108,10 @@ mod tests {
         parsed.unwrap_or_else(|all| panic!("{file}\n{all:?}")).config.peers.remove(0)
     }
 
-    fn waiting(act: RequestKind, name: &str, allowed: Option<&str>) -> PendingRequest {
+    fn waiting(kind: RequestKind, name: &str, allowed: Option<&str>) -> PendingRequest {
         let allowed = allowed.map(str::to_owned);
         let (name, line) = (name.into(), String::new());
-        PendingRequest { act, name, type_name: String::new(), allowed, line, unusable: None }
+        PendingRequest { kind, name, type_name: String::new(), allowed, line, unusable: None }
     }
 
     #[test]

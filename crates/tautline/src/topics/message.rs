@@ -25,12 +25,12 @@ pub(crate) enum Change {
     /// from others of the topic.
     Withdrawal(String, u64),
     /// A peer has withdrawn its topic.
-    PeersWithdrawal(ChannelKey),
+    PeerWithdrawal(ChannelKey),
     /// The node closes.
-    Closure,
+    Shutdown,
 }
 
-/// News about a local publisher.
+/// The departure of a local publisher, or its new source number.
 #[derive(Debug)]
 pub(crate) struct SourceChange {
     pub(super) topic: String,

@@ -51,7 +51,7 @@ use bytes::Bytes;
 use exports::Exports;
 use imports::Imports;
 use message::{Change, Outgoing, SourceChange};
-use reload::{Verdicts, peers_in, verdicts};
+use reload::{Verdicts, configured_peers, verdicts};
 use services::Services;
 use shown::{Kind, ShownLists};
 use std::collections::{BTreeMap, BTreeSet};
@@ -60,7 +60,7 @@ use tautline_gateway::{Command, Event as LocalEvent, MAX_SOURCES, Origin, Source
 use tautline_proto::{Endpoint, Event, Instant, LinkView, Notice, PeerId, Role};
 
 /// This node as a source. Its number follows those of the publishers in ROS.
-const SOURCE: Source = Source::local(MAX_SOURCES);
+const OWN_SOURCE: Source = Source::local(MAX_SOURCES);
 
 /// The exchange and the protocol, read-only, for reports.
 #[derive(Debug, Clone, Copy)]
@@ -148,7 +148,7 @@ impl Topics {
         match event {
             Event::PeerUp { peer, new_session } => {
                 record::peer_up(cx, peer, new_session);
-                let was_given_up = cx.peers.set_present(peer);
+                let was_given_up = cx.peers.mark_up(peer);
                 self.imports.update_liveliness_of(cx, peer);
                 if new_session {
                     self.new_session(cx, peer);
@@ -159,7 +159,7 @@ impl Topics {
             }
             Event::PeerDown { peer, said_goodbye } => {
                 record::peer_down(cx, peer, said_goodbye);
-                cx.peers.set_absent(cx.now, peer);
+                cx.peers.mark_down(cx.now, peer);
                 self.imports.update_liveliness_of(cx, peer);
             }
             Event::PeerLeft { peer } => self.new_session(cx, peer),
@@ -194,7 +194,7 @@ impl Topics {
             Event::Offered { peer, channel, topic, definition } => {
                 cx.check_priority(peer, &topic);
                 let key = ChannelKey { peer, channel };
-                cx.waiting.remove(&key);
+                cx.pending_requests.remove(&key);
                 if topic.role != Role::Topic {
                     let bytes = self.imports.definition_bytes(key);
                     return self.services.on_offered(cx, key, topic, definition, bytes);
@@ -208,7 +208,7 @@ impl Topics {
             }
             Event::Withdrawn { peer, channel } => {
                 let key = ChannelKey { peer, channel };
-                cx.waiting.remove(&key);
+                cx.pending_requests.remove(&key);
                 if !self.services.on_withdrawn(cx, key)
                     && !self.shown.on_withdrawn(cx, key)
                     && !self.imports.catalog.withdraw_after_codec(cx, key)
@@ -256,7 +256,7 @@ impl Topics {
     fn new_session(&mut self, cx: &mut Context<'_>, peer: PeerId) {
         cx.clear_size_limit(peer);
         self.imports.new_session(cx, peer);
-        cx.waiting.retain(|key, _| key.peer != peer);
+        cx.pending_requests.retain(|key, _| key.peer != peer);
         self.shown.new_session(cx, peer);
         self.exports.unsubscribe_peer(cx, peer);
         self.services.new_session(cx, peer);
@@ -268,7 +268,7 @@ impl Topics {
             JobResult::Encoded { message, renaming, problem } => {
                 self.exports.on_encoded(cx, message, renaming, problem);
             }
-            JobResult::Changed(Change::PeersWithdrawal(key)) => {
+            JobResult::Changed(Change::PeerWithdrawal(key)) => {
                 // The peer may have advertised the topic again.
                 if self.imports.catalog.get(key).is_some_and(|it| it.is_withdrawn) {
                     self.imports.on_withdrawn(cx, key);
@@ -279,14 +279,16 @@ impl Topics {
             JobResult::Unreadable { key, topic, reason } => {
                 self.imports.on_unreadable(cx, key, &topic, &reason);
             }
-            JobResult::Localized { key, foreign, found } => {
+            JobResult::Localized { key, peer_form, found } => {
                 let bytes = self.services.remote.definition_bytes(key);
-                self.imports.on_localized(cx, key, &foreign, *found, bytes);
+                self.imports.on_localized(cx, key, &peer_form, *found, bytes);
             }
-            JobResult::ServiceLocalized { key, foreign, found } => {
-                self.services.remote.on_localized(cx, key, &foreign, *found);
+            JobResult::ServiceLocalized { key, peer_form, found } => {
+                self.services.remote.on_localized(cx, key, &peer_form, *found);
             }
-            JobResult::Composed { topic, made } => self.imports.on_composed(cx, &topic, made),
+            JobResult::Composed { topic, composed } => {
+                self.imports.on_composed(cx, &topic, composed)
+            }
             JobResult::CallTranslated { service, call, outcome, is_response } => {
                 self.services.remote.on_call_translated(cx, service, call, outcome, is_response);
             }
@@ -308,13 +310,13 @@ impl Topics {
         self.exports.send_due(cx);
         self.exports.end_departures(cx);
         self.services.local.end_departures(cx);
-        self.services.remote.fail_late(cx);
+        self.services.remote.fail_expired(cx);
         self.imports.handle_timeout(cx);
     }
 
     /// Does the periodic work; to be called once per second.
     pub(crate) fn sweep(&mut self, cx: &mut Context<'_>) {
-        cx.drop_notices_of_given_rights();
+        cx.drop_resolved_notices();
         self.imports.sweep_stale(cx);
         self.services.sweep(cx);
         self.shown.sweep(cx);
@@ -360,10 +362,10 @@ impl Topics {
         let topic = name.to_owned();
         if self.imports.is_own_topic_wanted(name) {
             let (topic, payload, origin) = (topic.clone(), payload.clone(), Origin::default());
-            cx.send_to_gateway(Command::Publish { topic, source: SOURCE, payload, origin });
+            cx.send_to_gateway(Command::Publish { topic, source: OWN_SOURCE, payload, origin });
         }
         if self.exports.is_own_topic_wanted(name) {
-            let (source, origin, encoded) = (SOURCE, Origin::default(), false);
+            let (source, origin, encoded) = (OWN_SOURCE, Origin::default(), false);
             let published = cx.now;
             let message = Outgoing { topic, source, payload, origin, encoded, published };
             self.exports.on_message(cx, message);
@@ -379,8 +381,8 @@ impl Topics {
         self.shown.remove_peer(cx, peer);
         self.imports.remove_peer(cx, peer);
         self.exports.unsubscribe_peer(cx, peer);
-        cx.peers.set_present(peer);
-        cx.waiting.retain(|key, _| key.peer != peer);
+        cx.peers.mark_up(peer);
+        cx.pending_requests.retain(|key, _| key.peer != peer);
         self.exports.remove_peer(peer);
     }
 
@@ -402,7 +404,7 @@ impl Topics {
     /// decision about it changes. The prefix of another peer can also change the decision.
     fn reconfigure_peers(&mut self, cx: &mut Context<'_>, old: &Config, new: &Config) {
         let known = |peer: &PeerConfig| old.peers.iter().find(|it| it.key == peer.key);
-        let all = peers_in(cx, new);
+        let all = configured_peers(cx, new);
         let before: BTreeMap<PeerId, Verdicts> = all
             .iter()
             .filter(|(_, peer)| known(peer).is_some())
@@ -430,7 +432,7 @@ impl Topics {
         if !self.services.on_withdrawn(cx, key) {
             self.imports.on_withdrawn(cx, key);
         }
-        cx.waiting.remove(&key);
+        cx.pending_requests.remove(&key);
         if let Some((offered, ..)) = cx.endpoint.peer(key.peer).channel_in(key.channel) {
             let untrue = notices::plain(&cx.refusal_prefix(key.peer, &offered.name));
             cx.notices.retain(&cx.peers.cause(key.peer), |text| !text.starts_with(&untrue));
@@ -484,7 +486,7 @@ impl Topics {
 
     /// Returns the number of calls, responses and requests of peers that were dropped above their rate.
     pub(crate) fn calls_over_rate(&self) -> u64 {
-        self.services.over_rate + self.shown.over_rate
+        self.services.over_rate_drops + self.shown.over_rate_drops
     }
 
     /// Returns the number of calls and responses of peers that were dropped because they are not of

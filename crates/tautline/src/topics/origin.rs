@@ -7,12 +7,12 @@ use bytes::{Buf, BufMut, Bytes, BytesMut};
 use std::time::Duration;
 use tautline_gateway::{Kept, MAX_SOURCES, Origin};
 
-/// Number that is added to the number of a source if its payloads begin with a publication header.
-const WITH_HEADER: u32 = 128;
+/// Bit that is set in the source number of a payload that begins with a publication header.
+const HEADER_BIT: u32 = 128;
 /// The source number of presence messages.
 pub(super) const PRESENCE_SOURCE: u32 = 255;
 /// The bits of a source number that hold the number of a publisher at a peer.
-const SOURCE_BITS: u32 = WITH_HEADER - 1;
+const SOURCE_MASK: u32 = HEADER_BIT - 1;
 
 const KEPT: u8 = 1;
 const REPEATABLE: u8 = 2;
@@ -80,7 +80,7 @@ pub(super) fn emit(
         }
     }
     out.put_slice(payload);
-    (number | WITH_HEADER, out.freeze())
+    (number | HEADER_BIT, out.freeze())
 }
 
 impl Presence {
@@ -102,8 +102,8 @@ impl Presence {
 /// Reads a message from source number `source`; `None` if its header is malformed.
 /// `is_best_effort`: the topic does not offer reliable delivery.
 pub(super) fn parse(source: u32, is_best_effort: bool, mut payload: Bytes) -> Option<Content> {
-    let number = source & SOURCE_BITS;
-    if source & WITH_HEADER == 0 {
+    let number = source & SOURCE_MASK;
+    if source & HEADER_BIT == 0 {
         let origin = Origin { best_effort: is_best_effort, ..Origin::default() };
         return Some(Content::Message { number, origin, revision: 0, payload });
     }
@@ -136,7 +136,7 @@ pub(super) fn parse(source: u32, is_best_effort: bool, mut payload: Bytes) -> Op
 
 /// Whether a message on the wire is the message `identity` of the publisher `number`.
 pub(super) fn is_kept_message(source: u32, payload: &[u8], number: u32, identity: u64) -> bool {
-    let header = payload.split_first().filter(|_| source == number | WITH_HEADER);
+    let header = payload.split_first().filter(|_| source == number | HEADER_BIT);
     header.is_some_and(|(flags, rest)| {
         flags & (KEPT | PRESENCE) == KEPT && rest.first_chunk() == Some(&identity.to_le_bytes())
     })

@@ -2,7 +2,7 @@
 //! What this robot knows of its peers: their names, rights and links, and which of them are down.
 
 use super::rights::{OfferedType, Right, Rights};
-use super::waiting::{Denied, RequestKind, check_texts};
+use super::waiting::{Denied, RequestKind, check_offer_strings};
 use crate::config::{Config, PeerConfig};
 use crate::quota::Cause;
 use crate::treatment::Treatment;
@@ -13,7 +13,7 @@ use tautline_gateway::types::installed::InstalledTypes;
 use tautline_gateway::types::translate::dialect_of;
 use tautline_proto::{Duration, Instant, OfferedTopic, PeerId};
 
-/// Duration of an outage of a peer after which nothing is read for the peer any more. In a shorter
+/// Duration of an outage after which topics are no longer read for the peer. In a shorter
 /// outage, published messages are queued within lifespan and queue limits.
 pub(super) const GIVE_UP_AFTER: Duration = Duration::from_secs(10);
 
@@ -22,11 +22,11 @@ pub(super) const REOFFER_GRACE: Duration = Duration::from_secs(5);
 
 /// Time for which a topic is still read after the last peer has unsubscribed. A peer that subscribes and
 /// unsubscribes in turn, or returns in a new session, then causes no work for the ROS master.
-pub(super) const LINGER: Duration = Duration::from_secs(10);
+pub(super) const UNSUBSCRIBE_DELAY: Duration = Duration::from_secs(10);
 
 /// The state of a peer that is down.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Absence {
+enum Outage {
     Since(Instant),
     /// Nothing is read for the peer any more.
     GivenUp,
@@ -36,14 +36,14 @@ enum Absence {
 #[derive(Debug)]
 pub(crate) struct Peers {
     /// The name of this robot.
-    here: String,
+    own_name: String,
     /// The ROS whose types this robot uses.
     pub(super) dialect: Option<Dialect>,
     names: Vec<String>,
     rights: Vec<Rights>,
     /// Names and numbers of the links to each peer.
     links: BTreeMap<PeerId, Vec<(String, u8)>>,
-    absent: BTreeMap<PeerId, Absence>,
+    outages: BTreeMap<PeerId, Outage>,
     /// The peers that have refused a message for its size in this session.
     pub(super) size_limited: BTreeSet<PeerId>,
 }
@@ -52,12 +52,12 @@ impl Peers {
     pub(super) fn new(config: &Config) -> Self {
         let ros = config.ros();
         Self {
-            here: config.name.clone(),
+            own_name: config.name.clone(),
             dialect: ros.as_ref().map(|(dialect, _)| *dialect),
             names: config.peers.iter().map(|peer| peer.name.clone()).collect(),
             rights: config.peers.iter().map(|peer| Rights::new(peer, ros.as_ref())).collect(),
             links: BTreeMap::new(),
-            absent: BTreeMap::new(),
+            outages: BTreeMap::new(),
             size_limited: BTreeSet::new(),
         }
     }
@@ -90,12 +90,12 @@ impl Peers {
         all.map(|(peer, rights)| (peer, rights.names.prefix.as_str())).filter(|it| !it.1.is_empty())
     }
 
-    /// Adds a peer, or replaces its name and rights. `known` is its former configuration.
+    /// Adds a peer, or replaces its name and rights. `previous` is its former configuration.
     pub(super) fn insert_or_update(
         &mut self,
         id: PeerId,
         peer: &PeerConfig,
-        known: Option<&PeerConfig>,
+        previous: Option<&PeerConfig>,
         ros: Option<&(Dialect, InstalledTypes)>,
     ) {
         let index = id.0 as usize;
@@ -106,14 +106,14 @@ impl Peers {
             return;
         }
         self.names[index].clone_from(&peer.name);
-        match known.filter(|known| known.max_rate_bps == peer.max_rate_bps) {
+        match previous.filter(|previous| previous.max_rate_bps == peer.max_rate_bps) {
             // Tokens of the rate limit that the peer has used still count.
             Some(_) => self.rights[index].update_keeping_rate(rights),
             None => self.rights[index] = rights,
         }
     }
 
-    /// Gives up the prefixes of all peers that `kept` does not select.
+    /// Releases the prefixes of all peers that `kept` does not select.
     pub(super) fn forget_names_of_others(&mut self, kept: impl Fn(PeerId) -> bool) {
         for (_, rights) in (0..).map(PeerId).zip(&mut self.rights).filter(|(id, _)| !kept(*id)) {
             rights.forget_names();
@@ -135,18 +135,23 @@ impl Peers {
         named.map(|(name, _)| name.as_str())
     }
 
-    /// Whether a topic is sent to this peer: as [`Self::is_for`], and one of the links that its
+    /// Whether a topic is sent to this peer: as [`Self::is_offered_to`], and one of the links that its
     /// rule names leads to the peer, if the rule names any.
-    pub(super) fn is_topic_for(&self, peer: PeerId, name: &str, treatment: &Treatment) -> bool {
+    pub(super) fn is_topic_offered_to(
+        &self,
+        peer: PeerId,
+        name: &str,
+        treatment: &Treatment,
+    ) -> bool {
         let only = &treatment.links.only;
         let mut links = self.links_to(peer).iter();
-        self.is_for(peer, name, treatment.to.as_deref())
+        self.is_offered_to(peer, name, treatment.to.as_deref())
             && (only.is_empty() || links.any(|(link, _)| only.contains(link)))
     }
 
     /// Whether the topic or service `name` is for this peer: by `to` of its rule (`None` means all
     /// peers) and by the peer's rights.
-    pub(super) fn is_for(&self, peer: PeerId, name: &str, to: Option<&[String]>) -> bool {
+    pub(super) fn is_offered_to(&self, peer: PeerId, name: &str, to: Option<&[String]>) -> bool {
         to.is_none_or(|to| to.iter().any(|it| it == self.name(peer)))
             && self.rights(peer).is_offered(name)
     }
@@ -155,16 +160,16 @@ impl Peers {
     pub(super) fn accepted_name(
         &self,
         peer: PeerId,
-        act: RequestKind,
+        kind: RequestKind,
         offered: &OfferedTopic,
     ) -> Result<String, Denied> {
         let rights = self.rights(peer);
         let (name, hash) = (offered.type_name.as_str(), offered.type_hash.as_str());
         let is_foreign = self.dialect.is_some_and(|own| dialect_of(name) != own);
         let found = OfferedType { offered: name, name, hash, is_foreign };
-        let right = match act {
-            RequestKind::Publish => rights.publish(&offered.name, found),
-            _ => rights.serve(&offered.name, found),
+        let right = match kind {
+            RequestKind::Publish => rights.right_to_publish(&offered.name, found),
+            _ => rights.right_to_serve(&offered.name, found),
         };
         // A name without a leading '/' would not stay under the peer's prefix.
         if !rights.names.renames(&offered.name) {
@@ -173,9 +178,9 @@ impl Peers {
         match right {
             Right::NotListed => Err(Denied::NotListed),
             Right::NotConfigured => Err(Denied::NotConfigured),
-            Right::Given => {
-                check_texts(offered).map_err(Denied::Invalid)?;
-                if act == RequestKind::Publish
+            Right::Granted => {
+                check_offer_strings(offered).map_err(Denied::Invalid)?;
+                if kind == RequestKind::Publish
                     && rights.log_prefix(&offered.name, name, hash).is_some()
                 {
                     return Ok(offered.name.clone());
@@ -200,7 +205,7 @@ impl Peers {
             *other != peer && prefix.len() > own.names.prefix.len() && is_below(local, prefix)
         })?;
         (!own.names.is_named(theirs)).then(|| {
-            let (other, here) = (self.name(other), &self.here);
+            let (other, here) = (self.name(other), &self.own_name);
             format!(
                 "refused, since its name at '{here}' would be {local}, under the prefix {prefix} of \
                  '{other}'; a line {theirs} without a star under 'accept' there allows it"
@@ -209,29 +214,29 @@ impl Peers {
     }
 
     /// Notes that a peer is up; returns whether it had been given up.
-    pub(super) fn set_present(&mut self, peer: PeerId) -> bool {
-        self.absent.remove(&peer) == Some(Absence::GivenUp)
+    pub(super) fn mark_up(&mut self, peer: PeerId) -> bool {
+        self.outages.remove(&peer) == Some(Outage::GivenUp)
     }
 
     /// Notes that a peer is down.
-    pub(super) fn set_absent(&mut self, now: Instant, peer: PeerId) {
-        self.absent.insert(peer, Absence::Since(now));
+    pub(super) fn mark_down(&mut self, now: Instant, peer: PeerId) {
+        self.outages.insert(peer, Outage::Since(now));
     }
 
-    pub(super) fn is_absent(&self, peer: PeerId) -> bool {
-        self.absent.contains_key(&peer)
+    pub(super) fn is_down(&self, peer: PeerId) -> bool {
+        self.outages.contains_key(&peer)
     }
 
     pub(super) fn is_given_up(&self, peer: PeerId) -> bool {
-        self.absent.get(&peer) == Some(&Absence::GivenUp)
+        self.outages.get(&peer) == Some(&Outage::GivenUp)
     }
 
     /// Gives up peers that have been down for longer than [`GIVE_UP_AFTER`]; returns these peers.
     pub(super) fn give_up_absent(&mut self, now: Instant) -> Vec<PeerId> {
         let mut gone = Vec::new();
-        for (peer, absence) in &mut self.absent {
-            if matches!(absence, Absence::Since(at) if now.since(*at) > GIVE_UP_AFTER) {
-                *absence = Absence::GivenUp;
+        for (peer, outage) in &mut self.outages {
+            if matches!(outage, Outage::Since(at) if now.since(*at) > GIVE_UP_AFTER) {
+                *outage = Outage::GivenUp;
                 gone.push(*peer);
             }
         }

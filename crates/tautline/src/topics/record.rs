@@ -13,7 +13,7 @@ pub(super) fn peer_up(cx: &mut Context<'_>, peer: PeerId, new_session: bool) {
     }
     let event = Event::Came {
         key: cx.endpoint.peer(peer).key.to_string().into(),
-        address: address(cx.endpoint, peer),
+        address: peer_address(cx.endpoint, peer),
         session: if new_session { Session::New } else { Session::Same },
     };
     cx.record_peer_event(peer, event);
@@ -38,7 +38,7 @@ pub(super) fn peer_moved(cx: &mut Context<'_>, peer: PeerId, to: Place) {
     if cx.may_log_about(peer) {
         tracing::info!(peer = cx.peers.name(peer), %to, "peer has moved");
     }
-    cx.record_peer_event(peer, Event::Moved { address: in_words(cx.endpoint, to) });
+    cx.record_peer_event(peer, Event::Moved { address: address_text(cx.endpoint, to) });
 }
 
 /// Records a handshake that established no session.
@@ -78,14 +78,14 @@ pub(super) fn link_changed(cx: &mut Context<'_>, link: LinkId, is_up: bool) {
     let (LinkView { peer, remote, .. }, is_direct) = (view, view.is_direct_path());
     if is_up {
         let name = cx.endpoint.peer(peer).name;
-        notices::drop_handshakes(cx.notices, name, remote);
+        notices::drop_handshake_notices(cx.notices, name, remote);
     }
     let Some(remote) = remote.filter(|_| is_direct) else { return };
     let cause = cx.peers.cause(peer);
     let is_logged = cx.notices.may_log(now, &cause);
     let peer = cx.peers.name(peer).to_owned();
     if is_up {
-        notices::drop_direct_path(cx.notices, &peer);
+        notices::drop_direct_path_notices(cx.notices, &peer);
     }
     match is_up {
         _ if !is_logged => {}
@@ -96,15 +96,15 @@ pub(super) fn link_changed(cx: &mut Context<'_>, link: LinkId, is_up: bool) {
     }
 }
 
-/// Returns the address of a peer: of a link that is up, otherwise of any link.
-fn address(endpoint: &Endpoint, peer: PeerId) -> Text {
+/// Returns the remote address of one of a peer's links, preferably of a link that is up.
+fn peer_address(endpoint: &Endpoint, peer: PeerId) -> Text {
     let links = endpoint.links().filter_map(|link| endpoint.link(link));
     let known = links.filter(|link| link.peer == peer && link.remote.is_some());
     let best = known.max_by_key(|link| link.up);
-    best.and_then(|link| link.remote).map_or("".into(), |place| in_words(endpoint, place))
+    best.and_then(|link| link.remote).map_or("".into(), |place| address_text(endpoint, place))
 }
 
-fn in_words(endpoint: &Endpoint, place: Place) -> Text {
+fn address_text(endpoint: &Endpoint, place: Place) -> Text {
     match place {
         Place::Udp(address) => address.to_string().into(),
         Place::Relay { hop, .. } => format!("via {}", endpoint.peer(hop).name).into(),

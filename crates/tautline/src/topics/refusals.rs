@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Requests of peers that this robot refuses. The reason is reported at both ends. A request that
-//! needs a line in the file waits for this line.
+//! Requests of peers that this robot refuses. The reason is reported at both ends. A request that a
+//! line in the file would allow is kept until the file has the line.
 
 use super::context::Context;
 use super::key::ChannelKey;
@@ -91,11 +91,11 @@ impl Context<'_> {
     pub(super) fn deny(
         &mut self,
         key: ChannelKey,
-        act: RequestKind,
+        kind: RequestKind,
         offered: &OfferedTopic,
         denied: &Denied,
     ) {
-        let waiting = self.pending_request(act, key.peer, &offered.name, &offered.type_name);
+        let waiting = self.pending_request(kind, key.peer, &offered.name, &offered.type_name);
         match denied {
             Denied::Invalid(reason) => self.refuse(key, &offered.name, reason),
             Denied::NotConfigured => self.wait_for_config_line(key, waiting),
@@ -110,7 +110,7 @@ impl Context<'_> {
             // `accept` states which names are accepted, so nothing is reported; `status` lists the others.
             Denied::NotListed => {
                 self.endpoint.peer_mut(key.peer).want(self.now, key.channel, false);
-                self.keep_waiting(key, waiting);
+                self.add_pending_request(key, waiting);
             }
         }
     }
@@ -118,47 +118,47 @@ impl Context<'_> {
     /// Keeps a peer's request on a channel until the file allows it, and reports the missing line
     /// at both ends.
     pub(super) fn wait_for_config_line(&mut self, key: ChannelKey, waiting: PendingRequest) {
-        let here = self.line_text(key.peer, &waiting, ADD_TO_THIS_FILE);
-        let there = self.line_text(key.peer, &waiting, ADD_TO_PEER_FILE);
+        let here = self.missing_line_text(key.peer, &waiting, ADD_TO_THIS_FILE);
+        let there = self.missing_line_text(key.peer, &waiting, ADD_TO_PEER_FILE);
         self.endpoint.peer_mut(key.peer).want(self.now, key.channel, false);
         self.record_refusal(key, &here);
         self.peer_notice(key.peer, &here);
         self.endpoint.peer_mut(key.peer).refuse(self.now, key.channel, there);
-        self.keep_waiting(key, waiting);
+        self.add_pending_request(key, waiting);
     }
 
     /// Reports at both ends that a peer may not set a parameter. The peer may still set others on
     /// the channel.
-    pub(super) fn deny_setting(&mut self, key: ChannelKey, name: &str) {
+    pub(super) fn deny_parameter(&mut self, key: ChannelKey, name: &str) {
         let waiting = PendingRequest {
-            act: RequestKind::Set,
+            kind: RequestKind::Set,
             name: name.to_owned(),
             type_name: "parameter".into(),
             allowed: None,
             line: format!("set_parameters: {name}"),
             unusable: None,
         };
-        let here = self.line_text(key.peer, &waiting, ADD_TO_THIS_FILE);
-        let there = self.line_text(key.peer, &waiting, ADD_TO_PEER_FILE);
+        let here = self.missing_line_text(key.peer, &waiting, ADD_TO_THIS_FILE);
+        let there = self.missing_line_text(key.peer, &waiting, ADD_TO_PEER_FILE);
         self.record_refusal(key, &here);
         self.peer_notice(key.peer, &here);
         self.endpoint.peer_mut(key.peer).refuse(self.now, key.channel, there);
-        self.keep_waiting(key, waiting);
+        self.add_pending_request(key, waiting);
     }
 
-    fn keep_waiting(&mut self, key: ChannelKey, waiting: PendingRequest) {
-        let of_peer = self.waiting.range(ChannelKey::all_of(key.peer));
-        if of_peer.count() < MAX_WAITING_PER_PEER || self.waiting.contains_key(&key) {
-            self.waiting.insert(key, waiting);
+    fn add_pending_request(&mut self, key: ChannelKey, waiting: PendingRequest) {
+        let of_peer = self.pending_requests.range(ChannelKey::all_of(key.peer));
+        if of_peer.count() < MAX_WAITING_PER_PEER || self.pending_requests.contains_key(&key) {
+            self.pending_requests.insert(key, waiting);
         }
     }
 
-    /// Returns the text about a missing line. `place` is [`ADD_TO_THIS_FILE`] or [`ADD_TO_PEER_FILE`], for readers here or
-    /// at the peer.
-    fn line_text(&self, peer: PeerId, waiting: &PendingRequest, place: &str) -> String {
-        let PendingRequest { act, name, type_name, line, unusable, .. } = waiting;
+    /// Returns the text about a missing line. `place` is [`ADD_TO_THIS_FILE`] for readers here, and
+    /// [`ADD_TO_PEER_FILE`] for readers at the peer.
+    fn missing_line_text(&self, peer: PeerId, waiting: &PendingRequest, place: &str) -> String {
+        let PendingRequest { kind, name, type_name, line, unusable, .. } = waiting;
         let (here, peer) = (self.endpoint.name(), self.peers.name(peer));
-        let reason = match act {
+        let reason = match kind {
             RequestKind::Publish => format!(
                 "{name} ({type_name}) of '{peer}': '{here}' publishes it only if its file allows it"
             ),
@@ -188,29 +188,29 @@ impl Context<'_> {
     /// Returns a request of a peer that needs a line under `accept`.
     pub(super) fn pending_request(
         &self,
-        act: RequestKind,
+        kind: RequestKind,
         peer: PeerId,
         name: &str,
         type_name: &str,
     ) -> PendingRequest {
-        PendingRequest::for_accept(self.peers.rights(peer), act, name, type_name)
+        PendingRequest::for_accept(self.peers.rights(peer), kind, name, type_name)
     }
 
     /// Removes notices about missing lines that no request needs any more.
-    pub(super) fn drop_notices_of_given_rights(&mut self) {
+    pub(super) fn drop_resolved_notices(&mut self) {
         if !self.notices.peer_notices().any(|text| text.contains(ADD_TO_THIS_FILE)) {
             return;
         }
-        let needed = self.waiting.iter();
-        let needed =
-            needed.map(|(key, waiting)| self.line_text(key.peer, waiting, ADD_TO_THIS_FILE));
+        let needed = self.pending_requests.iter();
+        let needed = needed
+            .map(|(key, waiting)| self.missing_line_text(key.peer, waiting, ADD_TO_THIS_FILE));
         let needed: BTreeSet<String> = needed.map(|text| notices::plain(&text)).collect();
         self.notices
             .retain_peer_notices(|text| !text.contains(ADD_TO_THIS_FILE) || needed.contains(text));
     }
 
     /// Removes the notices that a peer's file lacks a line, or that a name cannot be used there.
-    /// Called when the peer takes the channel.
+    /// Called when the peer subscribes to the channel.
     pub(super) fn drop_refusal(&mut self, key: ChannelKey) {
         let Some((config, ..)) = self.endpoint.peer(key.peer).channel_out(key.channel) else {
             return;

@@ -14,7 +14,7 @@ pub(super) type Verdicts = BTreeMap<ChannelId, Verdict>;
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
     /// Accepted, under this local name.
-    Taken(String),
+    Accepted(String),
     NotListed,
     NotConfigured,
 }
@@ -36,7 +36,7 @@ fn verdict(cx: &Context<'_>, peer: PeerId, offered: &OfferedTopic) -> Verdict {
         Role::Calls => Err(Denied::NotConfigured),
     };
     match accepted {
-        Ok(name) => Verdict::Taken(name),
+        Ok(name) => Verdict::Accepted(name),
         Err(Denied::NotListed) => Verdict::NotListed,
         Err(Denied::Invalid(_) | Denied::NotConfigured | Denied::Unusable(_)) => {
             Verdict::NotConfigured
@@ -45,7 +45,7 @@ fn verdict(cx: &Context<'_>, peer: PeerId, offered: &OfferedTopic) -> Verdict {
 }
 
 /// Returns the peers of a configuration that the endpoint has, each with its number.
-pub(super) fn peers_in<'a>(
+pub(super) fn configured_peers<'a>(
     cx: &Context<'_>,
     config: &'a Config,
 ) -> BTreeMap<PeerId, &'a PeerConfig> {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Limits how often a person is notified of a fault that every message may repeat.
+//! Limits how often a fault that every message may repeat is reported.
 
 use tautline_proto::{Duration, Instant};
 

@@ -17,7 +17,7 @@ use tautline_gateway::types::own::{message_hash, service_hash};
 use tautline_proto::{Duration, Instant};
 
 /// Time without drops after which the next drop is reported again.
-const CALM: Duration = Duration::from_secs(10);
+const QUIET_TIME: Duration = Duration::from_secs(10);
 
 #[derive(Debug)]
 pub(super) struct Rights {
@@ -27,9 +27,9 @@ pub(super) struct Rights {
     pub(super) show: Show,
     pub(super) set_parameters: Vec<Pattern>,
     /// Hashes of the message types that `accept` names and that are installed here.
-    messages: BTreeMap<String, String>,
+    message_hashes: BTreeMap<String, String>,
     /// Hashes of the service types that `accept` names and that are installed here.
-    services: BTreeMap<String, String>,
+    service_hashes: BTreeMap<String, String>,
     rate: Rate,
     pub(super) max_priority: u8,
     move_stamps: bool,
@@ -40,7 +40,7 @@ pub(super) struct Rights {
 /// The file's decision about a request of a peer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Right {
-    Given,
+    Granted,
     /// Not allowed: `accept` names other things.
     NotListed,
     /// Not allowed: no line of the file allows it.
@@ -61,23 +61,23 @@ pub(super) struct OfferedType<'a> {
 
 /// Messages of one channel that were dropped above the rate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) struct OverRate {
+pub(crate) struct DroppedTraffic {
     pub(crate) messages: u64,
     pub(crate) bytes: u64,
 }
 
-impl OverRate {
+impl DroppedTraffic {
     pub(super) fn add(&mut self, bytes: usize) {
         self.messages = self.messages.saturating_add(1);
         self.bytes = self.bytes.saturating_add(bytes as u64);
     }
 }
 
-/// The messages of all channels that were dropped above the rate, with pauses shorter than [`CALM`].
+/// The messages of all channels that were dropped above the rate, with pauses shorter than [`QUIET_TIME`].
 #[derive(Debug)]
 struct Burst {
     last: Instant,
-    dropped: OverRate,
+    dropped: DroppedTraffic,
 }
 
 /// A token bucket that holds the bits or messages of one second.
@@ -86,18 +86,18 @@ struct Bucket {
     per_second: u64,
     /// Negative after a message larger than the bucket.
     tokens: f64,
-    filled: Instant,
+    last_refill: Instant,
 }
 
 impl Bucket {
     fn new(per_second: u64) -> Self {
-        Self { per_second, tokens: per_second as f64, filled: Instant(0) }
+        Self { per_second, tokens: per_second as f64, last_refill: Instant(0) }
     }
 
-    fn fill(&mut self, now: Instant) {
+    fn refill(&mut self, now: Instant) {
         let full = self.per_second as f64;
-        let passed = now.since(self.filled).as_secs_f64();
-        (self.tokens, self.filled) = ((self.tokens + passed * full).min(full), now);
+        let passed = now.since(self.last_refill).as_secs_f64();
+        (self.tokens, self.last_refill) = ((self.tokens + passed * full).min(full), now);
     }
 
     /// Whether there are enough tokens for `amount`. An amount larger than the bucket needs a full
@@ -121,10 +121,10 @@ impl Rate {
     }
 
     /// Uses tokens for a message, if both buckets have enough. Returns whether they had.
-    fn take(&mut self, now: Instant, bytes: usize) -> bool {
+    fn admit(&mut self, now: Instant, bytes: usize) -> bool {
         let bits = bytes as f64 * 8.0;
-        self.bits.fill(now);
-        self.messages.fill(now);
+        self.bits.refill(now);
+        self.messages.refill(now);
         let enough = self.bits.has(bits) && self.messages.has(1.0);
         if enough {
             self.bits.tokens -= bits;
@@ -145,8 +145,8 @@ impl Rights {
             named().filter_map(of).collect()
         };
         Self {
-            messages: hashes(message_hash),
-            services: hashes(service_hash),
+            message_hashes: hashes(message_hash),
+            service_hashes: hashes(service_hash),
             names: peer.names.clone(),
             call: peer.call.clone(),
             offer: peer.offer.clone(),
@@ -160,20 +160,20 @@ impl Rights {
     }
 
     /// Returns the peer's right to publish here a topic that has the name `name` at the peer.
-    pub(super) fn publish(&self, name: &str, found: OfferedType<'_>) -> Right {
+    pub(super) fn right_to_publish(&self, name: &str, found: OfferedType<'_>) -> Right {
         let is_log =
             !found.is_foreign && self.log_prefix(name, found.offered, found.hash).is_some();
         // Topics of an action are read only by clients of the action, under a name that they chose.
         let default = is_observation(found.name, found.hash)
             || is_action_topic(name, found.offered)
             || is_log;
-        self.right(name, found, &self.messages, default)
+        self.right(name, found, &self.message_hashes, default)
     }
 
     /// Returns the peer's right to serve here a service that has the name `name` at the peer. A
     /// prefix suffices, because clients then name this peer explicitly.
-    pub(super) fn serve(&self, name: &str, found: OfferedType<'_>) -> Right {
-        self.right(name, found, &self.services, true)
+    pub(super) fn right_to_serve(&self, name: &str, found: OfferedType<'_>) -> Right {
+        self.right(name, found, &self.service_hashes, true)
     }
 
     fn right(
@@ -191,9 +191,9 @@ impl Rights {
                 && known.is_none_or(|own| unknown || own == found.hash)
         };
         match self.names.accepted(name, fits) {
-            Accepted::Yes => Right::Given,
+            Accepted::Yes => Right::Granted,
             Accepted::OtherType => Right::NotConfigured,
-            Accepted::No if under_prefix && !self.names.prefix.is_empty() => Right::Given,
+            Accepted::No if under_prefix && !self.names.prefix.is_empty() => Right::Granted,
             Accepted::No if !self.names.accept.is_empty() => Right::NotListed,
             Accepted::No => Right::NotConfigured,
         }
@@ -249,8 +249,8 @@ impl Rights {
     }
 
     /// Accepts a message of `bytes` within the rate of the peer; `false` if it exceeds the rate.
-    pub(super) fn take(&mut self, now: Instant, bytes: usize) -> bool {
-        self.rate.take(now, bytes)
+    pub(super) fn admit(&mut self, now: Instant, bytes: usize) -> bool {
+        self.rate.admit(now, bytes)
     }
 
     pub(super) fn rate_bps(&self) -> u64 {
@@ -260,16 +260,16 @@ impl Rights {
     /// Counts a message above the rate. Returns whether it is the first message of a burst.
     pub(super) fn drop_excess(&mut self, now: Instant, bytes: usize) -> bool {
         let is_first = self.burst.is_none();
-        let begun = Burst { last: now, dropped: OverRate::default() };
+        let begun = Burst { last: now, dropped: DroppedTraffic::default() };
         let burst = self.burst.get_or_insert(begun);
         burst.last = now;
         burst.dropped.add(bytes);
         is_first
     }
 
-    /// Ends a burst if nothing of the peer was dropped for [`CALM`]. Returns what was dropped in it.
-    pub(super) fn end_burst(&mut self, now: Instant) -> Option<OverRate> {
-        let is_over = |burst: &mut Burst| now.since(burst.last) > CALM;
+    /// Ends a burst if nothing of the peer was dropped for [`QUIET_TIME`]. Returns what was dropped in it.
+    pub(super) fn end_burst(&mut self, now: Instant) -> Option<DroppedTraffic> {
+        let is_over = |burst: &mut Burst| now.since(burst.last) > QUIET_TIME;
         self.burst.take_if(is_over).map(|burst| burst.dropped)
     }
 }
@@ -285,27 +285,27 @@ mod tests {
     #[test]
     fn a_bucket_allows_a_burst_of_one_second() {
         let mut rate = Rate::new(8000);
-        assert!(rate.take(at(5000), 400) && rate.take(at(5000), 600));
-        assert!(!rate.take(at(5000), 1));
-        assert!(!rate.take(at(5100), 101), "100 bytes have come back");
-        assert!(rate.take(at(5100), 100));
-        assert!(rate.take(at(60_000), 1000) && !rate.take(at(60_000), 1), "never more");
+        assert!(rate.admit(at(5000), 400) && rate.admit(at(5000), 600));
+        assert!(!rate.admit(at(5000), 1));
+        assert!(!rate.admit(at(5100), 101), "100 bytes have come back");
+        assert!(rate.admit(at(5100), 100));
+        assert!(rate.admit(at(60_000), 1000) && !rate.admit(at(60_000), 1), "never more");
     }
 
     #[test]
     fn a_message_larger_than_the_bucket_passes_and_is_charged() {
         let mut rate = Rate::new(8000);
-        assert!(rate.take(at(1000), 3000));
-        assert!(!rate.take(at(2900), 1), "2000 bytes are owed");
-        assert!(rate.take(at(3100), 1));
-        assert!(!rate.take(at(3500), 3000), "it is not full");
-        assert!(rate.take(at(4200), 3000));
+        assert!(rate.admit(at(1000), 3000));
+        assert!(!rate.admit(at(2900), 1), "2000 bytes are owed");
+        assert!(rate.admit(at(3100), 1));
+        assert!(!rate.admit(at(3500), 3000), "it is not full");
+        assert!(rate.admit(at(4200), 3000));
     }
 
     #[test]
     fn small_messages_are_counted_as_well() {
         let mut rate = Rate::new(1_000_000_000);
-        let taken = |rate: &mut Rate, now| (0..20_000).filter(|_| rate.take(now, 1)).count();
+        let taken = |rate: &mut Rate, now| (0..20_000).filter(|_| rate.admit(now, 1)).count();
         assert_eq!(taken(&mut rate, at(1000)), MESSAGES.per_second as usize);
         assert_eq!(taken(&mut rate, at(1500)), MESSAGES.per_second as usize / 2);
     }

@@ -5,7 +5,7 @@
 
 use super::context::Context;
 use super::key::ChannelKey;
-use super::peers::{LINGER, REOFFER_GRACE};
+use super::peers::{REOFFER_GRACE, UNSUBSCRIBE_DELAY};
 use crate::config::Show;
 use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet};
@@ -19,13 +19,13 @@ use tautline_proto::{
     OfferedQos, OfferedTopic, PeerId, Role, SendError,
 };
 
-/// Priority of lists of nodes and parameters: they leave after all other messages.
-const PRIORITY: u8 = 0;
-/// Minimum time between two lists of one kind that are shown here for a peer. Of the lists in between, only
+/// Priority of lists of nodes and parameters, which are sent after all other messages.
+const LIST_PRIORITY: u8 = 0;
+/// Minimum interval at which lists of one kind from one peer are shown here. Of the lists in between, only
 /// the last is shown. Each list costs a ROS 1 master up to 50 ms. Peers send parameters less often.
-const PERIOD: Duration = Duration::from_secs(1);
+const MIN_SHOW_INTERVAL: Duration = Duration::from_secs(1);
 /// Maximum number of messages with new values that are queued for a peer.
-const QUEUED_CHANGES: u32 = 100;
+const MAX_QUEUED_CHANGES: u32 = 100;
 /// A kind of list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Kind {
@@ -75,14 +75,14 @@ pub(super) struct ShownLists {
     channels: BTreeMap<(PeerId, Kind), ChannelId>,
     /// The kinds of lists that each peer wants.
     wanted: BTreeSet<(PeerId, Kind)>,
-    /// When a peer last wanted each kind. The gateway reports the kind for [`LINGER`] longer, so
+    /// When a peer last wanted each kind. The gateway reports the kind for [`UNSUBSCRIBE_DELAY`] longer, so
     /// that a peer whose interest changes repeatedly causes no work.
     last_wanted: BTreeMap<Kind, Instant>,
     /// Whether the gateway reports nodes, and whether it reports parameters.
-    described: (bool, bool),
+    reported: (bool, bool),
     remote: BTreeMap<(PeerId, Kind), RemoteList>,
     /// Requests of peers to set parameters that were dropped above their rate.
-    pub(super) over_rate: u64,
+    pub(super) over_rate_drops: u64,
 }
 
 /// A list of a peer.
@@ -94,7 +94,7 @@ struct RemoteList {
     stale_since: Instant,
     /// When a list was last shown.
     shown_at: Option<Instant>,
-    /// A later list that waits for [`PERIOD`].
+    /// A later list that waits for [`MIN_SHOW_INTERVAL`].
     next: Option<Bytes>,
     /// The last list without an error. It is shown again if the prefix changes.
     received: Option<Bytes>,
@@ -102,7 +102,7 @@ struct RemoteList {
 
 impl ShownLists {
     /// Whether a peer has a list of this kind here.
-    fn has(&self, peer: PeerId, kind: Kind) -> bool {
+    fn has_remote_list(&self, peer: PeerId, kind: Kind) -> bool {
         self.remote.contains_key(&(peer, kind))
     }
 
@@ -117,14 +117,14 @@ fn list_channel_config(kind: Kind) -> ChannelConfig {
     let (name, type_name) = kind.name_and_type();
     let (keep_last, order) = match kind {
         Kind::Nodes | Kind::Parameters => (1, DeliveryOrder::Newest),
-        Kind::Changes => (QUEUED_CHANGES, DeliveryOrder::Arrival),
+        Kind::Changes => (MAX_QUEUED_CHANGES, DeliveryOrder::Arrival),
     };
     ChannelConfig {
         topic: OfferedTopic {
             name: name.into(),
             type_name: type_name.into(),
             type_hash: String::new(),
-            priority: PRIORITY,
+            priority: LIST_PRIORITY,
             keep_last,
             lifespan: None,
             qos: OfferedQos::default(),
@@ -135,7 +135,7 @@ fn list_channel_config(kind: Kind) -> ChannelConfig {
         repair: true,
         thin: false,
         fec: None,
-        links: LinkUse { policy: LinkPolicy::of_priority(PRIORITY), ..LinkUse::default() },
+        links: LinkUse { policy: LinkPolicy::of_priority(LIST_PRIORITY), ..LinkUse::default() },
     }
 }
 
@@ -147,7 +147,7 @@ impl ShownLists {
         for peer in cx.endpoint.peers().collect::<Vec<_>>() {
             for kind in Kind::ALL {
                 let may_see = match kind {
-                    Kind::Changes => self.has(peer, Kind::Parameters),
+                    Kind::Changes => self.has_remote_list(peer, Kind::Parameters),
                     _ => {
                         kind.applies_to(cx.peers.dialect)
                             && kind.is_shown(cx.peers.rights(peer).show)
@@ -181,7 +181,7 @@ impl ShownLists {
         }
     }
 
-    /// Takes a changed list of this robot, and sends it to the peers that want it.
+    /// Stores a changed list of this robot, and sends it to the peers that want it.
     pub(super) fn on_list_changed(&mut self, cx: &mut Context<'_>, kind: Kind, list: Bytes) {
         if self.lists.get(&kind) == Some(&list) {
             return;
@@ -196,10 +196,10 @@ impl ShownLists {
     fn send_list(&mut self, cx: &mut Context<'_>, peer: PeerId, kind: Kind) {
         let channel = self.channels.get(&(peer, kind)).copied();
         let (Some(channel), Some(list)) = (channel, self.lists.get(&kind)) else { return };
-        self.send_payload_of(cx, peer, kind, channel, list.clone());
+        self.send_payload(cx, peer, kind, channel, list.clone());
     }
 
-    fn send_payload_of(
+    fn send_payload(
         &mut self,
         cx: &mut Context<'_>,
         peer: PeerId,
@@ -223,8 +223,8 @@ impl ShownLists {
         }
     }
 
-    /// Handles that a peer wants one of our lists, or no longer does. The gateway reports only what
-    /// a peer wants. Returns whether the channel carries a list.
+    /// Handles a peer's subscription to one of our lists, or its end. The gateway reports only the
+    /// lists that a peer wants. Returns whether the channel carries a list.
     pub(super) fn on_wanted(
         &mut self,
         cx: &mut Context<'_>,
@@ -244,18 +244,18 @@ impl ShownLists {
         true
     }
 
-    /// Orders the gateway to report the lists that peers want, or wanted in the last [`LINGER`].
+    /// Orders the gateway to report the lists that peers want, or wanted in the last [`UNSUBSCRIBE_DELAY`].
     fn describe(&mut self, cx: &mut Context<'_>) {
         let now = cx.now;
         let wanted = self.wanted.iter().filter(|(peer, _)| !cx.peers.is_given_up(*peer));
         let wanted: BTreeSet<Kind> = wanted.map(|(_, kind)| *kind).collect();
-        let ShownLists { last_wanted, lists, described, .. } = self;
+        let ShownLists { last_wanted, lists, reported, .. } = self;
         last_wanted.extend(wanted.into_iter().map(|kind| (kind, now)));
-        last_wanted.retain(|_, at| now.since(*at) < LINGER);
+        last_wanted.retain(|_, at| now.since(*at) < UNSUBSCRIBE_DELAY);
         lists.retain(|kind, _| last_wanted.contains_key(kind));
         let [nodes, parameters] =
             [Kind::Nodes, Kind::Parameters].map(|kind| last_wanted.contains_key(&kind));
-        if std::mem::replace(described, (nodes, parameters)) != (nodes, parameters) {
+        if std::mem::replace(reported, (nodes, parameters)) != (nodes, parameters) {
             cx.send_to_gateway(Command::Describe { nodes, parameters });
         }
     }
@@ -296,23 +296,23 @@ impl ShownLists {
         let Some(kind) = self.kind_at(key) else { return false };
         if kind != Kind::Changes && payload.len() <= MAX_BYTES {
             // A list does not count against the peer's rate: if it were dropped, it would be
-            // missing until the next change. PERIOD limits the work that lists cause.
+            // missing until the next change. MIN_SHOW_INTERVAL limits the work that lists cause.
             let list = self.remote.get_mut(&(key.peer, kind));
             list.into_iter().for_each(|it| it.next = Some(payload.clone()));
             self.take_next(cx, key.peer, kind);
         } else if cx.check_rate(key, payload.len()) {
             self.take_list(cx, key, kind, payload);
         } else {
-            self.over_rate += 1;
+            self.over_rate_drops += 1;
         }
         true
     }
 
-    /// Takes the list of a peer that waits, if it is due.
+    /// Shows a peer's queued list, if it is due.
     fn take_next(&mut self, cx: &mut Context<'_>, peer: PeerId, kind: Kind) {
         let now = cx.now;
         let Some(list) = self.remote.get_mut(&(peer, kind)) else { return };
-        let is_due = list.shown_at.is_none_or(|at| now.since(at) >= PERIOD);
+        let is_due = list.shown_at.is_none_or(|at| now.since(at) >= MIN_SHOW_INTERVAL);
         let Some(channel) = list.channel.filter(|_| is_due) else { return };
         let next = list.next.take();
         if let Some(next) = next.filter(|it| list.received.as_ref() != Some(it)) {
@@ -327,7 +327,9 @@ impl ShownLists {
             Kind::Parameters => {
                 read_parameters(payload).map(|all| self.show_parameters_of(cx, key.peer, all))
             }
-            Kind::Changes => read_parameters(payload).map(|all| self.set_for(cx, key, all)),
+            Kind::Changes => {
+                read_parameters(payload).map(|all| self.set_parameters_for(cx, key, all))
+            }
         };
         match done {
             Ok(()) if kind != Kind::Changes => {
@@ -377,7 +379,12 @@ impl ShownLists {
     }
 
     /// Sets parameters of this robot for a peer, if it has the right.
-    fn set_for(&mut self, cx: &mut Context<'_>, key: ChannelKey, parameters: Parameters) {
+    fn set_parameters_for(
+        &mut self,
+        cx: &mut Context<'_>,
+        key: ChannelKey,
+        parameters: Parameters,
+    ) {
         let rights = cx.peers.rights(key.peer);
         let is_allowed = |name: &String, _: &mut serde_json::Value| rights.may_set(name);
         let mut denied = parameters;
@@ -386,7 +393,7 @@ impl ShownLists {
             cx.send_to_gateway(Command::SetParameters { parameters });
         }
         if let Some(name) = denied.into_keys().next() {
-            cx.deny_setting(key, &name);
+            cx.deny_parameter(key, &name);
         }
     }
 
@@ -404,11 +411,11 @@ impl ShownLists {
             Some((name.strip_prefix(prefix.as_str())?.to_owned(), value))
         });
         let payload = write_parameters(&theirs.collect()).into();
-        self.send_payload_of(cx, peer, Kind::Changes, channel, payload);
+        self.send_payload(cx, peer, Kind::Changes, channel, payload);
     }
 
-    /// Handles that a peer refuses one of our lists, or refuses to set a parameter. Returns whether
-    /// the channel carries a list.
+    /// Handles a peer's refusal of one of our lists, or of a parameter change. Returns whether the
+    /// channel carries a list.
     pub(super) fn on_refused(
         &mut self,
         cx: &mut Context<'_>,
@@ -454,7 +461,7 @@ impl ShownLists {
         list.received
     }
 
-    /// Handles that a peer has a new session, in which it advertises its lists again.
+    /// Handles a new session of a peer, in which the peer advertises its lists again.
     pub(super) fn new_session(&mut self, cx: &mut Context<'_>, peer: PeerId) {
         let now = cx.now;
         for (_, list) in self.remote.iter_mut().filter(|((it, _), _)| *it == peer) {
@@ -483,9 +490,9 @@ impl ShownLists {
         for (channel, kind, offered) in lists.collect::<Vec<_>>() {
             let key = ChannelKey { peer, channel };
             let received = self.hide(cx, peer, kind);
-            cx.waiting.remove(&key);
+            cx.pending_requests.remove(&key);
             self.on_offered(cx, key, &offered);
-            if let Some(list) = received.filter(|_| self.has(peer, kind)) {
+            if let Some(list) = received.filter(|_| self.has_remote_list(peer, kind)) {
                 self.take_list(cx, key, kind, &list);
             }
         }

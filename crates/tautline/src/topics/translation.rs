@@ -10,35 +10,35 @@ pub(super) enum Translation<T> {
     /// Requested, without a result yet.
     Requested,
     Impossible,
-    By(Arc<T>),
+    Ready(Arc<T>),
 }
 
 impl<T> Translation<T> {
     /// Returns the translator, if messages are translated.
     pub(super) fn translator(&self) -> Option<Arc<T>> {
         match self {
-            Self::By(translator) => Some(translator.clone()),
+            Self::Ready(translator) => Some(translator.clone()),
             _ => None,
         }
     }
 
     /// As [`Self::translator`], but borrowed.
-    pub(super) fn known_translator(&self) -> Option<&T> {
+    pub(super) fn translator_ref(&self) -> Option<&T> {
         match self {
-            Self::By(translator) => Some(translator),
+            Self::Ready(translator) => Some(translator),
             _ => None,
         }
     }
 
     /// Whether no translation is needed, or the translation is known.
     pub(super) fn is_known(&self) -> bool {
-        matches!(self, Self::None | Self::By(_))
+        matches!(self, Self::None | Self::Ready(_))
     }
 }
 
 impl<T> From<Option<T>> for Translation<T> {
     /// Without a translator, no translation is needed.
     fn from(translator: Option<T>) -> Self {
-        translator.map_or(Self::None, |translator| Self::By(Arc::new(translator)))
+        translator.map_or(Self::None, |translator| Self::Ready(Arc::new(translator)))
     }
 }

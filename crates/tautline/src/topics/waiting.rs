@@ -6,10 +6,10 @@ use crate::treatment::peer_names::{Accepted, is_type};
 use tautline_gateway::action_names::action_of;
 use tautline_proto::OfferedTopic;
 
-/// Maximum bytes of an accepted name of a topic or type. File names have the same limit.
-const MAX_NAME: usize = 255;
-/// Maximum characters shown of a type's name.
-const MAX_SHOWN: usize = 128;
+/// Maximum bytes in the name, type or hash of an accepted topic or service, as for file names.
+const MAX_NAME_BYTES: usize = 255;
+/// Maximum number of characters of a type name that are shown.
+const MAX_SHOWN_CHARS: usize = 128;
 /// Text that says where a missing line belongs, for readers at this robot.
 pub(super) const ADD_TO_THIS_FILE: &str = "; add to this file, under peers.";
 /// Text that says where a missing line belongs, for readers at the peer.
@@ -30,7 +30,7 @@ pub(crate) enum RequestKind {
 
 impl RequestKind {
     /// Returns the word that `status` shows.
-    pub(crate) fn word(self) -> &'static str {
+    pub(crate) fn as_str(self) -> &'static str {
         match self {
             Self::Publish => "publish",
             Self::Serve => "serve",
@@ -43,7 +43,7 @@ impl RequestKind {
 /// A request that needs a line in the file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct PendingRequest {
-    pub(crate) act: RequestKind,
+    pub(crate) kind: RequestKind,
     /// The name of a topic or service at the peer; or the name here of the service that the peer calls.
     pub(crate) name: String,
     pub(crate) type_name: String,
@@ -76,16 +76,19 @@ pub(super) enum Denied {
     Unusable(String),
 }
 
-/// Checks texts that reach the ROS master unchanged. A character that XML cannot hold, or a name of
-/// unlimited length, would prevent the master from answering anybody.
-pub(super) fn check_texts(offered: &OfferedTopic) -> Result<(), String> {
+/// Checks the strings that reach the ROS master unchanged. A character that is invalid in XML, or a
+/// name of unlimited length, would stop the master from answering anyone.
+pub(super) fn check_offer_strings(offered: &OfferedTopic) -> Result<(), String> {
     let texts = [
         ("name", &offered.name),
         ("type", &offered.type_name),
         ("hash of its type", &offered.type_hash),
     ];
-    if let Some((what, text)) = texts.iter().find(|(_, text)| text.len() > MAX_NAME) {
-        return Err(format!("its {what} has {} bytes; allowed: at most {MAX_NAME}", text.len()));
+    if let Some((what, text)) = texts.iter().find(|(_, text)| text.len() > MAX_NAME_BYTES) {
+        return Err(format!(
+            "its {what} has {} bytes; allowed: at most {MAX_NAME_BYTES}",
+            text.len()
+        ));
     }
     let of_type = |it: &char| it.is_ascii_alphanumeric() || matches!(it, '_' | '/' | '*');
     match offered.type_name.chars().find(|it| !of_type(it)) {
@@ -100,7 +103,7 @@ impl PendingRequest {
     /// Returns a request that needs a line under `accept`.
     pub(super) fn for_accept(
         rights: &Rights,
-        act: RequestKind,
+        kind: RequestKind,
         name: &str,
         type_name: &str,
     ) -> Self {
@@ -110,10 +113,10 @@ impl PendingRequest {
         let allowed = if named == Accepted::Yes { None } else { plain_type(type_name) };
         let shown = allowed.unwrap_or("any");
         Self {
-            act,
+            kind,
             name: name.to_owned(),
             // A peer chooses the name of its type freely, and terminals show the name.
-            type_name: type_name.escape_debug().take(MAX_SHOWN).collect(),
+            type_name: type_name.escape_debug().take(MAX_SHOWN_CHARS).collect(),
             line: format!("accept: {{ {name}: {shown} }}"),
             allowed: allowed.map(str::to_owned),
             unusable: None,
@@ -128,7 +131,7 @@ impl PendingRequest {
             None => type_name.unwrap_or_default().to_owned(),
         };
         let line = format!("call: {name}");
-        Self { act: RequestKind::Call, name, type_name, allowed: None, line, unusable: None }
+        Self { kind: RequestKind::Call, name, type_name, allowed: None, line, unusable: None }
     }
 }
 

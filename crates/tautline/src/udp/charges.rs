@@ -37,8 +37,8 @@ impl Charges {
         Self(vec![0; MAX_DATAGRAM / Self::STEP + 1])
     }
 
-    /// Returns the charge for `len` bytes, for which `seen` bytes were charged now. `alone`:
-    /// nothing else was charged.
+    /// Records that `seen` bytes were charged for a call with `len` bytes, and returns the best estimate
+    /// of its charge. `alone`: nothing else was charged.
     pub(super) fn learn(&mut self, len: usize, seen: usize, alone: bool) -> usize {
         let is_credible = alone || seen <= 2 * len + Self::OVERHEAD;
         let Some(known) = self.0.get_mut(len / Self::STEP) else { return len.max(seen) };

@@ -26,9 +26,9 @@ pub type Draw<'a> = dyn FnMut(u64) -> u64 + 'a;
 
 /// Maximum number of its own datagrams, and of other nodes' datagrams, that the peer remembers for
 /// replays.
-const REMEMBERED: usize = 16;
+const MAX_REMEMBERED: usize = 16;
 /// Bytes of a fragment of a long relayed packet.
-const PIECE: usize = 1200;
+const FRAGMENT_BYTES: usize = 1200;
 /// Largest relayed packet.
 const MAX_CARRIED: usize = 60_000;
 /// Minimum time between initiations, within the node's limit.
@@ -49,7 +49,7 @@ pub struct LiarConfig {
 
 /// The hostile peer; see the module's documentation.
 pub struct Liar {
-    cast: LiarConfig,
+    config: LiarConfig,
     secret: SecretKey,
     epoch: u64,
     drawn: u8,
@@ -70,12 +70,12 @@ pub struct Liar {
 
 impl std::fmt::Debug for Liar {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Liar").field("name", &self.cast.name).finish_non_exhaustive()
+        f.debug_struct("Liar").field("name", &self.config.name).finish_non_exhaustive()
     }
 }
 
 fn remember(list: &mut VecDeque<Vec<u8>>, datagram: &[u8]) {
-    if list.len() == REMEMBERED {
+    if list.len() == MAX_REMEMBERED {
         list.pop_front();
     }
     list.push_back(datagram.to_vec());
@@ -118,10 +118,10 @@ fn micros(draw: &mut Draw<'_>) -> Duration {
 /// Handshakes.
 impl Liar {
     /// Creates a peer that has not sent an initiation yet.
-    pub fn new(cast: LiarConfig) -> Self {
+    pub fn new(config: LiarConfig) -> Self {
         Self {
-            secret: SecretKey::insecure(&cast.name),
-            cast,
+            secret: SecretKey::insecure(&config.name),
+            config,
             epoch: 1,
             drawn: 0,
             calling: None,
@@ -137,7 +137,7 @@ impl Liar {
     }
 
     /// Whether the peer has session keys.
-    pub fn has_met(&self) -> bool {
+    pub fn has_keys(&self) -> bool {
         self.sealer.is_some()
     }
 
@@ -145,8 +145,8 @@ impl Liar {
     pub fn call(&mut self, now: Instant) -> Vec<u8> {
         self.drawn = self.drawn.wrapping_add(1);
         self.initiated_at = Some(now);
-        let payload = Greeting { epoch: self.epoch, name: &self.cast.name }.emit();
-        let (node, drawn) = (&self.cast.node, [self.drawn; 32]);
+        let payload = Greeting { epoch: self.epoch, name: &self.config.name }.emit();
+        let (node, drawn) = (&self.config.node, [self.drawn; 32]);
         let Ok((caller, noise)) = Initiator::initiate(&self.secret, node, drawn, &payload) else {
             return Vec::new();
         };
@@ -182,7 +182,7 @@ impl Liar {
     /// Returns an initiation if there are no keys or only old keys.
     pub fn due_initiation(&mut self, now: Instant) -> Option<Vec<u8>> {
         let since = self.initiated_at.map(|initiated_at| now.since(initiated_at));
-        let patience = if self.has_met() { KEY_LIFETIME } else { INITIATION_INTERVAL };
+        let patience = if self.has_keys() { KEY_LIFETIME } else { INITIATION_INTERVAL };
         since.is_none_or(|since| since >= patience).then(|| self.call(now))
     }
 
@@ -272,8 +272,10 @@ impl Liar {
         let mut datagrams: Vec<_> = self.due_initiation(now).into_iter().collect();
         datagrams.extend(match draw(16) {
             0 => self.restart(now, draw),
-            1 => self.own.get(draw(REMEMBERED as u64) as usize).cloned().into_iter().collect(),
-            2 => self.heard.get(draw(REMEMBERED as u64) as usize).cloned().into_iter().collect(),
+            1 => self.own.get(draw(MAX_REMEMBERED as u64) as usize).cloned().into_iter().collect(),
+            2 => {
+                self.heard.get(draw(MAX_REMEMBERED as u64) as usize).cloned().into_iter().collect()
+            }
             3 => self.flood(now, draw),
             4 => self.nest(now, draw),
             5 => vec![self.forge(draw)],
@@ -321,7 +323,7 @@ impl Liar {
         for _ in 0..levels {
             let next = self.packets.get(&2).map_or(1, |last| last.saturating_add(1));
             let Some(inner) = self.seal((2, next), None, false, &frames) else { break };
-            let to = self.cast.node.short_name();
+            let to = self.config.node.short_name();
             let to = (draw(2) == 0).then_some(to);
             let header = RelayHeader { hops: 8, life: None, from: None, to };
             let carried = header.with_header(&inner);
@@ -336,7 +338,7 @@ impl Liar {
 
     /// Returns `frames`, which are one RELAY frame, as fragments.
     fn in_pieces(&mut self, now: Instant, frames: &[u8]) -> Vec<Vec<u8>> {
-        if frames.len() <= PIECE {
+        if frames.len() <= FRAGMENT_BYTES {
             return self.packet(now, frames).into_iter().collect();
         }
         let next = self.packets.get(&2).map_or(1, |last| last.saturating_add(1));
@@ -344,8 +346,8 @@ impl Liar {
         let carried = RelayHeader { hops: 8, life: None, from: None, to: None }.with_header(&inner);
         let data = self.next_data(true, 101);
         let (mut datagrams, total) = (Vec::new(), carried.len() as u32);
-        for (at, piece) in carried.chunks(PIECE).enumerate() {
-            let fragment = Some(Fragment { total, offset: (at * PIECE) as u32 });
+        for (at, piece) in carried.chunks(FRAGMENT_BYTES).enumerate() {
+            let fragment = Some(Fragment { total, offset: (at * FRAGMENT_BYTES) as u32 });
             let mut frame = Vec::new();
             Data { fragment, ..data }.emit_relay(piece, &mut frame);
             datagrams.extend(self.packet(now, &frame));
@@ -497,7 +499,7 @@ impl Liar {
             to: (draw(4) != 0).then_some(to),
         };
         let packet = match draw(4) {
-            0 => self.heard.get(draw(REMEMBERED as u64) as usize).cloned().unwrap_or_default(),
+            0 => self.heard.get(draw(MAX_REMEMBERED as u64) as usize).cloned().unwrap_or_default(),
             1 => self.forge(draw),
             2 if depth > 0 => {
                 let mut frames = Vec::new();
@@ -517,8 +519,8 @@ impl Liar {
     }
 
     fn random_name(&self, draw: &mut Draw<'_>) -> ShortName {
-        let at = draw(self.cast.team.len() as u64 + 1) as usize;
-        self.cast.team.get(at).copied().unwrap_or(ShortName([at as u8; 3]))
+        let at = draw(self.config.team.len() as u64 + 1) as usize;
+        self.config.team.get(at).copied().unwrap_or(ShortName([at as u8; 3]))
     }
 }
 

@@ -21,7 +21,7 @@ const ARM: usize = 2;
 /// The ids by which the node knows its honest peers.
 const HONEST: [PeerId; 2] = [PeerId(0), PeerId(1)];
 /// The id by which the node knows its hostile peer.
-const LYING: PeerId = PeerId(2);
+const HOSTILE: PeerId = PeerId(2);
 /// Small limits for all nodes, so that missing limits are detected.
 const QUEUE_BYTES: usize = 200_000;
 /// Limit of control messages to one peer, in bytes.
@@ -29,7 +29,7 @@ const MAX_OWN_BYTES: u64 = 8 * MAX_CHANNELS as u64 * 1100;
 /// Maximum number of steps of one script.
 const MAX_STEPS: usize = 200;
 /// Maximum delay of an honest message, whatever the hostile peer did before.
-const ARRIVES_WITHIN: Duration = Duration::from_secs(20);
+const MAX_HONEST_DELAY: Duration = Duration::from_secs(20);
 
 /// The team; see the module's documentation.
 pub struct Team {
@@ -52,7 +52,7 @@ fn add_liar(net: &mut Net, address: SocketAddr) -> Liar {
     team.push(secret.public().short_name());
     let endpoint = &mut net.nodes[NODE].endpoint;
     let peer = endpoint.add_peer(LIAR, secret.public()).expect("a free name");
-    assert_eq!(peer, LYING);
+    assert_eq!(peer, HOSTILE);
     let link = LinkConfig {
         remote: Some(address),
         datagram_bytes: DATAGRAM,
@@ -101,7 +101,7 @@ impl Team {
         for peer in HONEST {
             endpoint.peer_mut(peer).set_rights(Rights { relayed: true, ..Rights::default() });
         }
-        endpoint.peer_mut(LYING).set_rights(Rights { relayed, ..Rights::default() });
+        endpoint.peer_mut(HOSTILE).set_rights(Rights { relayed, ..Rights::default() });
         net.run(Duration::from_secs(2));
         let mut open = |node, peer| {
             let opened = net.open(node, peer, channel(topic("/honest", 100)));
@@ -124,9 +124,9 @@ impl Team {
             if let Some(call) = self.liar.due_initiation(self.net.now) {
                 self.net.inject(NODE, self.address, &call);
             }
-            self.pass(MS);
+            self.advance(MS);
         }
-        assert!(self.liar.has_met() && self.node().peer(LYING).up, "the liar has met the node");
+        assert!(self.liar.has_keys() && self.node().peer(HOSTILE).up, "the liar has met the node");
     }
 
     fn node(&self) -> &Endpoint {
@@ -149,17 +149,21 @@ impl Team {
     fn step(&mut self, draw: &mut Draw<'_>) {
         let now = self.net.now;
         match draw(16) {
-            0 => self.pass([MS, 50 * MS, 300 * MS, 3000 * MS, 12_000 * MS][draw(5) as usize]),
+            0 => self.advance([MS, 50 * MS, 300 * MS, 3000 * MS, 12_000 * MS][draw(5) as usize]),
             1 => self.change_offer(draw),
             2 => {
                 let (wanted, number) = (draw(2) == 0, 1 + draw(6));
-                self.net.nodes[NODE].endpoint.peer_mut(LYING).want(now, ChannelId(number), wanted);
+                self.net.nodes[NODE].endpoint.peer_mut(HOSTILE).want(
+                    now,
+                    ChannelId(number),
+                    wanted,
+                );
             }
             3 => {
                 if let Some(to_liar) = self.to_liar {
                     let bytes = vec![1; [0, 100, 5000, 90_000][draw(4) as usize]];
                     // There may be no subscription.
-                    let _ = self.net.try_send(NODE, LYING, to_liar, bytes);
+                    let _ = self.net.try_send(NODE, HOSTILE, to_liar, bytes);
                 }
             }
             4 => {
@@ -185,18 +189,18 @@ impl Team {
         let endpoint = &mut self.net.nodes[NODE].endpoint;
         match (self.to_liar, draw(2)) {
             (Some(channel), 0) => {
-                endpoint.peer_mut(LYING).withdraw(now, channel);
+                endpoint.peer_mut(HOSTILE).withdraw(now, channel);
                 self.to_liar = None;
             }
             (Some(channel), _) => {
-                let _ = endpoint.peer_mut(LYING).change_offer(now, channel, config);
+                let _ = endpoint.peer_mut(HOSTILE).change_offer(now, channel, config);
             }
-            (None, _) => self.to_liar = endpoint.peer_mut(LYING).offer(now, config).ok(),
+            (None, _) => self.to_liar = endpoint.peer_mut(HOSTILE).offer(now, config).ok(),
         }
     }
 
     /// Lets time pass. The hostile peer receives its packets, and initiates when its keys are old.
-    fn pass(&mut self, span: Duration) {
+    fn advance(&mut self, span: Duration) {
         self.net.run(span);
         self.handle_datagram();
     }
@@ -229,7 +233,7 @@ impl Team {
                 assert!(state.endpoint.peer(peer).relayed().adds_up(), "relayed at {node}");
             }
             for event in &state.events {
-                let honest = |peer: &PeerId| node != NODE || *peer != LYING;
+                let honest = |peer: &PeerId| node != NODE || *peer != HOSTILE;
                 let harmed = match event {
                     Event::PeerDown { peer, .. } | Event::PeerUp { peer, new_session: true } => {
                         honest(peer)
@@ -245,7 +249,7 @@ impl Team {
             assert!(wanted && stats.adds_up(), "{stats:?}");
         }
         if let Some(to_liar) = self.to_liar {
-            let (_, _, stats) = self.node().peer(LYING).channel_out(to_liar).expect("an offer");
+            let (_, _, stats) = self.node().peer(HOSTILE).channel_out(to_liar).expect("an offer");
             assert!(stats.adds_up(), "{stats:?}");
         }
         self.forget();
@@ -253,11 +257,11 @@ impl Team {
 
     /// The hostile peer subscribes to a large flow of the highest priority, and acknowledges
     /// nothing. Returns the longest delay of an honest message of low priority.
-    pub fn longest_wait_with_a_mute_peer(&mut self) -> Duration {
+    pub fn max_delay_with_mute_peer(&mut self) -> Duration {
         let now = self.net.now;
         let endpoint = &mut self.net.nodes[NODE].endpoint;
         let config = channel(topic("/to_liar", 255));
-        let to_liar = endpoint.peer_mut(LYING).offer(now, config).expect("a valid offer");
+        let to_liar = endpoint.peer_mut(HOSTILE).offer(now, config).expect("a valid offer");
         let (base, (_, peer, honest)) = (BASE, self.honest[0]);
         let mut longest = Duration::ZERO;
         for round in 0..60 {
@@ -266,14 +270,14 @@ impl Team {
                 self.net.inject(NODE, self.address, &packet);
             }
             // The queue is full at times.
-            let _ = self.net.try_send(NODE, LYING, to_liar, vec![1; 20_000]);
+            let _ = self.net.try_send(NODE, HOSTILE, to_liar, vec![1; 20_000]);
             let (payload, began) = (crate::net::payload(round, 100), self.net.now);
             self.net.send(NODE, peer, honest, payload.clone());
             self.net.run_until_done(MS, 2000 * MS, |net| {
                 net.nodes[base].received.iter().any(|it| it.3.payload[..] == payload)
             });
             longest = longest.max(self.net.now.since(began));
-            self.pass(30 * MS);
+            self.advance(30 * MS);
         }
         longest
     }
@@ -292,10 +296,10 @@ impl Team {
             self.net.send(node, peer, channel, payload.clone());
         }
         let mut missing = ours;
-        let limit = self.net.now + ARRIVES_WITHIN;
+        let limit = self.net.now + MAX_HONEST_DELAY;
         while !missing.is_empty() {
             assert!(self.net.now < limit, "honest messages did not arrive: {}", self.state());
-            self.pass(50 * MS);
+            self.advance(50 * MS);
             let arrived = self.net.nodes.iter().flat_map(|state| &state.received);
             let arrived: Vec<_> = arrived.map(|(_, _, _, it)| it.payload.to_vec()).collect();
             missing.retain(|payload| !arrived.contains(payload));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Endpoints in virtual time, joined by seeded lossy pipes. There is no I/O, so that a seed repeats a
+//! Endpoints in virtual time, joined by seeded lossy pipes. There is no I/O, so a seed reproduces a
 //! run exactly.
 //!
 //! A pipe belongs to a node, duplicates and reorders packets, and may change while a test runs. The

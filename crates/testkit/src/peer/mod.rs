@@ -48,7 +48,7 @@ const MAX_HELD: usize = 4096;
 const MAX_CALLS: usize = 64;
 /// Interval at which an initiation is repeated, within the node's limit.
 const INITIATION_RETRY: Duration = Duration::from_millis(200);
-const MEETING_PATIENCE: Duration = Duration::from_secs(20);
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Identity of the peer, and of the node that it connects to.
 #[derive(Debug, Clone)]
@@ -72,7 +72,7 @@ pub struct Offered {
 
 /// The state received from the other node.
 #[derive(Debug, Default)]
-pub struct Heard {
+pub struct Received {
     /// The current advertisements.
     pub offers: Vec<Offered>,
     /// Whether the other node subscribes, by our channel.
@@ -94,7 +94,7 @@ struct Keys {
     epoch: u64,
 }
 
-struct Calling {
+struct PendingHandshake {
     session: u32,
     caller: Initiator,
     epoch: u64,
@@ -102,7 +102,7 @@ struct Calling {
 
 /// Packets received on one link of the other node.
 #[derive(Default)]
-struct Arrived {
+struct ReceivedPackets {
     /// First and last number of each range, newest first.
     ranges: VecDeque<(u64, u64)>,
     reported: bool,
@@ -130,7 +130,7 @@ pub struct Peer {
     /// Session epoch of this peer, which shows the other node a restart.
     epoch: u64,
     jar: CookieJar,
-    calls: VecDeque<Calling>,
+    calls: VecDeque<PendingHandshake>,
     /// First MAC of the last initiation, to which a cookie reply responds.
     mac1: [u8; 16],
     keys: Option<Keys>,
@@ -143,14 +143,14 @@ pub struct Peer {
     relays: u64,
     waiting: VecDeque<Waiting>,
     sent: VecDeque<Sent>,
-    arrived: BTreeMap<u8, Arrived>,
+    arrived: BTreeMap<u8, ReceivedPackets>,
     acked_at: Instant,
     /// Limit of control messages in flight.
     pub window: usize,
     /// Response to requests for definitions; `None` for no response.
     pub definition: Option<String>,
     /// Everything received from the other node.
-    pub heard: Heard,
+    pub heard: Received,
 }
 
 /// Returns an unpredictable number.
@@ -200,7 +200,7 @@ pub fn fill(mut put: impl FnMut(&mut Vec<u8>)) -> Vec<u8> {
 }
 
 /// Returns the frames of one message: a single one, or fragments that each fill a packet.
-pub fn pieces(
+pub fn message_frames(
     mut data: Data,
     payload: &[u8],
     emit: fn(&Data, &[u8], &mut Vec<u8>),
@@ -256,11 +256,12 @@ impl Peer {
             acked_at: now,
             window: CONTROL_WINDOW,
             definition: None,
-            heard: Heard::default(),
+            heard: Received::default(),
         };
         while peer.keys.is_none() {
-            if now.elapsed() > MEETING_PATIENCE {
-                let text = format!("no response to a handshake initiation in {MEETING_PATIENCE:?}");
+            if now.elapsed() > HANDSHAKE_TIMEOUT {
+                let text =
+                    format!("no response to a handshake initiation in {HANDSHAKE_TIMEOUT:?}");
                 return Err(io::Error::new(ErrorKind::TimedOut, text));
             }
             let call = peer.call();
@@ -281,7 +282,7 @@ impl Peer {
         if self.calls.len() == MAX_CALLS {
             self.calls.pop_front();
         }
-        self.calls.push_back(Calling { session, caller, epoch: self.epoch });
+        self.calls.push_back(PendingHandshake { session, caller, epoch: self.epoch });
         call
     }
 

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Reception of a hostile peer: handshake responses, frames of the other node, acknowledgements.
+//! Reception by a hostile peer: handshake responses, frames of the other node, acknowledgements.
 
 use super::{
-    ACK_EVERY, Arrived, CLOCK, Heard, IDLE, Keys, MAX_HELD, MAX_RANGES, MAX_READ, Offered, Peer,
-    ack,
+    ACK_EVERY, CLOCK, IDLE, Keys, MAX_HELD, MAX_RANGES, MAX_READ, Offered, Peer, Received,
+    ReceivedPackets, ack,
 };
 use std::io::{self, ErrorKind};
 use std::time::{Duration, Instant};
@@ -82,7 +82,7 @@ impl Peer {
             self.waiting.clear();
             self.sent.clear();
             self.arrived.clear();
-            self.heard = Heard::default();
+            self.heard = Received::default();
         }
         let mut ping = Vec::new();
         put_ping(&mut ping);
@@ -176,7 +176,7 @@ impl Peer {
     }
 }
 
-impl Arrived {
+impl ReceivedPackets {
     fn note(&mut self, number: u64) {
         self.reported = false;
         match self.ranges.front_mut() {

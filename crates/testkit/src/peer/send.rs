@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Transmission of a hostile peer: sealed packets, control messages until they are acknowledged,
+//! Transmission by a hostile peer: sealed packets, control messages until they are acknowledged,
 //! and nested packets.
 
 use super::{
     CLOCK, FRAMES, HEADER, IDLE, PACKET_WINDOW, Peer, REPEAT_AFTER, Sent, TAG, Waiting, data,
-    pieces,
+    message_frames,
 };
 use std::io::{self, ErrorKind};
 use std::time::{Duration, Instant};
@@ -65,7 +65,7 @@ impl Peer {
     /// Queues a control message for [`Self::send_control`].
     pub fn control(&mut self, control: &Control) {
         self.control += 1;
-        self.queue(pieces(data(0, self.control, None), &control.emit(), Data::emit));
+        self.queue(message_frames(data(0, self.control, None), &control.emit(), Data::emit));
     }
 
     /// Queues the frames of one message, which are retransmitted until acknowledged.
@@ -177,7 +177,7 @@ impl Peer {
         }
         let payload = header.with_header(&self.seal_as((0, packets + 1), true, &inner));
         let outer = data(priority.into(), relays + 1, None);
-        (pieces(outer, &payload, Data::emit_relay), packets + levels)
+        (message_frames(outer, &payload, Data::emit_relay), packets + levels)
     }
 
     /// Continues with the packet number after `number`.

@@ -21,7 +21,7 @@ impl Drop for Enclosure {
     }
 }
 
-const NEEDED: &str = "this test needs namespaces of its own: run it as root, or where users may make \
+const NEEDS_NAMESPACES: &str = "this test needs namespaces of its own: run it as root, or where users may make \
                       them (sysctl kernel.unprivileged_userns_clone=1 user.max_user_namespaces=1000)";
 
 impl Enclosure {
@@ -45,15 +45,15 @@ impl Enclosure {
 
     fn hold(mut unshare: Command, hosts: &Path, is_root: bool) -> Self {
         // A reused number would report the namespaces before they exist.
-        static HELD: AtomicU32 = AtomicU32::new(0);
-        let number = HELD.fetch_add(1, Ordering::Relaxed);
+        static NEXT_NUMBER: AtomicU32 = AtomicU32::new(0);
+        let number = NEXT_NUMBER.fetch_add(1, Ordering::Relaxed);
         let ready = hosts.with_extension(format!("ready{number}"));
         let script = "mount --bind \"$1\" /etc/hosts && ip link set lo up && touch \"$2\" \
                       && exec sleep infinity";
         unshare.args(["sh", "-c", script, "hold"]).arg(hosts).arg(&ready);
-        let mut enclosure = Self { holder: unshare.spawn().expect(NEEDED), is_root };
+        let mut enclosure = Self { holder: unshare.spawn().expect(NEEDS_NAMESPACES), is_root };
         wait_for("the namespaces are ready", || {
-            assert!(enclosure.holder.try_wait().unwrap().is_none(), "{NEEDED}");
+            assert!(enclosure.holder.try_wait().unwrap().is_none(), "{NEEDS_NAMESPACES}");
             ready.exists().then_some(())
         });
         enclosure

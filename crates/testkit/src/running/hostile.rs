@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The hand-made peer of the case `attack` of the lab, under `security: none`.
+//! The hand-made peer of the lab's case `attack`, under `security: none`.
 
 use crate::peer::{Identity, Peer, initiation, random_u64, topic};
 use std::net::{Ipv4Addr, UdpSocket};
@@ -9,7 +9,7 @@ use tautline_proto::wire::control::Control;
 use tautline_proto::{Instant, SecretKey};
 
 /// Maximum time until an advertisement is acknowledged.
-const PATIENCE: Duration = Duration::from_secs(20);
+const ACK_TIMEOUT: Duration = Duration::from_secs(20);
 /// MD5 sum of geometry_msgs/Twist.
 const TWIST_MD5: &str = "9f195f881246fdfa2798d1d3eebca84a";
 
@@ -49,5 +49,8 @@ pub fn offer_command(peer: &mut Peer, channel: u64, name: &str) {
                 ================================================================================\n\
                 MSG: geometry_msgs/Vector3\nfloat64 x\nfloat64 y\nfloat64 z\n";
     peer.control(&Control::Definition { channel, text: text.into() });
-    assert!(peer.run_until(PATIENCE, |it| it.backlog() == 0).unwrap(), "{name} is not advertised");
+    assert!(
+        peer.run_until(ACK_TIMEOUT, |it| it.backlog() == 0).unwrap(),
+        "{name} is not advertised"
+    );
 }

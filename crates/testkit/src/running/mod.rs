@@ -18,15 +18,15 @@ use tautline::status::Status;
 use tautline_cli::control::{Client, ControlError};
 
 /// Host names of the documentation, with the addresses that the test module `translators` gives them.
-const NAMES: &str = "203.0.113.2 relay.example.org\n192.0.2.2 base.example.org\n";
+const HOSTS_LINES: &str = "203.0.113.2 relay.example.org\n192.0.2.2 base.example.org\n";
 
 /// Returns an unused UDP port, each port only once.
 pub fn free_port() -> u16 {
-    static GIVEN: Mutex<BTreeSet<u16>> = Mutex::new(BTreeSet::new());
+    static USED_PORTS: Mutex<BTreeSet<u16>> = Mutex::new(BTreeSet::new());
     loop {
         let socket = UdpSocket::bind("[::]:0").unwrap();
         let port = socket.local_addr().unwrap().port();
-        if GIVEN.lock().unwrap().insert(port) {
+        if USED_PORTS.lock().unwrap().insert(port) {
             return port;
         }
     }
@@ -51,7 +51,7 @@ impl Place {
     /// Writes the file that replaces /etc/hosts in an enclosure; returns its path.
     pub fn hosts(&self) -> PathBuf {
         let hosts = self.path("hosts");
-        std::fs::write(&hosts, format!("127.0.0.1 localhost\n{NAMES}")).unwrap();
+        std::fs::write(&hosts, format!("127.0.0.1 localhost\n{HOSTS_LINES}")).unwrap();
         hosts
     }
 
@@ -80,7 +80,7 @@ impl Place {
     }
 
     /// Starts node `name` with a clock that is ahead of this machine's by `seconds`.
-    pub fn start_ahead(&self, seconds: u32, name: &str, lines: &str) -> Daemon {
+    pub fn start_with_clock_ahead(&self, seconds: u32, name: &str, lines: &str) -> Daemon {
         let library =
             format!("/usr/lib/{}-linux-gnu/faketime/libfaketime.so.1", std::env::consts::ARCH);
         assert!(std::path::Path::new(&library).exists(), "this test needs faketime: make setup");

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The file of a relay, explained.
 
-use super::{audit, key};
+use super::{describe_audit, describe_key};
 use crate::cli::{output, words};
 use serde_json::{Value as Json, json};
 use std::fmt::Write;
@@ -14,11 +14,11 @@ pub fn in_words(config: &Config, teams: &[TeamConfig]) -> String {
         let _ = writeln!(text, "{name:9} {value}");
     };
     fact("relay", format!("{}, listens on UDP {}", config.name, config.listen));
-    fact("key", key(config));
+    fact("key", describe_key(config));
     fact("control", config.control.display().to_string());
     let metrics = config.metrics.map(|address| format!("http://{address}/metrics"));
     fact("metrics", metrics.unwrap_or_else(|| "none".into()));
-    fact("audit", audit(&config.audit));
+    fact("audit", describe_audit(&config.audit));
     let rows = teams.iter().map(|team| {
         let members = config.peers.iter().filter(|it| it.team.as_ref() == Some(&team.name));
         let rate = team.max_rate_bps.map(|bps| words::bit_rate(bps as f64));

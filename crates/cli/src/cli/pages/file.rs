@@ -71,7 +71,7 @@ fn section(page: &mut String, title: &str, keys: &'static [Setting]) {
     }
 }
 
-/// A paragraph in roff: what is between backticks is bold.
+/// Formats a paragraph in roff; text between backticks becomes bold.
 fn line(text: &str) -> String {
     let parts = text.split('`').enumerate();
     let bold = |(index, part): (usize, &str)| match index % 2 {
@@ -89,7 +89,7 @@ fn escaped_inside(text: &str) -> String {
     text.replace('\\', "\\e").replace('-', "\\-")
 }
 
-/// A line that starts with a control character of roff.
+/// Escapes a control character of roff at the start of a line.
 fn protect_control_lines(text: String) -> String {
     if text.starts_with(['.', '\'']) { format!("\\&{text}") } else { text }
 }

@@ -20,7 +20,7 @@ const TICK: Duration = Duration::from_millis(250);
 const UNIT: &str = "tautline.service";
 
 /// Reports what was written, and brings the peer up.
-pub fn finish(
+pub fn finish_pairing(
     local: &LocalMachine,
     agreed: &Agreed,
     console: Console,
@@ -35,7 +35,7 @@ pub fn finish(
     let mut text = format!("\npaired with {}\n", agreed.facts.name);
     written.iter().for_each(|path| text.push_str(&format!("  wrote {path}\n")));
     placed
-        .copies()
+        .backup_paths()
         .for_each(|it| text.push_str(&format!("  the file of before is {}\n", it.display())));
     console.say(&text)?;
     if agreed.needs_merge {
@@ -45,7 +45,7 @@ pub fn finish(
     }
     let config = check(local, console)?;
     if may_start && start(local, &config, console)? {
-        return wait(local, &config, agreed, console);
+        return wait_for_peer(local, &config, agreed, console);
     }
     console.say(&format!("Start it: tautline run {}", local.file.display()))?;
     match next_command_words(local, agreed) {
@@ -114,7 +114,7 @@ fn systemctl(arguments: &[&str]) -> bool {
 }
 
 /// Waits until the peer is up and has a topic.
-fn wait(
+fn wait_for_peer(
     local: &LocalMachine,
     config: &Config,
     agreed: &Agreed,
@@ -127,7 +127,7 @@ fn wait(
         console.progress(&format!("waiting for {name} ..."));
         last = status().or(last);
         if let Some(status) = last.as_ref().filter(|it| is_up(it, name)) {
-            let topic = topic(status, name, agreed);
+            let topic = topic_to_watch(status, name, agreed);
             if topic.is_some() || !agreed.has_topics {
                 break;
             }
@@ -136,7 +136,7 @@ fn wait(
     }
     match last {
         Some(status) if is_up(&status, name) => {
-            let topic = topic(&status, name, agreed);
+            let topic = topic_to_watch(&status, name, agreed);
             let next = agreed.next.as_ref().map(|it| &it.command);
             console.event(&json!({ "event": "up", "peer": name, "topic": topic, "next": next }))?;
             console.say(&format!("{name} is up; 'sudo tautline top' watches it"))?;
@@ -163,7 +163,7 @@ fn is_up(status: &Status, peer: &str) -> bool {
 }
 
 /// Returns the topic that the person is advised to watch, or else any topic of the peer.
-fn topic(status: &Status, peer: &str, agreed: &Agreed) -> Option<String> {
+fn topic_to_watch(status: &Status, peer: &str, agreed: &Agreed) -> Option<String> {
     let wanted = agreed.next.as_ref().map(|it| &it.topic);
     let all = || status.topics.iter().filter(|it| it.peer == peer).map(|it| &it.topic);
     all().find(|it| Some(*it) == wanted).or_else(|| all().next()).cloned()

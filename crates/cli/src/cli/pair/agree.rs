@@ -7,7 +7,7 @@ use super::channel::{Channel, ChannelError, MAX_TEXT, REPLY_TIMEOUT};
 use super::console::Console;
 use super::local::{LocalMachine, surroundings};
 use super::show::ShownResult;
-use super::store::{PlacedFiles, Prepared};
+use super::store::{PlacedFiles, PreparedFiles};
 use super::write::{self, Change};
 use crate::cli::Failure;
 use std::net::{IpAddr, SocketAddr};
@@ -15,7 +15,7 @@ use std::time::Duration;
 use tautline::config::{ConfigError, DEFAULT_PORT, parse};
 use tautline_cli::pairing::exchange::Role;
 use tautline_cli::pairing::facts::{Facts, Message, Ros};
-use tautline_cli::pairing::file::End;
+use tautline_cli::pairing::file::FileInput;
 use tautline_cli::pairing::plan::{Plan, plan};
 use tautline_gateway::plain::plain;
 
@@ -54,16 +54,16 @@ pub struct NextCommand {
     pub topic: String,
 }
 
-/// How this end takes part.
+/// This end of the pairing, and its options.
 #[derive(Clone, Copy)]
-pub struct Part<'a> {
+pub struct Participant<'a> {
     pub role: Role,
     pub local: &'a LocalMachine,
     pub console: Console,
     pub replace: bool,
 }
 
-impl Part<'_> {
+impl Participant<'_> {
     /// Agrees with the other end, and writes.
     pub fn agree(self, mut other: OtherEnd) -> Result<Agreed, Failure> {
         let name = other.name.clone();
@@ -78,7 +78,7 @@ impl Part<'_> {
         done
     }
 
-    /// Returns the own facts, and those of the other end.
+    /// Exchanges facts; returns those of this end and those of the other end.
     fn exchange(self, other: &mut OtherEnd) -> Result<(Facts, Facts), ChannelError> {
         let tell = |channel: &mut Channel, own: &Facts| {
             channel.send(&Message::Facts(Box::new(own.clone())))
@@ -87,10 +87,10 @@ impl Part<'_> {
             Role::Robot => {
                 let own = self.local.facts(None);
                 tell(&mut other.channel, &own)?;
-                Ok((own, facts_of(other)?))
+                Ok((own, receive_facts(other)?))
             }
             Role::Base => {
-                let facts = facts_of(other)?;
+                let facts = receive_facts(other)?;
                 let own = self.local.facts(Some(&facts));
                 tell(&mut other.channel, &own)?;
                 Ok((own, facts))
@@ -104,10 +104,10 @@ impl Part<'_> {
             Role::Base => (facts, own),
         };
         let plan = plan(robot, base);
-        let found = host(self.role, other.host.as_deref(), other.address, facts);
-        let owner = found.as_ref().and_then(|host| self.local.owner_of(host, facts));
+        let found = peer_host(self.role, other.host.as_deref(), other.address, facts);
+        let owner = found.as_ref().and_then(|host| self.local.other_peer_with_host(host, facts));
         let address = found.filter(|_| owner.is_none()).map(|host| with_port(host, facts.port));
-        let end = End {
+        let end = FileInput {
             role: self.role,
             own,
             other: facts,
@@ -179,8 +179,8 @@ impl Part<'_> {
         }
     }
 
-    /// Two phases: both are ready; the robot writes first, and then the base.
-    fn commit(self, other: &mut OtherEnd, prepared: Prepared) -> Result<PlacedFiles, Failure> {
+    /// Commits in two phases: both ends are ready; then the robot writes, and after it the base.
+    fn commit(self, other: &mut OtherEnd, prepared: PreparedFiles) -> Result<PlacedFiles, Failure> {
         let name = other.name.clone();
         let failed = |error: ChannelError| nothing_written_failure(&name, &error);
         other.channel.send(&Message::Ready).map_err(failed)?;
@@ -224,7 +224,12 @@ impl Part<'_> {
 
     /// Returns the failure at a base that does not know whether the robot has written. If so, the robot's
     /// file has the new key of this base. The base therefore keeps this key, so that the next pairing fits.
-    fn unconfirmed_failure(self, name: &str, error: &ChannelError, prepared: Prepared) -> Failure {
+    fn unconfirmed_failure(
+        self,
+        name: &str,
+        error: &ChannelError,
+        prepared: PreparedFiles,
+    ) -> Failure {
         if matches!(error, ChannelError::Refused(_)) || !self.local.key_is_new {
             return nothing_written_failure(name, error);
         }
@@ -264,7 +269,7 @@ fn agreed_result(
 }
 
 /// Receives the facts of the other end, and checks them.
-fn facts_of(other: &mut OtherEnd) -> Result<Facts, ChannelError> {
+fn receive_facts(other: &mut OtherEnd) -> Result<Facts, ChannelError> {
     match other.channel.receive(REPLY_TIMEOUT)? {
         Message::Facts(facts) => {
             facts.check().map_err(|error| ChannelError::Wrong(error.to_string()))?;
@@ -283,10 +288,10 @@ fn nothing_written_failure(name: &str, error: &ChannelError) -> Failure {
 
 fn expect(
     channel: &mut Channel,
-    patience: Duration,
+    timeout: Duration,
     expected: &Message,
 ) -> Result<(), ChannelError> {
-    match channel.receive(patience)? {
+    match channel.receive(timeout)? {
         found if found == *expected => Ok(()),
         _ => Err(ChannelError::Wrong("a message that does not fit".into())),
     }
@@ -305,10 +310,15 @@ fn check(local: &LocalMachine, change: &Change) -> Result<(), Failure> {
     })
 }
 
-/// Returns the host of the other end for the own file. A robot uses the address at which it reached the
-/// base. A base uses the address of the robot only if the robot itself has it, and not a
-/// translator.
-fn host(role: Role, given: Option<&str>, address: SocketAddr, facts: &Facts) -> Option<String> {
+/// Returns the host of the other end to write into this machine's file. A robot uses the address at which
+/// it reached the base. A base uses a robot's address only if the robot itself has it: otherwise it is
+/// that of a NAT.
+fn peer_host(
+    role: Role,
+    given: Option<&str>,
+    address: SocketAddr,
+    facts: &Facts,
+) -> Option<String> {
     let ip = address.ip();
     let is_own =
         |ip: IpAddr| facts.addresses.contains(&ip) || ip.is_loopback() || is_link_local(ip);
@@ -364,7 +374,7 @@ mod tests {
     fn a_base_writes_no_address_of_a_robot_behind_a_translator() {
         let own = facts(&["192.168.1.5", "10.0.0.5"]);
         let at = |text: &str| format!("{text}:4711").parse().unwrap();
-        let seen = |role, given, text| host(role, given, at(text), &own);
+        let seen = |role, given, text| peer_host(role, given, at(text), &own);
         assert_eq!(seen(Role::Base, None, "10.0.0.5").as_deref(), Some("10.0.0.5"));
         assert_eq!(seen(Role::Base, None, "203.0.113.7"), None);
         assert_eq!(seen(Role::Robot, None, "203.0.113.7").as_deref(), Some("203.0.113.7"));

@@ -16,7 +16,7 @@ use tautline_cli::pairing::exchange::{Exchange, Keys, Role};
 use tautline_cli::pairing::wire::{Frame, Refusal};
 use tautline_cli::pairing::{Code, MAX_STRANGERS, PAUSE, STRANGER_TIME, TRIES};
 
-/// Maximum number of events that wait for a slow terminal: tries, and reports about strangers.
+/// Maximum number of queued events (tries, and reports about strangers) while the terminal is slow.
 const MAX_EVENTS: usize = 32;
 /// Maximum number of unreadable HELLO frames that are reported: a stranger may send any number of them.
 const MAX_REPORTED_ERRORS: u32 = 8;
@@ -59,7 +59,7 @@ struct SharedState {
     events: SyncSender<Event>,
 }
 
-/// The tries that are left, and the time of the next one.
+/// The number of tries left, and the earliest time of the next one.
 struct RemainingTries {
     left: u8,
     next: Instant,
@@ -70,7 +70,7 @@ struct RemainingTries {
 struct Strangers {
     next: u64,
     reported_errors: u32,
-    known: BTreeMap<u64, (IpAddr, TcpStream)>,
+    connections: BTreeMap<u64, (IpAddr, TcpStream)>,
 }
 
 impl Strangers {
@@ -116,18 +116,18 @@ impl PairingListener {
     /// Waits for the robot; `check` may end the wait.
     pub fn wait(
         &self,
-        patience: Duration,
+        timeout: Duration,
         console: Console,
         mut check: impl FnMut() -> Result<(), Failure>,
     ) -> Result<ProvedRobot, Failure> {
         let start = Instant::now();
         loop {
             check()?;
-            let left = patience.saturating_sub(start.elapsed());
+            let left = timeout.saturating_sub(start.elapsed());
             if left.is_zero() {
                 return Err(Failure::new(format!(
                     "nobody entered the code within {} min. Nothing was written",
-                    patience.as_secs().div_ceil(60)
+                    timeout.as_secs().div_ceil(60)
                 )));
             }
             let (minutes, seconds) = (left.as_secs() / 60, left.as_secs() % 60);
@@ -196,33 +196,36 @@ fn accept(listener: &TcpListener, shared: &Arc<SharedState>) {
         let Some(id) = admit(shared, &stream, from.ip().to_canonical()) else { continue };
         let here = shared.clone();
         let work = move || {
-            // An error of a stranger ends only the stranger's connection.
+            // An error from a stranger ends only that stranger's connection.
             let _ = handle_connection(&here, stream, from);
-            lock(&here.strangers).known.remove(&id);
+            lock(&here.strangers).connections.remove(&id);
         };
         if std::thread::Builder::new().name("stranger".into()).spawn(work).is_err() {
-            lock(&shared.strangers).known.remove(&id);
+            lock(&shared.strangers).connections.remove(&id);
         }
     }
 }
 
-/// Admits a connection; returns its number. If there are too many, ends the oldest connection of the
+/// Admits a connection; returns its number. If there are too many, closes the oldest connection from the
 /// address with the most connections.
 fn admit(shared: &SharedState, stream: &TcpStream, from: IpAddr) -> Option<u64> {
     let kept = stream.try_clone().ok()?;
     let mut strangers = lock(&shared.strangers);
-    if strangers.known.len() >= MAX_STRANGERS {
+    if strangers.connections.len() >= MAX_STRANGERS {
         let mut counts: BTreeMap<IpAddr, usize> = BTreeMap::new();
-        strangers.known.values().for_each(|(address, _)| *counts.entry(*address).or_default() += 1);
+        strangers
+            .connections
+            .values()
+            .for_each(|(address, _)| *counts.entry(*address).or_default() += 1);
         let most = counts.into_iter().max_by_key(|(_, count)| *count)?.0;
-        let oldest = *strangers.known.iter().find(|(_, (address, _))| *address == most)?.0;
-        if let Some((_, stream)) = strangers.known.remove(&oldest) {
+        let oldest = *strangers.connections.iter().find(|(_, (address, _))| *address == most)?.0;
+        if let Some((_, stream)) = strangers.connections.remove(&oldest) {
             let _ = stream.shutdown(Shutdown::Both);
         }
     }
     let id = strangers.next;
     strangers.next += 1;
-    strangers.known.insert(id, (from, kept));
+    strangers.connections.insert(id, (from, kept));
     Some(id)
 }
 
@@ -232,9 +235,9 @@ fn handle_connection(
     stream: TcpStream,
     from: SocketAddr,
 ) -> Result<(), channel::ChannelError> {
-    channel::tune(&stream)?;
-    let until = Instant::now() + STRANGER_TIME;
-    let hello = channel::read_open(&stream, until)?;
+    channel::configure_stream(&stream)?;
+    let deadline = Instant::now() + STRANGER_TIME;
+    let hello = channel::read_exchange_frame(&stream, deadline)?;
     let (exchange, own) = Exchange::start(Role::Base, shared.code, &shared.name, &mut OsRng);
     let address = from.ip().to_canonical();
     let (keys, other) = match exchange.finish(&hello) {
@@ -251,7 +254,7 @@ fn handle_connection(
         return Ok(channel::write_frame(&stream, &Frame::Refuse(Refusal::SameName).emit())?);
     }
     channel::write_frame(&stream, &own)?;
-    let proof = channel::read_open(&stream, until)?;
+    let proof = channel::read_exchange_frame(&stream, deadline)?;
     let Ok(Frame::Confirm(proof)) = Frame::parse(&proof) else { return Ok(()) };
     match shared.check_proof(&keys, &proof) {
         Some(refusal) => {

@@ -13,12 +13,12 @@ use tautline_gateway::plain::plain;
 
 /// Time limit for an answer that needs no person.
 pub const REPLY_TIMEOUT: Duration = Duration::from_secs(30);
-/// Time after which a machine that has vanished is noticed.
+/// Time after which a vanished machine is detected.
 const TCP_USER_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// Maximum characters of a text of the other end.
+/// Maximum characters of a text from the other end.
 pub const MAX_TEXT: usize = 400;
-/// Maximum bytes of the description of a wrong message.
+/// Maximum bytes of the error text about an invalid message.
 const MAX_PROBLEM: usize = 200;
 
 /// Why a channel has ended.
@@ -50,8 +50,8 @@ impl From<io::Error> for ChannelError {
     }
 }
 
-/// Sets the options of a connection of a pairing.
-pub fn tune(stream: &TcpStream) -> io::Result<()> {
+/// Sets the TCP options of a pairing connection.
+pub fn configure_stream(stream: &TcpStream) -> io::Result<()> {
     stream.set_nodelay(true)?;
     let socket = SockRef::from(stream);
     socket.set_tcp_user_timeout(Some(TCP_USER_TIMEOUT))?;
@@ -60,26 +60,31 @@ pub fn tune(stream: &TcpStream) -> io::Result<()> {
     socket.set_tcp_keepalive(&keepalive)
 }
 
-/// Reads a frame, and returns it without the length before it. Only received bytes are buffered.
+/// Reads a frame and returns it without its length prefix. Memory grows only with received bytes.
 pub fn read_frame(
     stream: &TcpStream,
     limit: usize,
-    until: Instant,
+    deadline: Instant,
 ) -> Result<Vec<u8>, ChannelError> {
     let mut length = Vec::new();
-    read(stream, LENGTH_BYTES, until, &mut length)?;
+    read(stream, LENGTH_BYTES, deadline, &mut length)?;
     let length =
         length.try_into().map_err(|_| ErrorKind::UnexpectedEof).map_err(io::Error::from)?;
     let length = frame_length(length, limit).map_err(|it| ChannelError::Wrong(it.to_string()))?;
     let mut frame = Vec::new();
-    read(stream, length, until, &mut frame)?;
+    read(stream, length, deadline, &mut frame)?;
     Ok(frame)
 }
 
-fn read(mut stream: &TcpStream, count: usize, until: Instant, out: &mut Vec<u8>) -> io::Result<()> {
+fn read(
+    mut stream: &TcpStream,
+    count: usize,
+    deadline: Instant,
+    out: &mut Vec<u8>,
+) -> io::Result<()> {
     let mut buffer = [0; 4096];
     while out.len() < count {
-        let left = until.saturating_duration_since(Instant::now());
+        let left = deadline.saturating_duration_since(Instant::now());
         if left.is_zero() {
             return Err(ErrorKind::TimedOut.into());
         }
@@ -96,15 +101,15 @@ fn read(mut stream: &TcpStream, count: usize, until: Instant, out: &mut Vec<u8>)
     Ok(())
 }
 
-/// Writes a frame; a receiver that does not read ends the connection.
+/// Writes a frame; fails if the receiver does not read in time.
 pub fn write_frame(mut stream: &TcpStream, frame: &[u8]) -> io::Result<()> {
     stream.set_write_timeout(Some(TCP_USER_TIMEOUT))?;
     stream.write_all(frame)
 }
 
 /// Reads a frame of the key agreement.
-pub fn read_open(stream: &TcpStream, until: Instant) -> Result<Vec<u8>, ChannelError> {
-    read_frame(stream, MAX_OPEN, until)
+pub fn read_exchange_frame(stream: &TcpStream, deadline: Instant) -> Result<Vec<u8>, ChannelError> {
+    read_frame(stream, MAX_OPEN, deadline)
 }
 
 /// A connection after both ends have proved the code.
@@ -156,16 +161,16 @@ impl Channel {
         }
     }
 
-    pub fn receive(&mut self, patience: Duration) -> Result<Message, ChannelError> {
+    pub fn receive(&mut self, timeout: Duration) -> Result<Message, ChannelError> {
         match self.early.take() {
             Some(message) => Ok(message),
-            None => self.receive_next(patience),
+            None => self.receive_next(timeout),
         }
     }
 
     /// Receives the next message. [`Message::Cancel`] is an error.
-    fn receive_next(&mut self, patience: Duration) -> Result<Message, ChannelError> {
-        let frame = read_frame(&self.stream, MAX_SEALED, Instant::now() + patience)?;
+    fn receive_next(&mut self, timeout: Duration) -> Result<Message, ChannelError> {
+        let frame = read_frame(&self.stream, MAX_SEALED, Instant::now() + timeout)?;
         // serde's errors quote the message, so they are shortened and made plain.
         let wrong =
             |error: &dyn ToString| ChannelError::Wrong(plain(&error.to_string(), MAX_PROBLEM));

@@ -10,7 +10,7 @@ use std::time::Duration;
 /// Interval at which a question checks whether it still needs an answer.
 const TICK: Duration = Duration::from_millis(100);
 
-/// How this run reports.
+/// Output mode of this run, and whether it asks questions.
 #[derive(Debug, Clone, Copy)]
 pub struct Console {
     /// JSON instead of text.
@@ -53,7 +53,7 @@ impl Console {
             return Ok(true);
         }
         clear_line();
-        // Input from before the question is discarded: nobody had seen the question.
+        // Input typed before the question is discarded.
         let input = std::io::stdin();
         if input.is_terminal() {
             let _ = rustix::termios::tcflush(&input, rustix::termios::QueueSelector::IFlush);
@@ -81,8 +81,8 @@ impl Console {
     }
 }
 
-/// Reads a line of standard input on a thread, which ends with the program if no line comes. `None`:
-/// standard input has ended.
+/// Reads a line from standard input on a thread, which ends with the program if no line arrives.
+/// `None`: end of input.
 fn read_line() -> Result<Receiver<Option<String>>, Failure> {
     let (sender, line) = sync_channel(1);
     let work = move || {

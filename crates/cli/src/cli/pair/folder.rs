@@ -13,12 +13,12 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
-/// The file with the locks of the whole machine.
+/// The kernel's list of all file locks of the machine.
 const LOCKS: &str = "/proc/locks";
 /// Maximum bytes that are read of [`LOCKS`].
 const MAX_LOCKS: u64 = 1 << 20;
 
-/// Name of a file that is written to see whether files can be written.
+/// Name of a file created to test whether the folder is writable.
 const PROBE: &str = ".tautline-pair";
 
 /// A folder that is open and locked.
@@ -146,7 +146,7 @@ impl Folder {
         Ok(fs::linkat(self.handle(), from, self.handle(), to, AtFlags::empty())?)
     }
 
-    /// Waits until the names in the folder are on the disk.
+    /// Waits until the folder's entries are on the disk.
     pub fn sync(&self) -> io::Result<()> {
         self.handle().sync_all()
     }

@@ -46,7 +46,7 @@ pub struct LocalMachine {
     pub dry_run: bool,
 }
 
-/// Whether the file is that of the systemd unit, whose daemon does not see this shell.
+/// Whether the file is that of the systemd unit, whose daemon does not inherit this environment.
 pub fn is_unit_file(file: &Path) -> bool {
     file == Path::new(unit::FILE)
 }
@@ -159,7 +159,7 @@ impl LocalMachine {
 
     /// Returns the name of another peer of the file that has this host with the port of `facts`. Two links
     /// to one address are not valid.
-    pub fn owner_of(&self, host: &str, facts: &Facts) -> Option<String> {
+    pub fn other_peer_with_host(&self, host: &str, facts: &Facts) -> Option<String> {
         let peers = self.old.iter().flat_map(|it| &it.config.peers);
         let has_it = |links: &[config::LinkConfig]| {
             links.iter().any(|it| it.host == host && it.port == facts.port)
@@ -242,7 +242,7 @@ fn machine_name(host: Option<&str>) -> String {
 
 /// An address of this machine, and how useful it is for other machines.
 struct OwnAddress {
-    /// Whether the address is towards containers of this machine; other machines do not reach it.
+    /// Whether the address belongs to a container interface, which other machines cannot reach.
     is_container_interface: bool,
     is_off_default_route: bool,
     ip: IpAddr,

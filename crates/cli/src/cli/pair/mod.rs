@@ -28,7 +28,7 @@ mod store;
 mod write;
 
 use super::Failure;
-use agree::{OtherEnd, Part};
+use agree::{OtherEnd, Participant};
 pub use arguments::Arguments;
 use console::Console;
 use local::LocalMachine;
@@ -60,19 +60,19 @@ pub fn pair(arguments: &Arguments) -> Result<(), Failure> {
         local.ros.words
     ))?;
     let (role, other, remote) = match task {
-        Task::Robot(code) => (Role::Robot, meet_base(code, &local, arguments, console)?, None),
+        Task::Robot(code) => (Role::Robot, find_base(code, &local, arguments, console)?, None),
         Task::Base => {
-            let (other, remote) = meet_robot(None, &local, arguments, console)?;
+            let (other, remote) = wait_for_robot(None, &local, arguments, console)?;
             (Role::Base, other, remote)
         }
         Task::BaseWithSsh(target) => {
-            let (other, remote) = meet_robot(Some(&target), &local, arguments, console)?;
+            let (other, remote) = wait_for_robot(Some(&target), &local, arguments, console)?;
             (Role::Base, other, remote)
         }
     };
-    let part = Part { role, local: &local, console, replace: arguments.replace };
+    let part = Participant { role, local: &local, console, replace: arguments.replace };
     let agreed = part.agree(other)?;
-    let done = after::finish(&local, &agreed, console, !arguments.no_start);
+    let done = after::finish_pairing(&local, &agreed, console, !arguments.no_start);
     // This shows the last lines of the robot's side before this program ends.
     drop(remote);
     done
@@ -97,14 +97,14 @@ fn task(arguments: &Arguments) -> Result<Task, Failure> {
         None => Ok(Task::Base),
         Some(text) => match text.parse() {
             Ok(code) => Ok(Task::Robot(code)),
-            Err(error) if code::is_like_code(text) => Err(Failure::new(error)),
+            Err(error) if code::looks_like_code(text) => Err(Failure::new(error)),
             Err(_) if ssh::is_target(text) => Ok(Task::BaseWithSsh(text.clone())),
             Err(error) => Err(Failure::new(format!("{error}, or at the base USER@ROBOT for ssh"))),
         },
     }
 }
 
-fn meet_base(
+fn find_base(
     code: Code,
     local: &LocalMachine,
     arguments: &Arguments,
@@ -120,7 +120,7 @@ fn meet_base(
     Ok(OtherEnd { channel: met.channel, name: met.name, host: met.host, address: met.address })
 }
 
-fn meet_robot(
+fn wait_for_robot(
     target: Option<&str>,
     local: &LocalMachine,
     arguments: &Arguments,
@@ -145,8 +145,8 @@ fn meet_robot(
             None
         }
     };
-    let patience = Duration::from_secs(arguments.wait);
-    let met = waiting.wait(patience, console, || match &mut remote {
+    let timeout = Duration::from_secs(arguments.wait);
+    let met = waiting.wait(timeout, console, || match &mut remote {
         Some(remote) => remote.check(),
         None => Ok(()),
     })?;

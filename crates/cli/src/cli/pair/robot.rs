@@ -103,7 +103,7 @@ fn try_base(
     Err(trouble)
 }
 
-/// The key agreement: this end proves first.
+/// Runs the key agreement; this end sends its proof first.
 fn prove(
     stream: TcpStream,
     code: Code,
@@ -115,12 +115,13 @@ fn prove(
     let failed = |error: &dyn ToString| {
         format!("the base {shown}{address} ended the pairing: {}", error.to_string())
     };
-    channel::tune(&stream).map_err(|error| failed(&error))?;
+    channel::configure_stream(&stream).map_err(|error| failed(&error))?;
     let (exchange, hello) = Exchange::start(Role::Robot, code, own_name, &mut OsRng);
-    let read = || channel::read_open(&stream, Instant::now() + STRANGER_TIME + CONNECT_TIMEOUT);
+    let read =
+        || channel::read_exchange_frame(&stream, Instant::now() + STRANGER_TIME + CONNECT_TIMEOUT);
     channel::write_frame(&stream, &hello).map_err(|error| failed(&error))?;
     let answer = read().map_err(|error| failed(&error))?;
-    let refused = |refusal| format!("the base {shown}{address} {}", refused(refusal));
+    let refused = |refusal| format!("the base {shown}{address} {}", describe_refusal(refusal));
     if let Ok(Frame::Refuse(refusal)) = Frame::parse(&answer) {
         return Err(refused(refusal));
     }
@@ -142,7 +143,7 @@ fn prove(
 }
 
 /// Describes a refusal, in words that follow the name of the base.
-fn refused(refusal: Refusal) -> String {
+fn describe_refusal(refusal: Refusal) -> String {
     match refusal {
         Refusal::WrongCode { left: 0 } => {
             "refused a wrong code, the last one that it allows, and has ended the pairing: it needs a \

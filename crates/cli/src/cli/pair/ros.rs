@@ -63,17 +63,17 @@ pub struct DetectedRos {
     pub lines: Vec<String>,
 }
 
-/// Finds the ROS that the flags, the file or the settings name, and looks at its graph. `sees_shell`:
+/// Finds the ROS that the flags, the file or the settings name, and looks at its graph. `inherits_env`:
 /// the daemon is started in the shell of this command.
 pub fn find_ros(
     flags: &Flags,
     file: Option<&Config>,
-    sees_shell: bool,
+    inherits_env: bool,
 ) -> Result<DetectedRos, Failure> {
     let machine = Machine::default();
     let settings = machine.ros_settings();
     let master = || settings.master().to_owned();
-    let domain = || number(settings.get("ROS_DOMAIN_ID").unwrap_or("0"), "ROS_DOMAIN_ID");
+    let domain = || parse_domain(settings.get("ROS_DOMAIN_ID").unwrap_or("0"), "ROS_DOMAIN_ID");
     let node = file.and_then(|it| it.ros1.as_ref()).map(|it| it.node_name.clone());
     let own = [DEFAULT_NODE_NAME.to_owned(), node.unwrap_or_default()];
     let (ros, graph, words) = match (flags, file) {
@@ -82,7 +82,7 @@ pub fn find_ros(
             named_ros(Ros::Ros1 { master: uri.clone().unwrap_or_else(master) }, &own)
         }
         (Flags { ros2: Some(text), .. }, _) => {
-            let domain = text.as_ref().map_or_else(domain, |it| number(it, "--ros2"))?;
+            let domain = text.as_ref().map_or_else(domain, |it| parse_domain(it, "--ros2"))?;
             named_ros(Ros::Ros2 { domain }, &own)
         }
         (_, Some(Config { ros1: Some(ros1), .. })) => {
@@ -94,13 +94,13 @@ pub fn find_ros(
         (_, Some(_)) => (None, None, "off in the file".into()),
         (_, None) => {
             let (ros, graph, words) =
-                search(master(), domain()?, settings.get("ROS_VERSION"), &own)?;
+                detect_ros(master(), domain()?, settings.get("ROS_VERSION"), &own)?;
             (ros, graph, format!("{words}{}", origin(settings)))
         }
     };
     let lines = match flags.no_ros {
         true => vec!["ros1: false".to_owned()],
-        false => lines(ros.as_ref(), settings, sees_shell && !settings.is_of_programs),
+        false => config_lines(ros.as_ref(), settings, inherits_env && !settings.is_of_programs),
     };
     let is_silent = matches!(ros, Some(Ros::Ros1 { .. })) && graph.is_none();
     let how = if is_silent { HOW_TO_CONTINUE } else { "" };
@@ -119,7 +119,7 @@ fn origin(settings: &RosSettings) -> String {
     format!("{taken}{}", unclear.collect::<String>())
 }
 
-fn number(text: &str, from: &str) -> Result<u32, Failure> {
+fn parse_domain(text: &str, from: &str) -> Result<u32, Failure> {
     let number = text.parse().ok().filter(|it| *it <= MAX_DOMAIN);
     let found = || plain(text, 40);
     number.ok_or_else(|| {
@@ -130,7 +130,7 @@ fn number(text: &str, from: &str) -> Result<u32, Failure> {
 /// The ROS, its graph if it answered, and words for a person.
 type Choice = (Option<Ros>, Option<Graph>, String);
 
-/// Looks at a ROS that was named. It is no error if that ROS does not answer: it may start later.
+/// Surveys the ROS that the flags or the file name. No answer is not an error: it may start later.
 fn named_ros(ros: Ros, own: &[String]) -> Choice {
     let (graph, words) = match survey(&ros, own) {
         Ok(graph) => (Some(graph), ros.in_words()),
@@ -139,7 +139,7 @@ fn named_ros(ros: Ros, own: &[String]) -> Choice {
     (Some(ros), graph, words)
 }
 
-fn search(
+fn detect_ros(
     master: String,
     domain: u32,
     version: Option<&str>,
@@ -202,9 +202,9 @@ fn survey(ros: &Ros, own: &[String]) -> Result<Graph, String> {
         Ros::Ros2 { domain } => {
             use std::time::Duration;
             use tautline_gateway::ros2::{DiscoveryRange, survey::survey};
-            // Nodes announce themselves every few seconds, and answer a new participant at once.
-            let (patience, quiet) = (Duration::from_secs(5), Duration::from_millis(1500));
-            survey(*domain, DiscoveryRange::Machine, patience, quiet)
+            // Nodes announce themselves every few seconds, and answer a new participant immediately.
+            let (timeout, quiet) = (Duration::from_secs(5), Duration::from_millis(1500));
+            survey(*domain, DiscoveryRange::Machine, timeout, quiet)
         }
         #[allow(unreachable_patterns)]
         _ => {
@@ -214,19 +214,19 @@ fn survey(ros: &Ros, own: &[String]) -> Result<Graph, String> {
     }
 }
 
-/// The lines of a new file: what the daemon would not find by itself.
-fn lines(ros: Option<&Ros>, settings: &RosSettings, sees_shell: bool) -> Vec<String> {
+/// Lines about ROS for a new file: settings that the daemon would not find by itself.
+fn config_lines(ros: Option<&Ros>, settings: &RosSettings, inherits_env: bool) -> Vec<String> {
     // A daemon that is started in this shell has the variables.
-    let of_shell = |name| settings.get(name).filter(|_| !sees_shell);
+    let of_shell = |name| settings.get(name).filter(|_| !inherits_env);
     let folders = |variable| {
-        let folders = if sees_shell { Vec::new() } else { folders_in(settings, variable) };
+        let folders = if inherits_env { Vec::new() } else { folders_in(settings, variable) };
         let quoted: Vec<String> =
             folders.iter().map(|it| format!("\"{}\"", it.display())).collect();
         (!quoted.is_empty()).then(|| format!("definitions: [{}]", quoted.join(", ")))
     };
     match ros {
         Some(Ros::Ros1 { master }) => {
-            let found = settings.get("ROS_MASTER_URI").filter(|_| sees_shell);
+            let found = settings.get("ROS_MASTER_URI").filter(|_| inherits_env);
             let is_found = found.unwrap_or(DEFAULT_MASTER) == master;
             let master = (!is_found).then(|| format!("master: \"{master}\""));
             let host = of_shell("ROS_HOSTNAME").or(of_shell("ROS_IP"));
@@ -267,20 +267,21 @@ mod tests {
         let shell = RosSettings::new(&[("ROS_MASTER_URI", "http://a:1"), ("ROS_IP", "10.0.0.1")]);
         let ros = Ros::Ros1 { master: "http://a:1".into() };
         let of_unit = "ros1: { master: \"http://a:1\", host: \"10.0.0.1\" }";
-        let found = lines(Some(&ros), &shell, false);
+        let found = config_lines(Some(&ros), &shell, false);
         assert!(found[0].starts_with(of_unit.trim_end_matches(" }")), "{found:?}");
-        assert_eq!(lines(Some(&ros), &shell, true), ["# ROS 1 at http://a:1."]);
+        assert_eq!(config_lines(Some(&ros), &shell, true), ["# ROS 1 at http://a:1."]);
         let none = RosSettings::new(&[]);
         let ros = Ros::Ros2 { domain: 7 };
-        assert_eq!(lines(Some(&ros), &none, true), ["ros2: { domain: 7 }"]);
-        assert!(lines(None, &none, false).iter().all(|line| line.starts_with('#')));
+        assert_eq!(config_lines(Some(&ros), &none, true), ["ros2: { domain: 7 }"]);
+        assert!(config_lines(None, &none, false).iter().all(|line| line.starts_with('#')));
     }
 
     #[test]
     fn the_discovery_range_is_used_where_ros_supports_it() {
         let localhost = |distro, variable: &'static str, value| {
             let shell = RosSettings::new(&[("ROS_DISTRO", distro), (variable, value)]);
-            lines(Some(&Ros::Ros2 { domain: 7 }), &shell, false)[0].contains("range: localhost")
+            config_lines(Some(&Ros::Ros2 { domain: 7 }), &shell, false)[0]
+                .contains("range: localhost")
         };
         for distro in ["humble", "galactic", "foxy"] {
             assert!(!localhost(distro, "ROS_AUTOMATIC_DISCOVERY_RANGE", "LOCALHOST"), "{distro}");
@@ -292,8 +293,8 @@ mod tests {
 
     #[test]
     fn a_domain_that_does_not_exist_is_refused_with_its_source() {
-        let error = number("233", "ROS_DOMAIN_ID").unwrap_err().text;
+        let error = parse_domain("233", "ROS_DOMAIN_ID").unwrap_err().text;
         assert!(error.contains("ROS_DOMAIN_ID: found '233'; allowed: 0 to 232"), "{error}");
-        assert_eq!(number("0", "x").ok(), Some(0));
+        assert_eq!(parse_domain("0", "x").ok(), Some(0));
     }
 }

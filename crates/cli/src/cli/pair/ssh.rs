@@ -18,15 +18,15 @@ use tautline_gateway::plain::plain;
 /// Maximum bytes of a line of the robot that is shown.
 const MAX_LINE: usize = 1000;
 
-/// Time in which the last lines of a robot's side must appear after it has ended.
-const LAST_LINES: Duration = Duration::from_secs(2);
+/// Time to wait for the last output lines after the robot's side has ended.
+const OUTPUT_DRAIN_TIMEOUT: Duration = Duration::from_secs(2);
 const TICK: Duration = Duration::from_millis(10);
 
 /// What runs on the robot. The address of the base is that from which ssh comes.
 const SCRIPT: &str = "at=%AT%; [ -n \"$at\" ] || at=${SSH_CONNECTION%% *}; \
     set -- tautline pair --code-from-stdin --yes --at \"$at\" --port %PORT% %MORE%; \
     if [ \"$(id -u)\" = 0 ]; then exec \"$@\"; else LC_ALL=C exec sudo -n \"$@\"; fi";
-/// Parts of what sudo says when it refuses, in the locale C.
+/// Parts of sudo's error messages for a refusal, in the C locale.
 const REFUSALS: [&str; 3] =
     ["sudo: a password is required", "is not in the sudoers file", "is not allowed to execute"];
 /// Characters that an argument for the robot may not have: some shell there could interpret them in double
@@ -143,7 +143,7 @@ impl Remote {
     /// Waits until the last lines are shown, unless another process of ssh holds the streams: one that
     /// keeps the connection for later calls (ControlPersist).
     fn wait_for_last_lines(&self) {
-        let until = Instant::now() + LAST_LINES;
+        let until = Instant::now() + OUTPUT_DRAIN_TIMEOUT;
         while !self.readers.iter().all(JoinHandle::is_finished) && Instant::now() < until {
             std::thread::sleep(TICK);
         }

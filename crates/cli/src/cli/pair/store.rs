@@ -16,10 +16,10 @@ use tautline::accounts::Owner;
 const EXIT_INTERRUPTED: i32 = 130;
 
 /// Files that a signal removes.
-static TEMPORARY: Mutex<Vec<(Arc<Folder>, OsString)>> = Mutex::new(Vec::new());
+static TEMPORARY_FILES: Mutex<Vec<(Arc<Folder>, OsString)>> = Mutex::new(Vec::new());
 
 fn lock_temporary_files() -> MutexGuard<'static, Vec<(Arc<Folder>, OsString)>> {
-    TEMPORARY.lock().unwrap_or_else(PoisonError::into_inner)
+    TEMPORARY_FILES.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Ends the program on SIGINT and SIGTERM, with no file of a pairing left. Files that are being put
@@ -49,9 +49,9 @@ struct Pending {
 
 /// Files that are complete, and not yet in place.
 #[derive(Default)]
-pub struct Prepared(Vec<Pending>);
+pub struct PreparedFiles(Vec<Pending>);
 
-impl Drop for Prepared {
+impl Drop for PreparedFiles {
     fn drop(&mut self) {
         let mut files = lock_temporary_files();
         for pending in &self.0 {
@@ -80,7 +80,7 @@ fn backup_name(name: &OsStr) -> OsString {
     joined_name(["".as_ref(), name, "~".as_ref()])
 }
 
-impl Prepared {
+impl PreparedFiles {
     /// Writes a file under a temporary name. `old` is the text that it replaces, `None` if there is none. A
     /// file that exists keeps its mode and owner.
     pub fn add(
@@ -92,7 +92,7 @@ impl Prepared {
     ) -> Result<(), Failure> {
         folder.make()?;
         let pending = Pending { folder: folder.clone(), name: name.to_owned(), old };
-        let (temporary, place) = (pending.temporary_name(), pending.place());
+        let (temporary, place) = (pending.temporary_name(), pending.target_path());
         let write = || {
             // Such a file may be left from a pairing that was killed.
             match folder.remove(&temporary) {
@@ -121,7 +121,7 @@ impl Prepared {
         mut self,
         (folder, name): (&Arc<Folder>, &OsStr),
     ) -> Result<PlacedFiles, Failure> {
-        let mut kept = Prepared::default();
+        let mut kept = PreparedFiles::default();
         let is_it = |it: &Pending| Arc::ptr_eq(&it.folder, folder) && it.name == name;
         if let Some(at) = self.0.iter().position(is_it) {
             kept.0.push(self.0.remove(at));
@@ -137,7 +137,7 @@ impl Prepared {
         for pending in &self.0 {
             if let Err(error) = pending.put_in_place() {
                 placed.undo();
-                return Err(write_failure(&pending.place(), &error));
+                return Err(write_failure(&pending.target_path(), &error));
             }
             let Pending { folder, name, old } = pending;
             placed.0.push((folder.clone(), name.clone(), old.is_some()));
@@ -147,7 +147,7 @@ impl Prepared {
 }
 
 impl Pending {
-    fn place(&self) -> PathBuf {
+    fn target_path(&self) -> PathBuf {
         self.folder.path_of(&self.name)
     }
 
@@ -200,8 +200,8 @@ impl PlacedFiles {
         self.0.iter().map(|(folder, name, _)| folder.path_of(name))
     }
 
-    /// The copies of the files that were replaced.
-    pub fn copies(&self) -> impl Iterator<Item = PathBuf> {
+    /// The paths of the backups of replaced files.
+    pub fn backup_paths(&self) -> impl Iterator<Item = PathBuf> {
         let replaced = self.0.iter().filter(|(.., replaced)| *replaced);
         replaced.map(|(folder, name, _)| folder.path_of(&backup_name(name)))
     }
@@ -232,7 +232,7 @@ mod tests {
         fs::set_permissions(&file, fs::Permissions::from_mode(0o640)).unwrap();
         let held = Folder::open_locked(folder.path(), &[]).unwrap();
         let prepare = || {
-            let mut prepared = Prepared::default();
+            let mut prepared = PreparedFiles::default();
             prepared.add((&held, KEY.as_ref()), "secret", None, (0o600, None)).unwrap();
             prepared.add((&held, FILE.as_ref()), "new", Some("old".into()), PLAIN).unwrap();
             prepared
@@ -255,14 +255,14 @@ mod tests {
         let file = folder.path().join(FILE);
         fs::write(&file, "old").unwrap();
         let held = Folder::open_locked(folder.path(), &[]).unwrap();
-        let mut prepared = Prepared::default();
+        let mut prepared = PreparedFiles::default();
         prepared.add((&held, KEY.as_ref()), "secret", None, (0o600, None)).unwrap();
         prepared.add((&held, FILE.as_ref()), "new", Some("old".into()), PLAIN).unwrap();
         fs::write(&file, "edited").unwrap();
         assert!(prepared.put_in_place().is_err());
         assert_eq!(names(folder.path()), ["robot.yaml"]);
         assert_eq!(fs::read_to_string(&file).unwrap(), "edited");
-        let mut prepared = Prepared::default();
+        let mut prepared = PreparedFiles::default();
         prepared.add((&held, FILE.as_ref()), "new", None, PLAIN).unwrap();
         assert!(prepared.put_in_place().is_err(), "there is a file by now");
     }

@@ -2,7 +2,7 @@
 //! The change of the own file, and the files on the disk.
 
 use super::local::LocalMachine;
-use super::store::Prepared;
+use super::store::PreparedFiles;
 use crate::cli::Failure;
 use std::fmt::Write;
 use std::path::PathBuf;
@@ -10,7 +10,7 @@ use tautline::config::{Config, PeerConfig};
 use tautline::keys;
 use tautline_cli::pairing::exchange::Role;
 use tautline_cli::pairing::extend::{Additions, Extended, extend};
-use tautline_cli::pairing::file::{End, TopicLine};
+use tautline_cli::pairing::file::{FileInput, TopicLine};
 use tautline_cli::pairing::plan::prefix;
 use tautline_proto::wire;
 
@@ -39,7 +39,7 @@ pub struct Change {
 }
 
 /// Determines the change of this machine's file. With `replace`, the lines of a known peer are written again.
-pub fn change(local: &LocalMachine, end: &End, replace: bool) -> Result<Change, Failure> {
+pub fn change(local: &LocalMachine, end: &FileInput, replace: bool) -> Result<Change, Failure> {
     let mut change = Change { notes: notes(end), ..Change::default() };
     let Some(old) = &local.old else {
         let text = end.new_file();
@@ -106,7 +106,7 @@ fn lines_of_new_file(text: &str) -> Vec<String> {
 }
 
 /// Returns another peer whose prefix at the base is that of the robot, or is below or above it.
-fn peer_with_prefix<'a>(config: &'a Config, end: &End) -> Option<&'a PeerConfig> {
+fn peer_with_prefix<'a>(config: &'a Config, end: &FileInput) -> Option<&'a PeerConfig> {
     let wanted = prefix(&end.other.name);
     let is_below = |name: &str, above: &str| {
         name.strip_prefix(above).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
@@ -123,7 +123,7 @@ fn peer_with_key<'a>(config: &'a Config, key: &str) -> Option<&'a PeerConfig> {
     config.peers.iter().find(|it| it.key.to_string() == key)
 }
 
-fn notes(end: &End) -> Vec<String> {
+fn notes(end: &FileInput) -> Vec<String> {
     let mut notes = Vec::new();
     let other = end.other;
     if other.wire != wire::VERSION {
@@ -200,8 +200,8 @@ pub fn target_file(local: &LocalMachine, change: &Change) -> PathBuf {
 }
 
 /// Writes the files under temporary names next to their places.
-pub fn prepare(local: &LocalMachine, change: &Change) -> Result<Prepared, Failure> {
-    let mut prepared = Prepared::default();
+pub fn prepare(local: &LocalMachine, change: &Change) -> Result<PreparedFiles, Failure> {
+    let mut prepared = PreparedFiles::default();
     if local.key_is_new {
         let text = keys::key_file_text(&local.key);
         let place = local.place_of(&local.key_file)?;

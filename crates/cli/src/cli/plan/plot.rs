@@ -63,7 +63,7 @@ fn names(sweep: &Sweep) -> Vec<&str> {
 }
 
 fn curves(area: &Area<'_>, axis: &Axis, sweep: &Sweep) -> DrawResult {
-    let (from, to) = (first(sweep), last_position(sweep));
+    let (from, to) = (first_position(sweep), last_position(sweep));
     let mut chart = ChartBuilder::on(area)
         .margin_top(TOP)
         .margin_left(8)
@@ -71,7 +71,7 @@ fn curves(area: &Area<'_>, axis: &Axis, sweep: &Sweep) -> DrawResult {
         .margin_bottom(8)
         .x_label_area_size(46)
         .y_label_area_size(72)
-        .build_cartesian_2d(from..to, delays(sweep).log_scale())?;
+        .build_cartesian_2d(from..to, delay_range(sweep).log_scale())?;
     if let Some(limit) = sweep.limit.filter(|it| *it < to) {
         let (low, high) = (chart.y_range().start, chart.y_range().end);
         let beyond = [(limit.max(from), low), (to, high)];
@@ -129,7 +129,7 @@ fn draw_limit(
             Axis::Robots(_) => format!("fits up to {limit} robots"),
         },
     };
-    let at = found.unwrap_or(last_position(sweep)).max(first(sweep));
+    let at = found.unwrap_or(last_position(sweep)).max(first_position(sweep));
     let [(x, bottom), (_, top)] = [range.start, range.end].map(|y| chart.backend_coord(&(at, y)));
     if found.is_some() {
         let dashes = (0..(bottom - top) / 10).map(|it| top + it * 10);
@@ -212,16 +212,16 @@ fn shortened_name(name: &str) -> String {
     }
 }
 
-fn first(sweep: &Sweep) -> f64 {
+fn first_position(sweep: &Sweep) -> f64 {
     sweep.points.first().map_or(0.0, |it| it.at)
 }
 
 fn last_position(sweep: &Sweep) -> f64 {
-    sweep.points.last().map_or(1.0, |it| it.at).max(first(sweep) + 1e-3)
+    sweep.points.last().map_or(1.0, |it| it.at).max(first_position(sweep) + 1e-3)
 }
 
 /// The range of delays, with room at both ends.
-fn delays(sweep: &Sweep) -> std::ops::Range<f64> {
+fn delay_range(sweep: &Sweep) -> std::ops::Range<f64> {
     let topics = sweep.points.iter().flat_map(|it| it.topics.iter().take(COLOURS.len()));
     let delays: Vec<f64> = topics.flat_map(|it| [it.typical_ms, it.worst_ms]).flatten().collect();
     let least = delays.iter().copied().fold(f64::INFINITY, f64::min);

@@ -105,21 +105,21 @@ fn as_text(previous: &Status, current: &Status, width: u16) -> String {
 }
 
 /// A message of the watching thread: a snapshot, or the reason why there is none.
-type News = Result<Status, String>;
+type SnapshotResult = Result<Status, String>;
 
 fn run_interactive(client: Client, first: Status, daemon: Daemon) -> Result<(), Failure> {
-    let (sender, news) = sync_channel(1);
+    let (sender, snapshots) = sync_channel(1);
     // A separate thread keeps the keys responsive while the daemon is slow to answer. The thread
     // ends with the channel.
     let watching = std::thread::Builder::new().spawn(move || watch(client, &daemon, &sender));
     watching.map_err(|e| Failure::new(format!("starting a thread: {e}")))?;
     let mut terminal = ratatui::try_init().map_err(|e| Failure::new(format!("terminal: {e}")))?;
-    let result = show(&mut terminal, first, &news);
+    let result = show(&mut terminal, first, &snapshots);
     ratatui::restore();
     result.map_err(|e| Failure::new(format!("terminal: {e}")))
 }
 
-fn watch(client: Client, daemon: &Daemon, news: &SyncSender<News>) {
+fn watch(client: Client, daemon: &Daemon, snapshots: &SyncSender<SnapshotResult>) {
     let mut client = Some(client);
     loop {
         std::thread::sleep(INTERVAL);
@@ -129,7 +129,7 @@ fn watch(client: Client, daemon: &Daemon, news: &SyncSender<News>) {
             client = Some(connected);
             Ok(status)
         });
-        if news.send(snapshot).is_err() {
+        if snapshots.send(snapshot).is_err() {
             return;
         }
     }
@@ -138,7 +138,7 @@ fn watch(client: Client, daemon: &Daemon, news: &SyncSender<News>) {
 fn show(
     terminal: &mut ratatui::DefaultTerminal,
     first: Status,
-    news: &Receiver<News>,
+    snapshots: &Receiver<SnapshotResult>,
 ) -> std::io::Result<()> {
     let colours = std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
     let mut choices = Choices { colours, keys: true, ..Choices::default() };
@@ -155,7 +155,7 @@ fn show(
         {
             return Ok(());
         }
-        match news.try_recv() {
+        match snapshots.try_recv() {
             Ok(Ok(status)) if !choices.paused => {
                 rates = rates::between(Some(&current), &status);
                 current = status;

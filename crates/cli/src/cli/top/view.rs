@@ -9,7 +9,7 @@ use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::{Line, Span};
 use ratatui::widgets::Widget;
 use tautline::columns::{
-    Columns, LINKS, RADIOS, ReportWithRates, TEAMS, TOPICS, Tone, Value, WIDE,
+    Columns, LINKS, RADIOS, ReportWithRates, TEAMS, TOPICS, Tone, Value, WIDE_TERMINAL_WIDTH,
 };
 use tautline::rates::{Rates, TopicRates};
 use tautline::status::{PeerReport, Status, TopicReport, up_or_down};
@@ -241,12 +241,12 @@ impl Screen<'_> {
             if cell.hide_if_empty && values.iter().all(|value| *value == Value::Absent) {
                 continue;
             }
-            let texts: Vec<String> = values.iter().map(|value| self.in_cell(value)).collect();
+            let texts: Vec<String> = values.iter().map(|value| self.format_cell(value)).collect();
             let longest = texts.iter().map(String::len).max().unwrap_or(0);
             shown.push(Column::in_width(&cell, width, longest));
             for ((text, report), row) in texts.into_iter().zip(reports).zip(&mut cells) {
                 let style = match (column.tone)(report) {
-                    Tone::Usual => usual(report.now),
+                    Tone::Normal => usual(report.now),
                     Tone::Notice => self.colour(Color::Yellow),
                     Tone::Fault => self.alarm(true),
                 };
@@ -257,18 +257,18 @@ impl Screen<'_> {
     }
 
     /// Formats a value; unknown texts are blank.
-    fn in_cell(&self, value: &Value) -> String {
+    fn format_cell(&self, value: &Value) -> String {
         match value {
             Value::Text(text) => text.clone(),
             Value::UsedBytes(part, total) if !self.is_wide() => {
                 percent(Some(*part as f64 / (*total).max(1) as f64))
             }
-            value => words::in_cell(value),
+            value => words::format_cell(value),
         }
     }
 
     fn is_wide(&self) -> bool {
-        self.width >= WIDE
+        self.width >= WIDE_TERMINAL_WIDTH
     }
 
     fn notices(&self, height: usize) -> Vec<Line<'static>> {

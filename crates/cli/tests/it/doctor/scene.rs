@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use tautline::audit::Actor;
 use tautline::keys;
 use tautline::status::{Status, TopicChange};
-use tautline_cli::control::{ControlServer, Inspect};
+use tautline_cli::control::{ControlServer, NodeControl};
 use tautline_testkit::running::enclosure::Enclosure;
 use tautline_testkit::running::{Place, wait_for};
 
@@ -40,7 +40,7 @@ struct Daemon {
     was_asked: AtomicBool,
 }
 
-impl Inspect for Daemon {
+impl NodeControl for Daemon {
     fn status(&self) -> Result<Status, String> {
         let later = self.later.as_ref().filter(|_| self.was_asked.load(Ordering::Relaxed));
         self.was_asked.store(true, Ordering::Relaxed);
@@ -274,7 +274,7 @@ impl Scene {
         let _ = std::fs::remove_file(&control);
         let _server = self.status.clone().map(|it| {
             let (later, was_asked) = (self.later.clone(), AtomicBool::new(false));
-            let daemon: Arc<dyn Inspect> = Arc::new(Daemon { first: it, later, was_asked });
+            let daemon: Arc<dyn NodeControl> = Arc::new(Daemon { first: it, later, was_asked });
             ControlServer::start(&control, daemon).unwrap()
         });
         let mut command = self.command();

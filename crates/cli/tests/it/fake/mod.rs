@@ -4,7 +4,7 @@
 use std::sync::{Arc, Mutex};
 use tautline::audit::Actor;
 use tautline::status::{Status, TopicChange};
-use tautline_cli::control::Inspect;
+use tautline_cli::control::NodeControl;
 
 /// Returns the state that the node reports.
 pub fn status() -> Status {
@@ -23,7 +23,7 @@ impl FakeNode {
     }
 }
 
-impl Inspect for FakeNode {
+impl NodeControl for FakeNode {
     fn status(&self) -> Result<Status, String> {
         Ok(status())
     }

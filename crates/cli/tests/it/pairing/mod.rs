@@ -272,7 +272,7 @@ pub enum FrameFate {
 
 /// Who sent a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum From {
+pub enum Sender {
     Robot,
     Base,
 }
@@ -292,7 +292,7 @@ impl Proxy {
 
     /// Carries one connection until it ends. `judge` gets each frame with its length, and its number
     /// among those of its sender, from 1. Returns all bytes of the robot and of the base.
-    pub fn carry(&self, judge: impl Fn(From, usize, &[u8]) -> FrameFate + Sync) -> [Vec<u8>; 2] {
+    pub fn carry(&self, judge: impl Fn(Sender, usize, &[u8]) -> FrameFate + Sync) -> [Vec<u8>; 2] {
         let (robot, _) = self.listener.accept().unwrap();
         let connect = || {
             tautline_testkit::running::enclosure::enter(&self.network);
@@ -300,18 +300,18 @@ impl Proxy {
         };
         let base = std::thread::scope(|scope| scope.spawn(connect).join().unwrap());
         std::thread::scope(|scope| {
-            let one = scope.spawn(|| forward(From::Robot, &robot, &base, &judge));
-            let other = scope.spawn(|| forward(From::Base, &base, &robot, &judge));
+            let one = scope.spawn(|| forward(Sender::Robot, &robot, &base, &judge));
+            let other = scope.spawn(|| forward(Sender::Base, &base, &robot, &judge));
             [one.join().unwrap(), other.join().unwrap()]
         })
     }
 }
 
 fn forward(
-    from: From,
+    from: Sender,
     mut source: &std::net::TcpStream,
     mut sink: &std::net::TcpStream,
-    judge: &(impl Fn(From, usize, &[u8]) -> FrameFate + Sync),
+    judge: &(impl Fn(Sender, usize, &[u8]) -> FrameFate + Sync),
 ) -> Vec<u8> {
     let mut all = Vec::new();
     for number in 1.. {

@@ -3,7 +3,8 @@
 
 use std::fmt::Write;
 use tautline::audit::{
-    EVENTS, EventEntry, MAX_CHANGES, MAX_MERGED, MAX_TEXT, MAX_USERS, RECORDED, STRANGER_BUDGETS,
+    EVENTS, EventEntry, MAX_CHANGES, MAX_MERGED, MAX_TEXT, MAX_USERS, RECORD_ALLOWANCE,
+    STRANGER_BUDGETS,
 };
 use tautline_cli::audit::MAX_QUEUED;
 
@@ -34,7 +35,7 @@ The log is on the robot, so root can change it. If that matters, forward it imme
 /// Returns the page.
 pub fn markdown() -> String {
     let mut page = HEAD.to_owned();
-    let minutes = RECORDED.period.as_secs() / 60;
+    let minutes = RECORD_ALLOWANCE.period.as_secs() / 60;
     let _ = write!(
         page,
         "\n## Limits\n\
@@ -57,13 +58,13 @@ pub fn markdown() -> String {
          daemon stops, as `lost` as soon as the log can be written again. Each cause has its own \
          limit. Safe messages are therefore recorded whatever peers do, and reloads whatever other \
          users do. Control characters in texts are escaped.\n",
-        RECORDED.peer,
-        RECORDED.key,
-        RECORDED.stranger,
-        RECORDED.safety,
-        RECORDED.user,
-        RECORDED.user,
-        RECORDED.here
+        RECORD_ALLOWANCE.peer,
+        RECORD_ALLOWANCE.key,
+        RECORD_ALLOWANCE.stranger,
+        RECORD_ALLOWANCE.safety,
+        RECORD_ALLOWANCE.user,
+        RECORD_ALLOWANCE.user,
+        RECORD_ALLOWANCE.here
     );
     page.push_str(
         "\n## Events\nEvery line has `time` (RFC 3339, UTC, from this machine's clock) and \

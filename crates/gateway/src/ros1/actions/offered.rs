@@ -28,11 +28,11 @@ const MAX_CANCELS: usize = 256;
 /// Maximum number of goals in one status message to peers.
 const MAX_SHOWN: usize = 256;
 /// How long a result is kept for its client, as in ROS 2 up to Humble (rcl_action).
-const RESULT_KEPT: Duration = Duration::from_secs(15 * 60);
+const RESULT_TIMEOUT: Duration = Duration::from_secs(15 * 60);
 /// How long a goal may be pending at the server before it counts as accepted.
 const PENDING_GRACE: Duration = Duration::from_secs(1);
 /// How long an ended goal's result, or a goal of a lost connection, is awaited.
-const REPORT_WAIT: Duration = Duration::from_secs(5);
+const REPORT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// How long the services remain after the server has left, so that answers reach the clients.
 pub(super) const SHUTDOWN_GRACE: Duration = Duration::from_secs(2);
@@ -52,7 +52,7 @@ struct Goal {
     /// The last known state in ROS 1; `None` until the server has the goal.
     status: Option<u8>,
     stamp: Stamp,
-    /// The call that sent the goal, until it is answered; and the time by which it must be.
+    /// The call that sent the goal, until that call is answered, and the deadline of the answer.
     unanswered: Option<(CallId, Instant)>,
     /// The goal message, until the server is connected.
     unsent: Option<Bytes>,
@@ -92,7 +92,7 @@ impl Goal {
 
     fn next_timeout(&self) -> Option<Instant> {
         let answer = self.unanswered.map(|(_, due)| due);
-        let forgotten = self.ended.map(|at| at + RESULT_KEPT);
+        let forgotten = self.ended.map(|at| at + RESULT_TIMEOUT);
         [answer, self.due, forgotten].into_iter().flatten().min()
     }
 }
@@ -240,7 +240,7 @@ impl OfferedAction {
         out.event(Event::Answered { service, call, outcome });
     }
 
-    /// Like the functions for other calls, returns the outcome of the call if it is known at once.
+    /// Like `cancel_goal` and `get_result`, returns the outcome of the call if it is known immediately.
     fn send_goal(
         &mut self,
         at: Moment,
@@ -285,7 +285,7 @@ impl OfferedAction {
         let uuid = messages::read_result_request(&call.request).map_err(|it| it.to_string())?;
         self.adopt(uuid, call.peer);
         let Some(goal) = self.goals.get_mut(&uuid) else {
-            return Ok(Some(self.no_result(ros2::UNKNOWN)));
+            return Ok(Some(self.default_result(ros2::UNKNOWN)));
         };
         if let Some(result) = &goal.result {
             return Ok(Some(Ok(result.clone())));
@@ -299,8 +299,8 @@ impl OfferedAction {
         Ok(None)
     }
 
-    fn no_result(&self, status: u8) -> Outcome {
-        self.types.result_to_ros2(status, self.types.no_result()).map(Bytes::from)
+    fn default_result(&self, status: u8) -> Outcome {
+        self.types.result_to_ros2(status, self.types.default_result()).map(Bytes::from)
     }
 
     /// Remembers a goal that the server has, though it was sent before this daemon started.
@@ -452,7 +452,7 @@ impl OfferedAction {
                 return;
             }
             terminal if messages::is_terminal(terminal) => {
-                let wait = at.now + REPORT_WAIT;
+                let wait = at.now + REPORT_TIMEOUT;
                 goal.due = if is_new { Some(wait) } else { goal.due.or(Some(wait)) };
             }
             _ => goal.due = None,
@@ -475,18 +475,20 @@ impl OfferedAction {
 
     /// Ends a goal that the server no longer has and for which it sent no result.
     fn end_lost_goal(&mut self, at: Moment, uuid: Uuid, out: &mut Outputs) {
-        let Some(goal) = self.goals.get(&uuid).filter(|goal| goal.ended.is_none()) else { return };
+        let Some(goal) = self.goals.get(&uuid).filter(|goal| goal.ended.is_none()) else {
+            return;
+        };
         if goal.unanswered.is_some() {
             return self.accept(uuid, false, out);
         }
         // The outcome is unknown if the goal has ended.
         let status = if goal.is_over() { ros2::UNKNOWN } else { ros2::ABORTED };
         tracing::warn!(action = self.names.action, goal = goal_id(uuid), "goal lost by its server");
-        let outcome = self.no_result(status);
-        self.finish(at, uuid, outcome, out);
+        let outcome = self.default_result(status);
+        self.end_goal(at, uuid, outcome, out);
     }
 
-    fn finish(&mut self, at: Moment, uuid: Uuid, outcome: Outcome, out: &mut Outputs) {
+    fn end_goal(&mut self, at: Moment, uuid: Uuid, outcome: Outcome, out: &mut Outputs) {
         let Some(goal) = self.goals.get_mut(&uuid) else { return };
         goal.ended = Some(at.now);
         goal.due = None;
@@ -521,9 +523,9 @@ impl OfferedAction {
             let response = self.types.result_to_ros2(messages::to_ros2(status.status), result);
             let outcome = response.map(Bytes::from).or_else(|error| {
                 tracing::warn!(action = self.names.action, error, "result not translated");
-                self.no_result(ros2::UNKNOWN)
+                self.default_result(ros2::UNKNOWN)
             });
-            self.finish(at, uuid, outcome, out);
+            self.end_goal(at, uuid, outcome, out);
         }
         self.settle_cancels(at, out);
     }
@@ -550,7 +552,7 @@ impl OfferedAction {
         self.listed.retain(|(_, other)| *other != source);
         for goal in self.goals.values_mut().filter(|goal| goal.source == Some(source)) {
             if goal.ended.is_none() {
-                (goal.source, goal.due) = (None, Some(at.now + REPORT_WAIT));
+                (goal.source, goal.due) = (None, Some(at.now + REPORT_TIMEOUT));
             }
         }
     }
@@ -561,7 +563,7 @@ impl OfferedAction {
     }
 
     pub fn handle_timeout(&mut self, at: Moment, out: &mut Outputs) {
-        self.goals.retain(|_, goal| goal.ended.is_none_or(|ended| at.now < ended + RESULT_KEPT));
+        self.goals.retain(|_, goal| goal.ended.is_none_or(|ended| at.now < ended + RESULT_TIMEOUT));
         let is_due = |goal: &Goal| goal.next_timeout().is_some_and(|due| due <= at.now);
         let due = self.goals.iter().filter(|(_, goal)| is_due(goal));
         for uuid in due.map(|(uuid, _)| *uuid).collect::<Vec<_>>() {
@@ -592,7 +594,7 @@ impl OfferedAction {
     }
 }
 
-/// The part of a caller's patience in which the response is sent, so that it arrives in time.
+/// The time limit for a response: part of the caller's limit, so that the response arrives in time.
 fn response_patience(time_limit: Duration) -> Duration {
     time_limit.mul_f64(0.75).min(Duration::from_secs(3600))
 }

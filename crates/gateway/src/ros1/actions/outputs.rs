@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What the state machines of actions get and return.
+//! Inputs and outputs of the state machines of actions.
 
 use super::messages::Stamp;
 use crate::action_names::is_action_status;
@@ -7,11 +7,11 @@ use crate::{CallId, Command, Event, Kept, Origin, Source, Topic, identity};
 use bytes::Bytes;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
-/// The numbers of calls that this module makes are higher than this; calls of the gateway have lower
+/// Calls made by this module have numbers above this one; calls made by the gateway have lower
 /// numbers.
 pub const FIRST_CALL: CallId = 1 << 62;
 
-/// Now, by both clocks.
+/// The current time by the monotonic clock and by the wall clock.
 #[derive(Debug, Clone, Copy)]
 pub struct Moment {
     pub now: Instant,
@@ -39,7 +39,7 @@ pub enum Output {
 #[derive(Debug, Default)]
 pub struct Outputs {
     pub pending: Vec<Output>,
-    calls: CallId,
+    call_count: CallId,
 }
 
 impl Outputs {
@@ -87,7 +87,7 @@ impl Outputs {
     }
 
     pub fn next_call(&mut self) -> CallId {
-        self.calls += 1;
-        FIRST_CALL + self.calls
+        self.call_count += 1;
+        FIRST_CALL + self.call_count
     }
 }

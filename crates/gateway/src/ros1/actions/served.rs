@@ -30,7 +30,7 @@ const MAX_CALLS: usize = 4 * MAX_GOALS;
 /// Time between two status messages, actionlib's default.
 const STATUS_PERIOD: Duration = Duration::from_millis(200);
 /// How long status messages list an ended goal, actionlib's default.
-const LISTED_AFTER_END: Duration = Duration::from_secs(5);
+const STATUS_LIST_TIMEOUT: Duration = Duration::from_secs(5);
 /// Pause before a failed call for a result, or to cancel one goal, is repeated. These calls may be
 /// repeated without a further effect.
 const RETRY: Duration = Duration::from_secs(1);
@@ -57,11 +57,11 @@ struct Goal {
     retry_at: Option<Instant>,
     /// Time since which requests for the result have failed.
     failing_since: Option<Instant>,
-    ended: Option<Instant>,
+    ended_at: Option<Instant>,
 }
 
 #[derive(Debug)]
-struct Pending {
+struct PendingCall {
     uuid: Uuid,
     part: ServicePart,
 }
@@ -72,7 +72,7 @@ pub(super) struct ServedAction {
     robot: String,
     types: ActionType,
     goals: Vec<Goal>,
-    calls: BTreeMap<CallId, Pending>,
+    calls: BTreeMap<CallId, PendingCall>,
     early_cancels: VecDeque<(GoalId, Instant)>,
     next_status: Instant,
     /// When the topics end, once the peer's server has stopped.
@@ -113,7 +113,7 @@ impl ServedAction {
 
     /// Stops the action: the peer's server has stopped, and its goals are lost.
     pub fn stop(&mut self, at: Moment, out: &mut Outputs) {
-        let was_busy = self.goals.iter().any(|goal| goal.ended.is_none());
+        let was_busy = self.goals.iter().any(|goal| goal.ended_at.is_none());
         self.goals.clear();
         self.calls.clear();
         self.publish_status(at, out);
@@ -164,11 +164,11 @@ impl ServedAction {
             canceling: Canceling::No,
             retry_at: None,
             failing_since: None,
-            ended: None,
+            ended_at: None,
         });
-        let live = self.goals.iter().filter(|goal| goal.ended.is_none()).count();
+        let live = self.goals.iter().filter(|goal| goal.ended_at.is_none()).count();
         if self.goals.len() > MAX_LISTED
-            && let Some(oldest) = self.goals.iter().position(|goal| goal.ended.is_some())
+            && let Some(oldest) = self.goals.iter().position(|goal| goal.ended_at.is_some())
         {
             self.goals.remove(oldest);
         }
@@ -200,7 +200,7 @@ impl ServedAction {
             self.call(Uuid::default(), ServicePart::CancelGoal, request, out);
         }
         let mut is_known = cancel.id.is_empty();
-        for goal in self.goals.iter_mut().filter(|goal| goal.ended.is_none()) {
+        for goal in self.goals.iter_mut().filter(|goal| goal.ended_at.is_none()) {
             let id = &goal.status.goal;
             let before = cancel.stamp != Stamp::ZERO && id.stamp <= cancel.stamp;
             is_known |= id.id == cancel.id;
@@ -210,17 +210,17 @@ impl ServedAction {
         }
         is_known |= self.goals.iter().any(|goal| goal.status.goal.id == cancel.id);
         if !is_known {
-            self.early_cancels.push_back((cancel, at.now + LISTED_AFTER_END));
+            self.early_cancels.push_back((cancel, at.now + STATUS_LIST_TIMEOUT));
             if self.early_cancels.len() > MAX_EARLY_CANCELS {
                 self.early_cancels.pop_front();
             }
         }
-        self.send_due(at, out);
+        self.send_due_calls(at, out);
     }
 
     fn call(&mut self, uuid: Uuid, part: ServicePart, request: Bytes, out: &mut Outputs) {
         let call = out.next_call();
-        self.calls.insert(call, Pending { uuid, part });
+        self.calls.insert(call, PendingCall { uuid, part });
         let service = match part {
             ServicePart::SendGoal => self.names.send_goal(),
             ServicePart::CancelGoal => self.names.cancel_goal(),
@@ -230,9 +230,9 @@ impl ServedAction {
     }
 
     /// Sends the cancel requests and the requests for results that are due.
-    fn send_due(&mut self, at: Moment, out: &mut Outputs) {
+    fn send_due_calls(&mut self, at: Moment, out: &mut Outputs) {
         let mut calls = Vec::new();
-        for goal in self.goals.iter_mut().filter(|goal| goal.ended.is_none() && goal.accepted) {
+        for goal in self.goals.iter_mut().filter(|goal| goal.ended_at.is_none() && goal.accepted) {
             if matches!(goal.canceling, Canceling::Wanted(due) if due <= at.now) {
                 goal.canceling = Canceling::Sent;
                 let request = messages::cancel_request(goal.uuid, Stamp::ZERO);
@@ -249,15 +249,15 @@ impl ServedAction {
         }
     }
 
-    fn goal(&mut self, uuid: Uuid) -> Option<&mut Goal> {
-        self.goals.iter_mut().find(|goal| goal.uuid == uuid && goal.ended.is_none())
+    fn live_goal(&mut self, uuid: Uuid) -> Option<&mut Goal> {
+        self.goals.iter_mut().find(|goal| goal.uuid == uuid && goal.ended_at.is_none())
     }
 
     /// Handles the peer's answer to a call.
     pub fn on_answer(&mut self, at: Moment, call: CallId, outcome: &Outcome, out: &mut Outputs) {
-        let Some(Pending { uuid, part }) = self.calls.remove(&call) else { return };
+        let Some(PendingCall { uuid, part }) = self.calls.remove(&call) else { return };
         match (part, outcome) {
-            (ServicePart::SendGoal, Ok(response)) => self.on_sent(at, uuid, response, out),
+            (ServicePart::SendGoal, Ok(response)) => self.on_goal_response(at, uuid, response, out),
             (ServicePart::SendGoal, Err(reason)) => {
                 // It is unknown whether the peer has the goal. If the peer has it, the goal is
                 // canceled.
@@ -269,19 +269,19 @@ impl ServedAction {
                 let code = messages::read_cancel_response(response);
                 if code == Ok(messages::cancel::ACCEPTED) {
                     self.update_goal_status(at, uuid, ros2::CANCELING, out);
-                } else if let Some(goal) = self.goal(uuid) {
+                } else if let Some(goal) = self.live_goal(uuid) {
                     // The client may ask again.
                     goal.canceling = Canceling::No;
                 }
             }
             (ServicePart::CancelGoal, Err(_)) => {
-                if let Some(goal) = self.goal(uuid) {
+                if let Some(goal) = self.live_goal(uuid) {
                     goal.canceling = Canceling::Wanted(at.now + RETRY);
                 }
             }
             (ServicePart::GetResult, Ok(response)) => self.on_result(at, uuid, response, out),
             (ServicePart::GetResult, Err(reason)) => {
-                let Some(goal) = self.goal(uuid) else { return };
+                let Some(goal) = self.live_goal(uuid) else { return };
                 let since = *goal.failing_since.get_or_insert(at.now);
                 goal.retry_at = Some(at.now + RETRY);
                 if at.now >= since + PATIENCE {
@@ -291,12 +291,12 @@ impl ServedAction {
         }
     }
 
-    fn on_sent(&mut self, at: Moment, uuid: Uuid, response: &[u8], out: &mut Outputs) {
-        let Some(goal) = self.goal(uuid) else { return };
+    fn on_goal_response(&mut self, at: Moment, uuid: Uuid, response: &[u8], out: &mut Outputs) {
+        let Some(goal) = self.live_goal(uuid) else { return };
         match messages::read_accepted(response) {
             Ok(true) => {
                 (goal.accepted, goal.retry_at) = (true, Some(at.now));
-                self.send_due(at, out);
+                self.send_due_calls(at, out);
             }
             Ok(false) => self.end_goal(at, uuid, ros1::REJECTED, "", None, out),
             Err(error) => self.remove_lost_goal(at, uuid, &error.to_string(), out),
@@ -308,7 +308,7 @@ impl ServedAction {
             Ok(found) => found,
             Err(error) => return self.remove_lost_goal(at, uuid, &error, out),
         };
-        let Some(goal) = self.goal(uuid) else { return };
+        let Some(goal) = self.live_goal(uuid) else { return };
         let was_pending = matches!(goal.status.status, ros1::PENDING | ros1::RECALLING);
         let status = match status {
             ros2::SUCCEEDED => ros1::SUCCEEDED,
@@ -330,12 +330,12 @@ impl ServedAction {
         result: Option<&[u8]>,
         out: &mut Outputs,
     ) {
-        let Some(goal) = self.goal(uuid) else { return };
-        goal.ended = Some(at.now);
+        let Some(goal) = self.live_goal(uuid) else { return };
+        goal.ended_at = Some(at.now);
         (goal.status.status, goal.status.text) = (status, text.into());
         let report = goal.status.clone();
         self.seq = self.seq.wrapping_add(1);
-        let result = result.unwrap_or(self.types.no_result());
+        let result = result.unwrap_or(self.types.default_result());
         let message = messages::report_message(self.seq, at.stamp, &report, result);
         out.publish(self.names.result(), message);
         self.publish_status(at, out);
@@ -343,7 +343,7 @@ impl ServedAction {
 
     /// Removes a goal whose outcome is unknown from the status message.
     fn remove_lost_goal(&mut self, at: Moment, uuid: Uuid, reason: &str, out: &mut Outputs) {
-        let Some(goal) = self.goal(uuid) else { return };
+        let Some(goal) = self.live_goal(uuid) else { return };
         let id = goal.status.goal.id.clone();
         tracing::warn!(action = self.names.action, goal = for_logs(&id), reason, "goal lost");
         self.goals.retain(|goal| goal.uuid != uuid);
@@ -352,7 +352,7 @@ impl ServedAction {
 
     /// Handles the state of a goal that the peer reports.
     fn update_goal_status(&mut self, at: Moment, uuid: Uuid, status: u8, out: &mut Outputs) {
-        let Some(goal) = self.goal(uuid) else { return };
+        let Some(goal) = self.live_goal(uuid) else { return };
         let before = goal.status.status;
         goal.status.status = match (status, before) {
             (ros2::EXECUTING, ros1::PENDING) => ros1::ACTIVE,
@@ -377,7 +377,7 @@ impl ServedAction {
     pub fn on_feedback(&mut self, at: Moment, message: &[u8], out: &mut Outputs) {
         let Ok((uuid, feedback)) = self.types.to_ros1(Part::Feedback, message) else { return };
         self.update_goal_status(at, uuid, ros2::EXECUTING, out);
-        let Some(goal) = self.goal(uuid) else { return };
+        let Some(goal) = self.live_goal(uuid) else { return };
         let status = goal.status.clone();
         self.seq = self.seq.wrapping_add(1);
         let message = messages::report_message(self.seq, at.stamp, &status, &feedback);
@@ -392,7 +392,7 @@ impl ServedAction {
     }
 
     pub fn next_timeout(&self) -> Option<Instant> {
-        let goals = self.goals.iter().filter(|goal| goal.ended.is_none() && goal.accepted);
+        let goals = self.goals.iter().filter(|goal| goal.ended_at.is_none() && goal.accepted);
         let due = goals.flat_map(|goal| {
             let cancel = match goal.canceling {
                 Canceling::Wanted(due) => Some(due),
@@ -405,8 +405,9 @@ impl ServedAction {
 
     pub fn handle_timeout(&mut self, at: Moment, out: &mut Outputs) {
         self.early_cancels.retain(|(_, forgotten)| at.now < *forgotten);
-        self.goals.retain(|goal| goal.ended.is_none_or(|ended| at.now < ended + LISTED_AFTER_END));
-        self.send_due(at, out);
+        self.goals
+            .retain(|goal| goal.ended_at.is_none_or(|ended| at.now < ended + STATUS_LIST_TIMEOUT));
+        self.send_due_calls(at, out);
         if self.next_status <= at.now && !self.is_stopping() {
             self.publish_status(at, out);
         }

@@ -43,10 +43,10 @@ impl Clock {
 
 /// What the outputs since the last call did, in words.
 fn drain_outputs(out: &mut Outputs) -> Vec<String> {
-    std::mem::take(&mut out.pending).into_iter().filter_map(line).collect()
+    std::mem::take(&mut out.pending).into_iter().filter_map(format_output).collect()
 }
 
-fn line(output: Output) -> Option<String> {
+fn format_output(output: Output) -> Option<String> {
     Some(match output {
         Output::Command(Command::Publish { topic, payload, .. }) => match &*topic {
             "/fib/goal" => {
@@ -309,7 +309,7 @@ fn peers_get_changed_states_and_feedback_while_subscribed() {
 }
 
 #[test]
-fn a_flood_of_one_peer_does_not_affect_another() {
+fn a_flood_from_one_peer_spares_others() {
     let mut server = Server::new();
     let uuid = |number: u64| {
         let mut uuid = [1; 16];

@@ -39,7 +39,7 @@ pub(super) struct RobotDescription {
 impl RobotDescription {
     /// Sets what is reported from the next poll or a later one on. The delay keeps a peer that wants the
     /// lists again and again from keeping the master busy.
-    pub fn want(&mut self, nodes: bool, parameters: bool) {
+    pub fn set_wanted(&mut self, nodes: bool, parameters: bool) {
         if !(nodes && self.wants_nodes) {
             self.nodes = None;
         }
@@ -94,7 +94,7 @@ impl RobotDescription {
             tracing::debug!(%error, "parameters of a peer");
         }
         let parameters = std::mem::take(&mut mirrored.changed);
-        self.mirrors.finish(peer, mirrored, PARAMETER_PERIOD, Instant::now());
+        self.mirrors.on_job_done(peer, mirrored, PARAMETER_PERIOD, Instant::now());
         if !parameters.is_empty() {
             context.emit(Event::ParametersChanged { peer, parameters });
         }

@@ -128,7 +128,9 @@ impl Actor {
             Command::Call { service, call, request, time_limit, .. } => {
                 self.services.call(context, service, call, request, time_limit);
             }
-            Command::Describe { nodes, parameters } => self.description.want(nodes, parameters),
+            Command::Describe { nodes, parameters } => {
+                self.description.set_wanted(nodes, parameters)
+            }
             Command::ShowNodes { peer, nodes } => self.registrar.set_stand_ins(peer, nodes),
             Command::ShowParameters { peer, prefix, parameters } => {
                 self.description.mirrors.set(peer, prefix, parameters);
@@ -254,18 +256,18 @@ impl Actor {
             return;
         }
         match (role, outcome) {
-            (Role::Publisher, Ok(_)) => self.publications.set_publishable(context, &name),
+            (Role::Publisher, Ok(_)) => self.publications.clear_conflict(context, &name),
             (Role::Subscriber, Ok(publishers)) => {
                 self.subscriptions.set_publishers(context, &name, publishers);
             }
-            (Role::Service, Ok(_)) => self.services.set_servable(context, &name),
+            (Role::Service, Ok(_)) => self.services.clear_refusal(context, &name),
             (_, Err(RegistrationError::Conflict(reason))) => {
                 self.publications.refuse(context, &name, reason);
             }
-            (_, Err(RegistrationError::Served(node))) => {
+            (_, Err(RegistrationError::ServedLocally(node))) => {
                 self.services.refuse(context, &name, &node)
             }
-            (_, Err(RegistrationError::Taken | RegistrationError::Master(_))) => {}
+            (_, Err(RegistrationError::NameTaken | RegistrationError::Master(_))) => {}
         }
     }
 

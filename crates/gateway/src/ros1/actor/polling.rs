@@ -3,21 +3,21 @@
 
 use super::context::Context;
 use crate::ros1::note::{Note, Poll};
-use crate::ros1::polls::Polls;
+use crate::ros1::polls::PollSchedule;
 use crate::ros1::xmlrpc::CallError;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 /// When the master is polled, and whether it answers.
 pub(super) struct Polling {
-    polls: Polls,
+    polls: PollSchedule,
     /// Whether the master answers, as last logged; `None` before the first poll.
     logged_connected: Option<bool>,
 }
 
 impl Polling {
     pub fn new(now: Instant) -> Self {
-        Self { polls: Polls::new(now), logged_connected: None }
+        Self { polls: PollSchedule::new(now), logged_connected: None }
     }
 
     /// The time of the next poll; `None` during one.

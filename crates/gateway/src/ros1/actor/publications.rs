@@ -64,7 +64,7 @@ impl Publications {
     /// Publishes a topic that is not published yet.
     pub fn add(&mut self, context: &Context, topic: Topic) {
         let name = topic.name.clone();
-        let drops = context.setup.shared.drops.count(&name);
+        let drops = context.setup.shared.drops.counter(&name);
         let mut publication = Publication::new(topic, drops, self.deliveries.clone());
         // Connections for another type close here.
         let ended = self.ended.remove(&name);
@@ -99,9 +99,9 @@ impl Publications {
     }
 
     /// Records that the topic is registered: no local node uses it with another type.
-    pub fn set_publishable(&mut self, context: &Context, topic: &str) {
+    pub fn clear_conflict(&mut self, context: &Context, topic: &str) {
         if let Some(publication) = self.current.get_mut(topic) {
-            publication.cleared = true;
+            publication.conflict_cleared = true;
             publication.conflict = None;
         }
         context.setup.shared.troubles.clear(topic, "conflict");

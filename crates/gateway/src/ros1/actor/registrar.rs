@@ -25,7 +25,7 @@ pub(super) struct Registrar {
     registrations: Registrations,
     stand_ins: StandIns,
     /// Whether another node may have our name: nothing is registered until that is known.
-    name_is_doubtful: bool,
+    is_name_disputed: bool,
 }
 
 /// The parts that need registrations.
@@ -69,7 +69,7 @@ impl Registrar {
 
     /// The names of our stand-ins, to be checked for other nodes; `None` unless our own is in doubt.
     pub fn names_to_check(&self) -> Option<Vec<String>> {
-        self.name_is_doubtful.then(|| self.stand_ins.held_names().iter().cloned().collect())
+        self.is_name_disputed.then(|| self.stand_ins.held_names().iter().cloned().collect())
     }
 
     /// Replaces stand-ins in a snapshot by our own node; returns what the master lists for us. The names
@@ -114,13 +114,13 @@ impl Registrar {
 
     /// Suspects that another node has our name: registers nothing until the master was asked.
     pub fn suspect_namesake(&mut self, context: &mut Context) {
-        self.name_is_doubtful = true;
+        self.is_name_disputed = true;
         context.request_poll();
     }
 
     /// Records another node that has our name: a registration of ours would end that node, and vice versa.
     fn set_namesake(&mut self, context: &Context, uri: Option<String>) {
-        self.name_is_doubtful = uri.is_some();
+        self.is_name_disputed = uri.is_some();
         let own_name = context.own_name();
         let trouble = uri.map_or_else(String::new, |uri| {
             format!(
@@ -139,7 +139,7 @@ impl Registrar {
         ours: &[ListedRegistration],
         needed: NeededRegistrations<'_>,
     ) {
-        if self.name_is_doubtful {
+        if self.is_name_disputed {
             return;
         }
         let own_name = context.own_name().to_owned();
@@ -264,7 +264,7 @@ impl Registrar {
         let published = needed.publications.get(&name).filter(|_| role == Role::Publisher);
         let (type_name, check) = match published {
             Some(found) => {
-                let users = match found.cleared {
+                let users = match found.conflict_cleared {
                     true => Vec::new(),
                     false => nodes_to_query(snapshot, &found.topic, context.own_name()),
                 };
@@ -287,10 +287,10 @@ impl Registrar {
             let outcome = match (conflict, rival) {
                 // The master would end a local node of this name.
                 _ if is_stand_in && prober.may_be_taken(&caller).await => {
-                    Err(RegistrationError::Taken)
+                    Err(RegistrationError::NameTaken)
                 }
                 (Some(conflict), _) => Err(RegistrationError::Conflict(conflict)),
-                (None, Some(node)) => Err(RegistrationError::Served(node)),
+                (None, Some(node)) => Err(RegistrationError::ServedLocally(node)),
                 (None, None) => {
                     if let Some(before) = before {
                         // If this fails, the next poll unregisters it.
@@ -304,7 +304,7 @@ impl Registrar {
         });
     }
 
-    /// A call that registers has ended. `false`: nobody waits for its outcome any more.
+    /// Handles the end of a registration call. `false`: nobody waits for its outcome any more.
     pub fn on_registered(
         &mut self,
         context: &mut Context,
@@ -320,10 +320,10 @@ impl Registrar {
         let registration = self.registrations.in_role(role).get_mut(&name);
         let registration = registration.filter(|found| found.serial == serial);
         let Some(registration) = registration else { return false };
-        registration.finish(outcome);
+        registration.on_outcome(outcome);
         let is_mark = role == Role::Service && self.stand_ins.is_mark(&name);
         if let (Some(node), true) = (marked_by(&name), is_mark) {
-            self.stand_ins.set_taken(node, matches!(outcome, Err(RegistrationError::Taken)));
+            self.stand_ins.set_taken(node, matches!(outcome, Err(RegistrationError::NameTaken)));
         }
         match outcome {
             Ok(_) => {

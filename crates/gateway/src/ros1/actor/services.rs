@@ -30,9 +30,9 @@ const MAX_CALLS: usize = 1024;
 /// connection that never called; if there is none, the new one is refused. Each connection has at most
 /// one pending call.
 const MAX_CLIENTS: usize = 256;
-/// Maximum bytes of the requests of all local clients, apart from a few free bytes for each client.
+/// Maximum total bytes of requests from local clients, beyond a small free allowance per client.
 const REQUESTS_BYTES: usize = 64 << 20;
-/// Maximum bytes of the responses of all local servers, apart from a few free bytes for each server.
+/// Maximum total bytes of responses from local servers, beyond a small free allowance per server.
 const RESPONSES_BYTES: usize = 64 << 20;
 
 /// Local services and services of peers.
@@ -44,8 +44,8 @@ pub(super) struct Services {
     /// Pending calls of local servers.
     calls: HashSet<CallId>,
     definitions: Cache,
-    requests: Arc<ByteBudget>,
-    responses: Arc<ByteBudget>,
+    request_budget: Arc<ByteBudget>,
+    response_budget: Arc<ByteBudget>,
 }
 
 /// A service that peers offer.
@@ -68,8 +68,8 @@ impl Services {
             callers: HashMap::new(),
             calls: HashSet::new(),
             definitions: Cache::new(options.installed.clone()),
-            requests: ByteBudget::new(REQUESTS_BYTES, options.max_message),
-            responses: ByteBudget::new(RESPONSES_BYTES, options.max_message),
+            request_budget: ByteBudget::new(REQUESTS_BYTES, options.max_message),
+            response_budget: ByteBudget::new(RESPONSES_BYTES, options.max_message),
         }
     }
 
@@ -109,7 +109,7 @@ impl Services {
             ServiceNote::Requested { service, serial, request } => {
                 self.on_request(context, service, serial, request);
             }
-            ServiceNote::Done { service, call, bytes, outcome, reservation } => {
+            ServiceNote::CallEnded { service, call, bytes, outcome, reservation } => {
                 context.setup.shared.backlog.release(bytes);
                 self.calls.remove(&call);
                 if outcome.is_err() {
@@ -192,7 +192,7 @@ impl Services {
     }
 
     /// Records that the service is registered: no other node serves it.
-    pub fn set_servable(&mut self, context: &Context, name: &str) {
+    pub fn clear_refusal(&mut self, context: &Context, name: &str) {
         if let Some(serving) = self.serving.get_mut(name) {
             serving.refused = None;
         }
@@ -229,7 +229,7 @@ impl Services {
             reply: reply.encode(),
             persistent: header.is_set("persistent"),
             max_request,
-            budget: self.requests.clone(),
+            budget: self.request_budget.clone(),
             slots: [connection.slot, slot],
             served: serving.served.subscribe(),
         };
@@ -298,12 +298,12 @@ impl Services {
         // The request has the type that was offered.
         let md5 = self.discovery.md5(&service).unwrap_or("*").to_owned();
         let (prober, max_response) = (context.prober.clone(), context.setup.options.max_message);
-        let mut reservation = self.responses.reservation();
+        let mut reservation = self.response_budget.reservation();
         context.spawn(async move {
             let request =
                 ServiceCall { service: &service, md5: &md5, request, max_response, time_limit };
             let outcome = prober.call_service(request, &mut reservation).await;
-            Note::Service(ServiceNote::Done { service, call, bytes, outcome, reservation })
+            Note::Service(ServiceNote::CallEnded { service, call, bytes, outcome, reservation })
         });
     }
 }

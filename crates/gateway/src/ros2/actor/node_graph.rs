@@ -79,7 +79,7 @@ impl NodeGraph {
 
     /// Sets whether a peer wants to know the nodes of this domain.
     pub fn want_reports(&mut self, wanted: bool, setup: &Setup) {
-        self.reports.want(wanted, setup.endpoints.started);
+        self.reports.set_wanted(wanted, setup.endpoints.started);
     }
 
     /// Records that endpoints of the domain have appeared or left.

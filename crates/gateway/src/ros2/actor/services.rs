@@ -27,9 +27,9 @@ use tautline_dds::Guid;
 /// Interval between checks for endpoints that have not matched yet.
 const MATCH_PERIOD: Duration = Duration::from_millis(10);
 /// Time in which a reply waits to match its client's reader.
-const REPLY_PATIENCE: Duration = Duration::from_secs(1);
+const REPLY_TIMEOUT: Duration = Duration::from_secs(1);
 /// Time in which a reply waits for a client that first has to find the endpoints of a restarted node.
-const REPLY_PATIENCE_AFTER_RESTART: Duration = Duration::from_secs(30);
+const RESTART_REPLY_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Local services and services of peers.
 pub struct Services {
@@ -46,7 +46,7 @@ pub struct Services {
 
 struct Serving {
     service: Service,
-    served: Option<ServiceServer>,
+    server: Option<ServiceServer>,
     refused: Option<String>,
 }
 
@@ -84,7 +84,7 @@ impl Services {
     /// Our endpoints as servers, by service.
     pub fn servers(&self) -> impl Iterator<Item = (String, EndpointGuids)> {
         let all = self.serving.iter();
-        all.filter_map(|(name, serving)| Some((name.clone(), serving.served.as_ref()?.guids())))
+        all.filter_map(|(name, serving)| Some((name.clone(), serving.server.as_ref()?.guids())))
     }
 
     /// Our endpoints as clients.
@@ -96,7 +96,7 @@ impl Services {
     pub fn update(&mut self, context: &mut Context, endpoints: &Endpoints, name: &str) {
         let offer = offer_of(context, endpoints, name);
         let events = &*context.setup.endpoints.events;
-        context.endpoints_changed |= self.calls.servers_changed(name, offer.as_ref(), events);
+        context.endpoints_changed |= self.calls.on_servers_changed(name, offer.as_ref(), events);
         self.update_serving(context, endpoints, name);
         let Some(offer) = offer else {
             context.clear_trouble(name, "servers");
@@ -126,11 +126,11 @@ impl Services {
         match self.serving.get_mut(&name) {
             Some(known) if known.service == service => {}
             Some(known) => {
-                known.served = None;
+                known.server = None;
                 known.service = service;
             }
             None => {
-                let new = Serving { service, served: None, refused: None };
+                let new = Serving { service, server: None, refused: None };
                 self.serving.insert(name.clone(), new);
             }
         }
@@ -170,7 +170,7 @@ impl Services {
             clients = format!("{name}: {reason}");
         }
         context.set_trouble(name, "clients", clients);
-        if serving.served.is_some() {
+        if serving.server.is_some() {
             return;
         }
         let Some(types) = dds_service_types(type_name) else {
@@ -178,12 +178,12 @@ impl Services {
                 format!("'{type_name}' is no type of a service of ROS 2 (package/srv/Type)");
             return self.refuse(context, name, reason);
         };
-        let served = match ServiceServer::new(&serving.service, &types, &context.setup.endpoints) {
-            Ok(served) => served,
+        let server = match ServiceServer::new(&serving.service, &types, &context.setup.endpoints) {
+            Ok(server) => server,
             Err(error) => return self.refuse(context, name, error.to_string()),
         };
         if let Some(serving) = self.serving.get_mut(name) {
-            serving.served = Some(served);
+            serving.server = Some(server);
             serving.refused = None;
         }
         context.endpoints_changed = true;
@@ -194,7 +194,7 @@ impl Services {
     /// Reports each reason once.
     fn refuse(&mut self, context: &mut Context, name: &str, reason: String) {
         let Some(serving) = self.serving.get_mut(name) else { return };
-        context.endpoints_changed |= serving.served.take().is_some();
+        context.endpoints_changed |= serving.server.take().is_some();
         if serving.refused.as_ref() == Some(&reason) {
             return;
         }
@@ -239,7 +239,7 @@ impl Services {
         let Some(AnsweredCaller { caller, was_interrupted }) = found else {
             return backlog.release(response.len());
         };
-        let patience = if was_interrupted { REPLY_PATIENCE_AFTER_RESTART } else { REPLY_PATIENCE };
+        let patience = if was_interrupted { RESTART_REPLY_TIMEOUT } else { REPLY_TIMEOUT };
         let deadline = Instant::now() + patience;
         let reply = Reply { service, call, caller, response, deadline, tried: false };
         self.replies.push(reply);
@@ -268,12 +268,12 @@ impl Services {
             if std::mem::replace(&mut reply.tried, true) && !is_retry {
                 return true;
             }
-            let served = serving.get(&reply.service).and_then(|serving| serving.served.as_ref());
+            let server = serving.get(&reply.service).and_then(|serving| serving.server.as_ref());
             // A service that has ended has no waiting caller.
-            let is_waiting = served.is_some_and(|served| {
+            let is_waiting = server.is_some_and(|server| {
                 let readers = matched.entry(reply.service.clone());
-                let readers = readers.or_insert_with(|| served.matched_readers());
-                !reply.send(served, readers, shared, now)
+                let readers = readers.or_insert_with(|| server.matched_readers());
+                !reply.send(server, readers, shared, now)
             });
             if !is_waiting {
                 callers.with(|it| it.remove(&reply.service, reply.call));
@@ -307,7 +307,7 @@ impl Reply {
     /// Sends or rejects the reply. `false`: retry, since its client is not matched yet or too slow.
     fn send(
         &self,
-        served: &ServiceServer,
+        server: &ServiceServer,
         matched: &[Guid],
         shared: &Shared,
         now: Instant,
@@ -324,7 +324,7 @@ impl Reply {
         if !matched.iter().any(|reader| guid_prefix(reader) == caller) {
             return !has_time && reject(Reason::CallerGone);
         }
-        match served.reply(&self.caller, self.response.clone()) {
+        match server.reply(&self.caller, self.response.clone()) {
             Ok(()) => true,
             Err(error) if error.full && has_time => false,
             Err(error) => {

@@ -62,7 +62,7 @@ impl Subscriptions {
                 None => self.histories.forget(&topic),
             }
         }
-        let topics: BTreeSet<String> = self.histories.take_ended(now).into_iter().collect();
+        let topics: BTreeSet<String> = self.histories.take_ended_counts(now).into_iter().collect();
         for topic in &topics {
             let Some(Some(subscription)) = self.by_topic.get(topic) else { continue };
             for (writer, depth) in self.histories.depths(topic) {

@@ -20,7 +20,7 @@ pub enum Transport {
     Tcp,
 }
 
-const HEADER: usize = 20;
+const HEADER_BYTES: usize = 20;
 const DATA: u8 = 0x15;
 /// Flag of DATA: a list of parameters precedes its payload.
 const INLINE_QOS: u8 = 2;
@@ -38,7 +38,7 @@ const UDP_V4: u32 = 1;
 const UDP_V6: u32 = 2;
 const TCP: [u32; 2] = [4, 8];
 /// The property by which Fast DDS names the process.
-const PROCESS: &[u8] = b"fastdds.physical_data.process";
+const PROCESS_PROPERTY: &[u8] = b"fastdds.physical_data.process";
 
 /// Bytes to be read, in the order of the sender.
 #[derive(Clone, Copy)]
@@ -76,9 +76,9 @@ impl<'a> ByteReader<'a> {
 
 /// Reads a packet; `None` if it announces no participant.
 pub fn participant(packet: &[u8]) -> Option<AnnouncedParticipant> {
-    let header = packet.get(..HEADER).filter(|header| header.starts_with(b"RTPS"))?;
+    let header = packet.get(..HEADER_BYTES).filter(|header| header.starts_with(b"RTPS"))?;
     let prefix = header[8..].try_into().ok()?;
-    let mut rest = &packet[HEADER..];
+    let mut rest = &packet[HEADER_BYTES..];
     loop {
         let (kind, flags) = (*rest.first()?, *rest.get(1)?);
         let mut head = ByteReader { rest: &rest[2..], little: flags & 1 != 0 };
@@ -91,13 +91,13 @@ pub fn participant(packet: &[u8]) -> Option<AnnouncedParticipant> {
             && flags & (INLINE_QOS | PAYLOAD) == PAYLOAD
             && body.get(8..12)? == ANNOUNCER
         {
-            return parameters(prefix, ByteReader { rest: body, little: head.little });
+            return parse_parameters(prefix, ByteReader { rest: body, little: head.little });
         }
         rest = head.rest;
     }
 }
 
-fn parameters(prefix: [u8; 12], mut body: ByteReader<'_>) -> Option<AnnouncedParticipant> {
+fn parse_parameters(prefix: [u8; 12], mut body: ByteReader<'_>) -> Option<AnnouncedParticipant> {
     body.take(2)?;
     let to_payload = usize::from(body.u16()?);
     body.take(to_payload)?;
@@ -111,7 +111,7 @@ fn parameters(prefix: [u8; 12], mut body: ByteReader<'_>) -> Option<AnnouncedPar
         let mut value = ByteReader { rest: body.take(usize::from(length))?, ..body };
         match id {
             DISCOVERY_LOCATOR => kinds.push(value.u32()?),
-            PROPERTIES => process = process_in(value),
+            PROPERTIES => process = find_process_id(value),
             _ => {}
         }
     }
@@ -124,11 +124,11 @@ fn parameters(prefix: [u8; 12], mut body: ByteReader<'_>) -> Option<AnnouncedPar
     Some(AnnouncedParticipant { prefix, transport, process })
 }
 
-fn process_in(mut properties: ByteReader<'_>) -> Option<u32> {
+fn find_process_id(mut properties: ByteReader<'_>) -> Option<u32> {
     let count = properties.u32()?;
     for _ in 0..count {
         let (name, value) = (properties.read_text()?, properties.read_text()?);
-        if name == PROCESS {
+        if name == PROCESS_PROPERTY {
             return std::str::from_utf8(value).ok()?.parse().ok();
         }
     }

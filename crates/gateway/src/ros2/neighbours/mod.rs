@@ -54,7 +54,7 @@ pub fn watch(domain: u32, range: DiscoveryRange, shared: &Arc<Shared>, stop: &Re
             }
         }
     }
-    let mut found = Found::default();
+    let mut found = HiddenParticipants::default();
     while stop.recv_timeout(INTERVAL) == Err(RecvTimeoutError::Timeout) {
         for socket in &sockets {
             join_all(socket);
@@ -104,9 +104,9 @@ fn join_all(socket: &UdpSocket) {
 
 /// Hidden participants by their GUID prefix, and when each was last announced.
 #[derive(Default)]
-struct Found(BTreeMap<[u8; 12], (AnnouncedParticipant, Instant)>);
+struct HiddenParticipants(BTreeMap<[u8; 12], (AnnouncedParticipant, Instant)>);
 
-impl Found {
+impl HiddenParticipants {
     fn read(&mut self, socket: &UdpSocket, now: Instant) {
         let mut packet = vec![0; usize::from(u16::MAX)];
         for _ in 0..MAX_PACKETS {
@@ -142,7 +142,7 @@ impl Found {
             texts.push(format!(
                 "not seen because of DDS {how} alone: {} (FASTDDS_BUILTIN_TRANSPORTS={setting} or an XML \
                  profile); set FASTDDS_BUILTIN_TRANSPORTS to UDPv4 or DEFAULT for it",
-                names(processes)
+                format_processes(processes)
             ));
         }
         if has_server {
@@ -157,7 +157,7 @@ impl Found {
 }
 
 /// Names processes for a person.
-fn names(processes: &[Option<u32>]) -> String {
+fn format_processes(processes: &[Option<u32>]) -> String {
     let name = |process: &Option<u32>| match process {
         Some(number) => format!("process {number}{}", system::command(*number)),
         None => "a process".to_owned(),
@@ -175,7 +175,7 @@ mod tests {
 
     #[test]
     fn hidden_participants_are_reported_with_a_remedy() {
-        let (mut found, now) = (Found::default(), Instant::now());
+        let (mut found, now) = (HiddenParticipants::default(), Instant::now());
         let announced = |number, transport| AnnouncedParticipant {
             prefix: [number; 12],
             transport,

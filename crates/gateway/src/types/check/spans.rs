@@ -4,7 +4,7 @@
 /// Places that alignment distinguishes.
 const PLACES: usize = 8;
 /// Stands for all sizes beyond any message; a multiple of [`PLACES`].
-const BEYOND: u64 = 1 << 40;
+const SATURATED: u64 = 1 << 40;
 
 /// Bytes from each place, modulo [`PLACES`], to the end of a value, with its alignment.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -68,7 +68,7 @@ impl Span {
 
 fn sum(one: u64, other: u64) -> u64 {
     let sum = one.saturating_add(other);
-    if sum >= BEYOND { BEYOND } else { sum }
+    if sum >= SATURATED { SATURATED } else { sum }
 }
 
 #[cfg(test)]
@@ -106,7 +106,7 @@ mod tests {
         let many = Span::aligned(8).repeated(u32::MAX.into());
         assert_eq!(many.bytes_at(0), 8 * u64::from(u32::MAX));
         let more = many.repeated(u32::MAX.into()).followed_by(many);
-        assert_eq!(more.bytes_at(3), BEYOND);
+        assert_eq!(more.bytes_at(3), SATURATED);
         assert_eq!(Span::default().repeated(u32::MAX.into()), Span::default());
     }
 }

@@ -150,7 +150,7 @@ impl Pairing<'_> {
     fn step_of_pair(&mut self, owner: &Struct, one: &Field, two: &Field) -> Result<Step, Mismatch> {
         let mismatch = || Mismatch {
             field: format!("{}.{}", owner.name, one.name),
-            problem: format!("'{}' in ROS 1, '{}' in ROS 2", one.written, two.written),
+            problem: format!("'{}' in ROS 1, '{}' in ROS 2", one.type_text, two.type_text),
         };
         let arity = match (one.arity, two.arity) {
             // With ROS 2's bound.
@@ -237,7 +237,7 @@ fn number(primitive: Primitive) -> Kind {
     }
 }
 
-/// Types of one class have the same bytes: `byte` and `char` differ in sign between the two.
+/// Types of one class have the same bytes: `byte` and `char` differ in sign between ROS 1 and ROS 2.
 fn class(primitive: Primitive) -> Primitive {
     match primitive {
         Primitive::Byte | Primitive::Char | Primitive::Int8 => Primitive::UInt8,

@@ -180,7 +180,7 @@ impl Bbr {
             });
         }
         self.model.is_loss_in_round = true;
-        self.model.loss_rows += report.loss_rows;
+        self.model.loss_runs += report.loss_runs;
         if !self.cycle.is_bw_probe_sample {
             return;
         }
@@ -214,7 +214,7 @@ impl Bbr {
     }
 
     fn leave_startup_on_loss(&mut self, acked: &Acked) {
-        let rows = std::mem::take(&mut self.model.loss_rows);
+        let rows = std::mem::take(&mut self.model.loss_runs);
         let lost = self.flight.lost - acked.newest.lost;
         let high = lost > acked.newest.in_flight * LOSS_THRESH;
         if self.state == State::Startup && rows >= STARTUP_FULL_LOSS_COUNT && high {

@@ -55,7 +55,7 @@ pub(super) struct Model {
     pub(super) loss_round_start: bool,
     pub(super) loss_round_delivered: f64,
     pub(super) is_loss_in_round: bool,
-    pub(super) loss_rows: u64,
+    pub(super) loss_runs: u64,
     bw_latest: f64,
     pub(super) inflight_latest: f64,
     /// Bytes delivered between the sending of the newest acknowledged packet and its acknowledgement.
@@ -89,7 +89,7 @@ impl Default for Model {
             loss_round_start: false,
             loss_round_delivered: 0.0,
             is_loss_in_round: false,
-            loss_rows: 0,
+            loss_runs: 0,
             bw_latest: 0.0,
             inflight_latest: 0.0,
             delivered: 0.0,

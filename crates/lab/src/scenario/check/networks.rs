@@ -95,7 +95,7 @@ pub(super) fn phy_rate(
     bps: u64,
     place: &Place,
 ) -> Option<u64> {
-    if phy.rate_number(bps).is_some() {
+    if phy.rate_index(bps).is_some() {
         return Some(bps);
     }
     let name = match phy {

@@ -72,10 +72,10 @@ impl Faults<'_> {
                 return self.world.set_priority(topic, priority);
             }
             6..12 => self.change_wishes(station),
-            12..15 => self.world.net.medium.cut_off(StationId(station), true),
+            12..15 => self.world.net.medium.set_station_outage(StationId(station), true),
             15..18 => {
                 let [a, b] = pick(&mut self.world.random, &self.world.plan.pairs.clone());
-                self.world.net.medium.cut(StationId(a), StationId(b), true);
+                self.world.net.medium.set_pair_outage(StationId(a), StationId(b), true);
             }
             18..28 => self.end_outages(),
             28..32 => self.change_rate(),
@@ -199,9 +199,9 @@ impl Faults<'_> {
     fn end_outages(&mut self) {
         let stations = self.world.plan.stations.len();
         for a in 0..stations {
-            self.world.net.medium.cut_off(StationId(a), false);
+            self.world.net.medium.set_station_outage(StationId(a), false);
             for b in 0..a {
-                self.world.net.medium.cut(StationId(a), StationId(b), false);
+                self.world.net.medium.set_pair_outage(StationId(a), StationId(b), false);
             }
         }
     }

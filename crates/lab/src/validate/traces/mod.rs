@@ -185,7 +185,8 @@ impl Link {
 
     /// Returns the longest time without an opportunity to send while messages count.
     fn outage_ms(&self) -> f64 {
-        let span = [COUNTED.start, COUNTED.end].map(|at| self.trace.first_from(sim::WARM_UP + at));
+        let span =
+            [COUNTED.start, COUNTED.end].map(|at| self.trace.first_at_or_after(sim::WARM_UP + at));
         let gaps = (span[0]..span[1]).map(|it| self.trace.at(it + 1) - self.trace.at(it));
         gaps.max().unwrap_or_default() as f64 / 1e6
     }
@@ -309,7 +310,8 @@ impl Link {
         let mut rows = String::from("s,capacity_mbps,delivered_mbps,paced_mbps,laser_ms\n");
         for pair in points.windows(2) {
             let [(from, _, before), (to, rate_bps, after)] = [&pair[0], &pair[1]];
-            let [first, last] = [from, to].map(|at| self.trace.first_from(sim::WARM_UP + at));
+            let [first, last] =
+                [from, to].map(|at| self.trace.first_at_or_after(sim::WARM_UP + at));
             let delays = laser.delays(*from..*to);
             let _ = writeln!(
                 rows,

@@ -13,7 +13,7 @@ pub struct Capacity {
 impl Capacity {
     /// Returns the opportunities of `trace` from `start` on for `length`; their times count from `start`.
     pub fn new(trace: &Trace, start: Nanos, length: Nanos) -> Self {
-        let numbers = trace.first_from(start)..trace.first_from(start + length);
+        let numbers = trace.first_at_or_after(start)..trace.first_at_or_after(start + length);
         let left = numbers.map(|number| (trace.at(number) - start, OPPORTUNITY_BYTES));
         Self { left: left.collect() }
     }

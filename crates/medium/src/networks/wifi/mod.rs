@@ -73,7 +73,7 @@ struct AckTimeout {
     radio: usize,
 }
 
-/// A data frame at the end of its tx.
+/// A data frame whose transmission has ended.
 #[derive(Debug, Clone, Copy)]
 struct SentData {
     from: usize,

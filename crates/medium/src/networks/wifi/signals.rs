@@ -4,7 +4,7 @@
 use crate::config::WifiConfig;
 use crate::ids::{Nanos, NetworkId, StationId};
 use crate::motion::{decibels, milliwatts};
-use crate::scene::{PLACE_STEP, Scene};
+use crate::scene::{POSITION_INTERVAL, Scene};
 
 /// The kind of a transmission.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -95,7 +95,7 @@ impl Powers {
         stations: &[StationId],
     ) {
         let row = &mut self.rows[from];
-        let fresh = |at: Nanos| !scene.moves || now < at + PLACE_STEP;
+        let fresh = |at: Nanos| !scene.moves || now < at + POSITION_INTERVAL;
         if row.made_at.is_some_and(fresh) {
             return;
         }

@@ -13,21 +13,21 @@ use raptorq::{
 };
 
 /// Bytes of the length field that precedes the body of a frame in its symbol.
-const LENGTH: usize = 2;
+const LENGTH_BYTES: usize = 2;
 
 /// The symbol of a frame, without padding: the length of its body, and the body. `None` if the body
 /// is too long.
 fn symbol_of(data: &Data, payload: &[u8]) -> Option<Vec<u8>> {
-    let mut symbol = vec![0; LENGTH];
+    let mut symbol = vec![0; LENGTH_BYTES];
     data.emit_body(payload, &mut symbol);
-    let len = u16::try_from(symbol.len() - LENGTH).ok()?;
-    symbol[..LENGTH].copy_from_slice(&len.to_le_bytes());
+    let len = u16::try_from(symbol.len() - LENGTH_BYTES).ok()?;
+    symbol[..LENGTH_BYTES].copy_from_slice(&len.to_le_bytes());
     Some(symbol)
 }
 
 /// The body of a frame in its symbol.
 fn body_of(symbol: &[u8]) -> Option<&[u8]> {
-    let (len, rest) = symbol.split_first_chunk::<LENGTH>()?;
+    let (len, rest) = symbol.split_first_chunk::<LENGTH_BYTES>()?;
     rest.get(..usize::from(u16::from_le_bytes(*len)))
 }
 

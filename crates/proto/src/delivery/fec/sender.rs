@@ -32,7 +32,7 @@ pub(crate) struct JoiningFrame<'a> {
 
 impl JoiningFrame<'_> {
     /// The longest time that the block waits for further frames.
-    fn wait(&self) -> Duration {
+    fn max_wait(&self) -> Duration {
         self.lifespan.map_or(MAX_WAIT, |it| MAX_WAIT.min(it / LIFESPAN_DIVISOR))
     }
 }
@@ -76,7 +76,7 @@ impl OpenBlock {
         let blocks = frames.div_ceil(MAX_BLOCK.into()).max(1);
         let limit =
             if frames < MIN_BLOCK_FRAMES { MAX_BLOCK.into() } else { frames.div_ceil(blocks) };
-        let (ends, lifespan) = (now + first.wait(), first.lifespan);
+        let (ends, lifespan) = (now + first.max_wait(), first.lifespan);
         Self { began: now, ends, lifespan, limit, symbols: Vec::new() }
     }
 }
@@ -150,7 +150,7 @@ impl Symbols {
     }
 
     /// Notes the fate of a piece. A parity symbol is acknowledged once all its parts are.
-    fn set(&mut self, place: usize, piece: &Piece, fate: Fate) {
+    fn set_fate(&mut self, place: usize, piece: &Piece, fate: Fate) {
         let frames = self.frames.len();
         if let Some((_, known)) = self.frames.get_mut(place) {
             *known = fate;
@@ -188,7 +188,7 @@ type Key = (u64, u64);
 #[derive(Debug, Default)]
 pub(crate) struct Blocks {
     channels: BTreeMap<u64, Channel>,
-    undecided: HashMap<Key, Symbols>,
+    undecided_blocks: HashMap<Key, Symbols>,
     /// The block of the piece that begins at this byte of a message, and its place in the block.
     places: HashMap<(MessageId, u32), (Key, usize)>,
 }
@@ -217,14 +217,14 @@ impl Blocks {
         let open = blocks.open.get_or_insert_with(|| OpenBlock::new(now, frame));
         let place = (key, open.symbols.len());
         open.symbols.push(symbol);
-        open.ends = open.ends.min(now + frame.wait());
+        open.ends = open.ends.min(now + frame.max_wait());
         open.lifespan = open.lifespan.into_iter().chain(frame.lifespan).min();
         let count = open.symbols.len();
         let ends_message = frame.rest <= frame.piece.len();
         let is_complete = count >= open.limit || ends_message && count >= MIN_BLOCK_FRAMES;
         let piece = frame.piece.clone();
         self.places.insert((piece.message, piece.range.start), place);
-        self.undecided.entry(key).or_default().frames.push((piece, Fate::Unknown));
+        self.undecided_blocks.entry(key).or_default().frames.push((piece, Fate::Unknown));
         if is_complete { self.complete(channel) } else { None }
     }
 
@@ -260,7 +260,7 @@ impl Blocks {
         bytes: u32,
     ) {
         let key = (block.channel, block.number);
-        let Some(symbols) = self.undecided.get_mut(&key) else { return };
+        let Some(symbols) = self.undecided_blocks.get_mut(&key) else { return };
         for (place, id) in (symbols.frames.len()..).zip(&messages) {
             self.places.insert((*id, 0), (key, place));
         }
@@ -272,7 +272,7 @@ impl Blocks {
 
     /// Returns the lost pieces of a block if the block has failed.
     fn lost_pieces_if_failed(&mut self, key: Key) -> Vec<Piece> {
-        if !self.undecided[&key].has_failed() {
+        if !self.undecided_blocks[&key].has_failed() {
             return Vec::new();
         }
         self.remove_block(key).frames_with(|fate| fate == Fate::Lost)
@@ -280,10 +280,10 @@ impl Blocks {
 
     /// Records that a piece was acknowledged. Returns what follows for other pieces.
     pub(crate) fn on_acked(&mut self, piece: &Piece) -> AckEffects {
-        let Some(key) = self.set(piece, Fate::Acked) else {
+        let Some(key) = self.set_fate(piece, Fate::Acked) else {
             return AckEffects::default();
         };
-        if self.undecided[&key].is_recovered() {
+        if self.undecided_blocks[&key].is_recovered() {
             let recovered = self.remove_block(key).frames_with(|fate| fate != Fate::Acked);
             AckEffects { recovered, lost: Vec::new() }
         } else {
@@ -292,16 +292,16 @@ impl Blocks {
     }
 
     /// Records that a piece was lost. Returns the pieces to be repaired: none while the block may still be
-    /// recovered. If the block has no parity yet, the piece is repaired at once, since the repair arrives
+    /// recovered. If the block has no parity yet, the piece is repaired immediately, since the repair arrives
     /// before the parity would.
     pub(crate) fn on_lost(&mut self, piece: &Piece) -> Vec<Piece> {
-        let block = self.place(piece).and_then(|(key, _)| self.undecided.get(&key));
+        let block = self.place(piece).and_then(|(key, _)| self.undecided_blocks.get(&key));
         if block.is_some_and(|it| it.parity.is_some())
-            && let Some(key) = self.set(piece, Fate::Lost)
+            && let Some(key) = self.set_fate(piece, Fate::Lost)
         {
             return self.lost_pieces_if_failed(key);
         }
-        self.set(piece, Fate::Repaired);
+        self.set_fate(piece, Fate::Repaired);
         self.places.remove(&(piece.message, piece.range.start));
         vec![piece.clone()]
     }
@@ -319,21 +319,21 @@ impl Blocks {
     fn place(&self, piece: &Piece) -> Option<(Key, usize)> {
         let at = |start| self.places.get(&(piece.message, start)).copied();
         let is_parity = |(key, place): &(Key, usize)| {
-            self.undecided.get(key).is_some_and(|symbols| *place >= symbols.frames.len())
+            self.undecided_blocks.get(key).is_some_and(|symbols| *place >= symbols.frames.len())
         };
         at(piece.range.start).or_else(|| at(0).filter(is_parity))
     }
 
     /// Notes the fate of a piece, if the fate of its block is not decided yet. Returns the block.
-    fn set(&mut self, piece: &Piece, fate: Fate) -> Option<Key> {
+    fn set_fate(&mut self, piece: &Piece, fate: Fate) -> Option<Key> {
         let (key, place) = self.place(piece)?;
-        self.undecided.get_mut(&key)?.set(place, piece, fate);
+        self.undecided_blocks.get_mut(&key)?.set_fate(place, piece, fate);
         Some(key)
     }
 
     /// Forgets a block: from now on, each of its pieces counts alone.
     fn remove_block(&mut self, key: Key) -> Symbols {
-        let symbols = self.undecided.remove(&key).unwrap_or_default();
+        let symbols = self.undecided_blocks.remove(&key).unwrap_or_default();
         for (piece, _) in &symbols.frames {
             self.places.remove(&(piece.message, piece.range.start));
         }
@@ -345,7 +345,7 @@ impl Blocks {
 
     /// Gives up the parity of all blocks of a channel. Returns the pieces to be repaired.
     pub(crate) fn abandon(&mut self, channel: u64) -> Vec<Piece> {
-        let keys = self.undecided.keys().copied().filter(|(it, _)| *it == channel);
+        let keys = self.undecided_blocks.keys().copied().filter(|(it, _)| *it == channel);
         let keys: Vec<_> = keys.collect();
         let symbols = keys.into_iter().map(|key| self.remove_block(key));
         let lost = symbols.flat_map(|it| it.frames_with(|fate| fate == Fate::Lost)).collect();
@@ -399,7 +399,11 @@ mod tests {
     #[test]
     fn a_block_of_small_messages_ends_with_the_tenth_or_in_time() {
         let mut blocks = ten_messages(25);
-        assert_eq!(blocks.undecided[&(7, 1)].parity.as_ref().unwrap().len(), 3, "rounded up");
+        assert_eq!(
+            blocks.undecided_blocks[&(7, 1)].parity.as_ref().unwrap().len(),
+            3,
+            "rounded up"
+        );
         assert_eq!(blocks.next_end(), None);
         assert!(join(&mut blocks, Instant(20), 11).is_none());
         let end = Instant(20) + MAX_WAIT;
@@ -439,7 +443,7 @@ mod tests {
         assert_eq!(blocks.on_lost(&piece(101)), []);
         assert_eq!(blocks.on_lost(&piece(5)), [piece(3), piece(5)], "three of twelve");
         assert_eq!(blocks.on_lost(&piece(6)), [piece(6)], "the block is decided");
-        assert!(blocks.places.is_empty() && blocks.undecided.is_empty());
+        assert!(blocks.places.is_empty() && blocks.undecided_blocks.is_empty());
     }
 
     #[test]
@@ -463,7 +467,7 @@ mod tests {
         assert!(others.iter().all(|it| blocks.on_acked(it).recovered.is_empty()));
         assert_eq!(blocks.on_acked(&piece(101)).recovered, []);
         assert_eq!(blocks.on_acked(&piece(102)).recovered, [piece(3), piece(10)], "ten of twelve");
-        assert!(blocks.places.is_empty() && blocks.undecided.is_empty());
+        assert!(blocks.places.is_empty() && blocks.undecided_blocks.is_empty());
     }
 
     #[test]
@@ -479,7 +483,7 @@ mod tests {
         let mut blocks = ten_messages(20);
         assert!(join(&mut blocks, Instant(0), 11).is_none());
         blocks.abandon(7);
-        assert!(blocks.places.is_empty() && blocks.undecided.is_empty());
+        assert!(blocks.places.is_empty() && blocks.undecided_blocks.is_empty());
         assert_eq!(blocks.next_place(Instant(0), 7).block, 3, "numbers are not used twice");
     }
 
@@ -509,6 +513,6 @@ mod tests {
         let block = join(&mut blocks, Instant(10), 10).unwrap();
         blocks.on_parity_queued(&block, Vec::new(), 0);
         (1..=10).filter(|id| *id != 4).for_each(|id| drop(blocks.on_acked(&piece(id))));
-        assert!(blocks.places.is_empty() && blocks.undecided.is_empty(), "{blocks:?}");
+        assert!(blocks.places.is_empty() && blocks.undecided_blocks.is_empty(), "{blocks:?}");
     }
 }

@@ -33,7 +33,7 @@ fn take(inbox: &mut Inbox, now: Instant, (channel, number): (u64, u64), place: F
         fragment: Some(place),
         place: None,
     };
-    matches!(inbox.take(now, Transit::default(), &data, &[7; 100]), FrameEffect::Message(_))
+    matches!(inbox.handle_data(now, Transit::default(), &data, &[7; 100]), FrameEffect::Message(_))
 }
 
 fn start(inbox: &mut Inbox, now: Instant, message: (u64, u64), total: u32) {

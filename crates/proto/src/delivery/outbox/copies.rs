@@ -9,7 +9,7 @@ struct LinkCopy {
     next: u32,
 }
 
-/// The copies of a message, at most one on each link. A lost range is repaired at once, although
+/// The copies of a message, at most one on each link. A lost range is repaired immediately, although
 /// another copy of it may still arrive: that copy may be on a slow link.
 #[derive(Debug)]
 pub(super) struct Copies {

@@ -74,7 +74,7 @@ impl ReadyMessage<'_> {
             && (self.message.copies.is_some() || self.message.first_sent == Instant::NEVER)
     }
 
-    /// A number from 0 to 1 that stays the same for the message.
+    /// A pseudorandom number from 0 to 1, always the same for one message.
     pub(crate) fn draw(&self) -> f64 {
         // Fibonacci hashing (Knuth, volume 3, section 6.4) spreads consecutive ids evenly.
         let hash = self.order.id.0.wrapping_mul(0x9E37_79B9_7F4A_7C15);

@@ -140,7 +140,7 @@ impl Outbox {
         let redundant = repair && message.redundant_copy_is_due || kind == FrameKind::Parity;
         let is_urgent = !repair && self.queues.ends_small_urgent_message(carrier, message, end);
         let urgent_bytes = if is_urgent { message.extent() } else { 0 };
-        self.mark_framed(now, carrier, &piece, repair);
+        self.record_frame(now, carrier, &piece, repair);
         if protected {
             self.join_block(now, &data, &bytes, &piece);
         } else if kind == FrameKind::Parity && end == range.end {
@@ -153,7 +153,7 @@ impl Outbox {
         Some(FrameToSend { data, bytes, piece, repair, redundant, urgent_bytes, kind })
     }
 
-    fn mark_framed(&mut self, now: Instant, carrier: Carrier, piece: &Piece, repair: bool) {
+    fn record_frame(&mut self, now: Instant, carrier: Carrier, piece: &Piece, repair: bool) {
         let Some(message) = self.queues.store.get(piece.message) else { return };
         // Repairs of control messages leave no debt: the debt would stop other repairs for a
         // minute.
@@ -167,7 +167,7 @@ impl Outbox {
         let begins = message.first_sent == Instant::NEVER;
         let first_sent = if begins { now } else { message.first_sent };
         if begins {
-            self.repairs.begin(extent);
+            self.repairs.begin_message(extent);
         }
         if message.number.is_none() {
             self.queues.assign_numbers_up_to(traffic, source, piece.message);
@@ -195,7 +195,7 @@ impl Outbox {
                 _ if repair => {
                     message.repairs.remove(&piece.range);
                     if !message.redundant_copy_is_due {
-                        message.futile.on_repair(now);
+                        message.futile_repairs.on_repair(now);
                     }
                 }
                 Some(copies) => copies.on_sent(carrier.link, piece.range.end),

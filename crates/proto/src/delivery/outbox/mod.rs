@@ -92,7 +92,7 @@ impl Outbox {
         *self = fresh;
     }
 
-    /// Whether messages wait, and all of them for repair budget.
+    /// Whether messages wait, and all of them wait for repair budget.
     pub(crate) fn waits_for_budget(&self) -> bool {
         self.queues.waiting_messages() > 0 && self.next_in_order(Scope::All).is_none()
     }
@@ -237,13 +237,13 @@ impl Outbox {
             self.forwarded.dropped.add(reason);
         }
         self.unrecoverable_pieces.extend(self.blocks.on_parity_dropped(id));
-        if let Some(channel) = self.take(id) {
+        if let Some(channel) = self.remove_message(id) {
             channel.stats.dropped.add(reason);
         }
     }
 
     /// Removes a message; returns its channel, so that the caller counts the outcome.
-    fn take(&mut self, id: MessageId) -> Option<&mut OutChannel> {
+    fn remove_message(&mut self, id: MessageId) -> Option<&mut OutChannel> {
         let message = self.queues.store.remove(id)?;
         if message.first_sent != Instant::NEVER {
             self.repairs.end_message(message.extent());

@@ -36,7 +36,7 @@ impl Outbox {
             // Our own fragments stay below the limit of ranges. If they exceeded the limit, a
             // repair would fill the gap.
             if message.acked.insert(piece.range.clone()).is_some_and(|new| new > 0) {
-                message.futile = FutileRepairs::default();
+                message.futile_repairs = FutileRepairs::default();
             }
         });
         let Some(message) = self.queues.store.get(piece.message) else { return };
@@ -46,7 +46,7 @@ impl Outbox {
         if message.acked.contains(&(0..message.extent())) {
             let (traffic, source, number) = (message.traffic, message.source, message.number);
             self.forwarded.packets += u64::from(message.is_forwarded());
-            if let Some(open) = self.take(piece.message) {
+            if let Some(open) = self.remove_message(piece.message) {
                 open.stats.delivered += 1;
             }
             self.supersede(traffic, source, number.unwrap_or(0));
@@ -91,7 +91,7 @@ impl Outbox {
             let is_relayed = message.origin.is_some();
             let end = if message.expires.is_some_and(|at| at <= now) {
                 Some(DropReason::Expired)
-            } else if message.futile.is_limit_reached()
+            } else if message.futile_repairs.is_limit_reached()
                 || is_relayed && now.since(message.first_sent) > MAX_RELAYED_REPAIR_TIME
             {
                 Some(DropReason::Lost)

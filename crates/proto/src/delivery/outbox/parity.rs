@@ -16,7 +16,7 @@ use crate::wire::frame::Data;
 
 /// Lifespan of the parity of messages without a lifespan. Repairs that are never acknowledged also
 /// continue for at least this time.
-const LIFESPAN: Duration = Duration::from_secs(10);
+const DEFAULT_LIFESPAN: Duration = Duration::from_secs(10);
 
 impl Outbox {
     /// Adds a frame to the block of its channel, and queues the parity if the block is complete.
@@ -46,7 +46,7 @@ impl Outbox {
             self.unrecoverable_pieces.extend(self.blocks.abandon(block.channel));
             return;
         };
-        let expires = block.began + block.lifespan.unwrap_or(LIFESPAN);
+        let expires = block.began + block.lifespan.unwrap_or(DEFAULT_LIFESPAN);
         let parity = self.open_parity(block.channel, &open.config.clone());
         let first = self.queues.next_id;
         let payloads = block.parity(percent);
@@ -68,20 +68,22 @@ impl Outbox {
     /// Forgets a parity message that was sent, since parity is not repaired. The fate of the parity
     /// still counts for its block.
     pub(super) fn on_parity_sent(&mut self, id: MessageId) {
-        if let Some(open) = self.take(id) {
+        if let Some(open) = self.remove_message(id) {
             open.stats.delivered += 1;
         }
     }
 
     /// Opens the parity of a channel with this configuration.
-    fn open_parity(&mut self, channel: u64, of: &ChannelConfig) -> Traffic {
-        let topic =
-            OfferedTopic { keep_last: u32::MAX, ..OfferedTopic::nameless(of.topic.priority) };
-        let policy = match of.links.policy {
+    fn open_parity(&mut self, channel: u64, protected: &ChannelConfig) -> Traffic {
+        let topic = OfferedTopic {
+            keep_last: u32::MAX,
+            ..OfferedTopic::nameless(protected.topic.priority)
+        };
+        let policy = match protected.links.policy {
             LinkPolicy::Duplicate(_) => LinkPolicy::Best,
             other => other,
         };
-        let links = LinkUse { policy, ..of.links };
+        let links = LinkUse { policy, ..protected.links };
         let (definition, repair, thin, fec) = ("".into(), false, false, None);
         let config = ChannelConfig { topic, definition, repair, thin, links, fec };
         let parity = Traffic::Parity(channel);

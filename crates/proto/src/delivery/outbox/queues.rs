@@ -139,7 +139,7 @@ impl Queues {
         })
     }
 
-    /// Source and payload of the messages of a channel that are queued, or sent with unknown outcome.
+    /// Source and payload of a channel's messages that are queued, or sent with unknown outcome.
     pub(crate) fn pending(&self, channel: u64) -> impl Iterator<Item = (u32, &Bytes)> {
         let open = self.channels.get(&Traffic::Topic(channel));
         let sources = open.into_iter().flat_map(|open| open.sources.iter());
@@ -195,7 +195,7 @@ impl Queues {
             next: 0,
             copies: None,
             repairs: RangeSet::default(),
-            futile: FutileRepairs::default(),
+            futile_repairs: FutileRepairs::default(),
             acked: RangeSet::default(),
             suspected: RangeSet::default(),
             redundant_copies: None,
@@ -242,7 +242,7 @@ impl Queues {
         }
     }
 
-    /// The messages of a source that are not begun and exceed `keep_last`: the oldest ones.
+    /// The oldest messages of a source: those that are not begun and exceed `keep_last`.
     pub(super) fn surplus(&self, traffic: Traffic, source: u32) -> Vec<MessageId> {
         let Some(open) = self.channels.get(&traffic) else { return Vec::new() };
         let keep = open.config.topic.keep_last.max(1) as usize;

@@ -43,7 +43,7 @@ pub(super) struct Outgoing {
     pub(super) copies: Option<Box<Copies>>,
     pub(super) repairs: RangeSet,
     /// Repairs sent since the last acknowledgement of bytes that were not acknowledged before.
-    pub(super) futile: FutileRepairs,
+    pub(super) futile_repairs: FutileRepairs,
     pub(super) acked: RangeSet,
     /// Ranges that are suspected lost and not repaired. The message is dropped as lost at
     /// `expires`, unless all these ranges are acknowledged before.
@@ -174,7 +174,7 @@ pub(super) struct MessageStore {
     waiting_bytes: u64,
     /// Bytes still to be sent, by rank. Only the ranks of channels occur, so that the map is
     /// bounded.
-    waiting_of_ranks: BTreeMap<u16, u64>,
+    waiting_by_rank: BTreeMap<u16, u64>,
     pub(super) backlog: Backlog,
 }
 
@@ -241,10 +241,10 @@ impl MessageStore {
             return;
         }
         self.waiting_bytes = self.waiting_bytes - less + more;
-        let bytes = self.waiting_of_ranks.entry(rank).or_default();
+        let bytes = self.waiting_by_rank.entry(rank).or_default();
         *bytes = *bytes - less + more;
         if *bytes == 0 {
-            self.waiting_of_ranks.remove(&rank);
+            self.waiting_by_rank.remove(&rank);
         }
     }
 
@@ -286,7 +286,7 @@ impl MessageStore {
     /// ranks together.
     pub(super) fn first_rank_over(&self, bound: u64) -> Option<u16> {
         let mut ahead = 0;
-        let ranks = self.waiting_of_ranks.iter().rev();
+        let ranks = self.waiting_by_rank.iter().rev();
         ranks.map(|(rank, bytes)| (*rank, *bytes)).find_map(|(rank, bytes)| {
             ahead += bytes;
             (ahead > bound).then_some(rank)

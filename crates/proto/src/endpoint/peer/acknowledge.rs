@@ -99,7 +99,7 @@ impl Peer {
     /// budget, since congestion did not cause the loss.
     pub(crate) fn mark_all_lost(&mut self, cx: &mut Context, now: Instant, id: LinkId) {
         let link = &mut self.links[id];
-        let outcome = link.lose_all();
+        let outcome = link.mark_all_lost();
         link.stats.lost_packets += outcome.lost_packets;
         let number = link.number;
         let outbox = &mut self.channels.outbox;
@@ -126,7 +126,7 @@ impl Peer {
         let link = &mut self.links[id];
         let ip_bytes = datagram.len() + link.config.header_bytes;
         let number = full_number(header.number, link.sent_packets.next_number());
-        for piece in &link.sent_packets.refuse(now, number, ip_bytes) {
+        for piece in &link.sent_packets.on_refused(now, number, ip_bytes) {
             self.channels.outbox.on_unsent(piece);
         }
         self.links.arm(cx, id);

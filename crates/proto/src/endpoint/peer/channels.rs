@@ -204,7 +204,7 @@ impl Channels {
         data: &Data,
         bytes: &[u8],
     ) {
-        let taken = self.inbox.take(now, transit, data, bytes);
+        let taken = self.inbox.handle_data(now, transit, data, bytes);
         self.apply_frame_effect(cx, name, now, ChannelId(data.channel), taken);
         let recovered = self.inbox.add_to_fec_block(now, transit, data, bytes);
         self.handle_recovered(cx, name, now, data.channel, &recovered);
@@ -219,7 +219,7 @@ impl Channels {
         data: &Data,
         bytes: &[u8],
     ) {
-        match self.inbox.take_parity(now, transit, data, bytes) {
+        match self.inbox.handle_parity(now, transit, data, bytes) {
             Ok(recovered) => self.handle_recovered(cx, name, now, data.channel, &recovered),
             Err(reason) => cx.refused.add(reason),
         }
@@ -228,7 +228,7 @@ impl Channels {
 
     /// Takes a fragment of a relayed packet. Returns the packet if it is complete. The endpoint then handles
     /// it and calls [`Self::after_fragment`].
-    pub(crate) fn take_relayed(
+    pub(crate) fn handle_relayed(
         &mut self,
         cx: &mut Context,
         name: &str,
@@ -236,7 +236,7 @@ impl Channels {
         data: &Data,
         bytes: &[u8],
     ) -> Option<Received> {
-        let taken = self.inbox.take_relayed(now, transit, data, bytes);
+        let taken = self.inbox.handle_relayed(now, transit, data, bytes);
         if let FrameEffect::Message(packet) = taken {
             return Some(packet);
         }
@@ -260,7 +260,7 @@ impl Channels {
         recovered: &[RecoveredFrame],
     ) {
         for frame in recovered {
-            match self.inbox.take_recovered(now, channel, frame) {
+            match self.inbox.handle_recovered(now, channel, frame) {
                 Ok(taken) => self.apply_frame_effect(cx, name, now, ChannelId(channel), taken),
                 Err(reason) => cx.refused.add(reason),
             }

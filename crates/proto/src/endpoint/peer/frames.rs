@@ -43,7 +43,7 @@ impl Peer {
         &mut self,
         cx: &mut Context,
         packet: &PacketContext,
-        spent: &mut PacketCost,
+        cost: &mut PacketCost,
         frame: &Frame<'_>,
     ) -> Result<(), RefusedPacket> {
         let &PacketContext { now, link, origin, clock, transit, .. } = packet;
@@ -54,32 +54,32 @@ impl Peer {
             }
             // Each PARITY frame may cost the decoding of a block. An honest sender puts them into
             // separate packets.
-            Frame::Parity(..) if spent.parities == MAX_PARITIES => {
+            Frame::Parity(..) if cost.parities == MAX_PARITIES => {
                 return Err(RefusedPacket::Malformed);
             }
             Frame::Parity(data, bytes) => {
-                spent.parities += 1;
+                cost.parities += 1;
                 self.channels.handle_parity(cx, &self.name, time, data, bytes);
             }
-            Frame::Relay(..) if !packet.may_relay => spent.has_forbidden_relay = true,
+            Frame::Relay(..) if !packet.may_relay => cost.has_forbidden_relay = true,
             Frame::Relay(data, bytes) => {
-                let packet = self.channels.take_relayed(cx, &self.name, time, data, bytes);
+                let packet = self.channels.handle_relayed(cx, &self.name, time, data, bytes);
                 if let Some(packet) = packet {
                     let (radio, priority) = (origin.radio, data.channel as u8);
                     cx.push_request(Request::Relay { hop: self.id, radio, priority, packet });
                 }
             }
             // Each ACK costs a pass over the sent-packet table. One for each link suffices.
-            Frame::Ack(ack) if !spent.acked_links.insert(ack.link) => {
+            Frame::Ack(ack) if !cost.acked_links.insert(ack.link) => {
                 return Err(RefusedPacket::Malformed);
             }
             Frame::Ack(ack) => self.handle_ack(cx, now, clock, ack),
             // Each HELD may cost a pass over links or routes.
-            Frame::Held(..) if spent.backlogs == limits::RELAYED_FLOWS => {
+            Frame::Held(..) if cost.backlogs == limits::RELAYED_FLOWS => {
                 return Err(RefusedPacket::Malformed);
             }
             Frame::Held(held) => {
-                spent.backlogs += 1;
+                cost.backlogs += 1;
                 cx.push_request(Request::Backlog { hop: self.id, held: *held });
             }
             Frame::Challenge(token) => self.echo(cx, now, link, origin.return_path(), *token),

@@ -18,7 +18,7 @@ use crate::time::{Duration, Instant};
 const PROBE_INTERVAL: Duration = Duration::from_millis(50);
 /// Interval of PINGs during the trial of a direct path.
 const TRIAL_INTERVAL: Duration = Duration::from_millis(100);
-/// Interval at which a link that is down sends a PING or an initiation, in turn. A PING has 73
+/// Interval at which a link that is down sends PINGs and initiations in turn. A PING has 73
 /// bytes of IP and an initiation at most 234: together 0.48 % of 1.5 Mbps. A link that works again
 /// is found within 170 ms if the keys are still known, and within 340 ms if not.
 const RECONNECT_INTERVAL: Duration = Duration::from_millis(170);
@@ -56,7 +56,7 @@ impl Links {
         if self.is_spared(now, id) { usual + METERED_HEARTBEAT * 3 } else { usual }
     }
 
-    /// Lets the metered links show at once whether they are up, because a link is no longer heard.
+    /// Makes the metered links show immediately whether they are up, because a link is no longer heard.
     pub(super) fn wake_metered_links(&mut self, cx: &mut Context, now: Instant) {
         for id in self.ids().to_vec() {
             let link = &self[id];
@@ -91,7 +91,7 @@ impl Peer {
             link.stats.received_bytes += (datagram_len + link.config.header_bytes) as u64;
         }
         let (was_up, is_metered) = (link.up, link.config.metered);
-        // Expect the next packet.
+        // The next packet must arrive within the timeout.
         let timeout = self.links.timeout(cx, now, id);
         cx.timers.set(Timer::LinkTimeout(id), Some(now + timeout));
         if was_up {

@@ -44,16 +44,16 @@ impl Links {
     /// due.
     pub(crate) fn on_path_timer(&mut self, cx: &mut Context, now: Instant, id: LinkId) {
         let candidates = &mut self[id].candidates;
-        candidates.retain(|it| it.left > 0 || it.timer() > now);
+        candidates.retain(|it| it.challenges_left > 0 || it.timer() > now);
         if candidates.iter().all(|it| it.timer() > now) {
             self.arm_candidates(cx, id);
         }
     }
 
-    /// Takes one address of a link. A challenge to the address is due.
+    /// Takes one of the addresses of a link to which a challenge is due.
     fn take_challenge(&mut self, cx: &mut Context, now: Instant, id: LinkId) -> Option<Candidate> {
         let candidate = self[id].candidates.iter_mut().find(|it| it.is_due(now))?;
-        candidate.left -= 1;
+        candidate.challenges_left -= 1;
         candidate.due = now + CHALLENGE_RETRY;
         let taken = candidate.clone();
         self.arm_candidates(cx, id);
@@ -80,7 +80,7 @@ impl Peer {
         // The peer named the address, and its challenge is not due yet. A packet from there makes a
         // challenge worthwhile now.
         let is_early = |it: &Candidate| it.local.is_none() && local.is_some();
-        if known.is_none_or(|it| it.left == 0 || is_early(it)) {
+        if known.is_none_or(|it| it.challenges_left == 0 || is_early(it)) {
             let candidate = Candidate::new((radio, remote, local), MAX_CHALLENGES, now);
             self.links.add_candidate(cx, now, id, candidate);
         }

@@ -84,7 +84,7 @@ impl Peer {
             self.session.find_keys(now, header.session).ok_or(RefusedPacket::UnknownSession)?;
         let is_in_use = key_origin == KeyOrigin::InUse;
         let received = self.received_packets.get(&header.link);
-        let received = received.filter(|_| is_in_use || self.session.continues(keys));
+        let received = received.filter(|_| is_in_use || self.session.is_current(keys));
         let expected = received.map_or(1, ReceivedPackets::next_number);
         let number = full_number(header.number, expected);
         if received.is_some_and(|received| !received.is_new(number)) {

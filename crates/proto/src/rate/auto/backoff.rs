@@ -21,7 +21,7 @@ impl Backoff {
         self.is_due(now).then(|| now.since(self.next))
     }
 
-    /// Records a success. The next attempt may follow at once.
+    /// Records a success. The next attempt may follow immediately.
     pub(super) fn succeed(&mut self, now: Instant) {
         *self = Self { next: now, pause: Duration::ZERO };
     }

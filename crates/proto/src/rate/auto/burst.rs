@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Bytes that may be sent at once after an idle time. Pacing protects urgent messages from the queue
+//! Bytes that may be sent back to back after an idle time. Pacing protects urgent messages from the queue
 //! at the bottleneck. A burst that the bottleneck forwards within a millisecond needs no such
 //! protection, and pacing would only make its message late: the estimate of an application that
 //! sends little is far below the capacity. The burst therefore grows while bursts cause no queue.
@@ -26,9 +26,9 @@ pub(super) struct Bursts {
     /// Bytes of a burst, the first packet included.
     allowed: usize,
     /// Clear bursts that are needed before the next growth.
-    needed: u32,
+    needed_bursts: u32,
     /// Clear bursts since the last change.
-    clear: u32,
+    clear_bursts: u32,
     /// No burst of more than half of `allowed` was reported since it grew.
     untested: bool,
     /// A packet waits for the pacing rate or the window: the application is not idle.
@@ -61,8 +61,8 @@ impl Default for Bursts {
     fn default() -> Self {
         Self {
             allowed: FULL_PACKET,
-            needed: 1,
-            clear: 0,
+            needed_bursts: 1,
+            clear_bursts: 0,
             untested: false,
             held_back: false,
             current: None,
@@ -89,12 +89,12 @@ impl Bursts {
         });
     }
 
-    /// Whether a packet after the first one may be sent at once.
+    /// Whether a packet after the first one may be sent immediately.
     pub(super) fn admits(&self, bytes: usize) -> bool {
         self.current.is_some_and(|burst| burst.packets > 0 && burst.credit >= bytes)
     }
 
-    /// Whether another packet may follow those of the burst at once.
+    /// Whether another packet may immediately follow those of the burst.
     pub(super) fn is_open(&self) -> bool {
         self.current.is_some_and(|burst| burst.packets > 0 && burst.credit > 0)
     }
@@ -151,18 +151,18 @@ impl Bursts {
 
     fn shrink(&mut self) {
         self.allowed = (self.allowed / 2).max(FULL_PACKET);
-        self.needed = (self.needed * 2).min(MAX_NEEDED);
-        (self.clear, self.untested) = (0, false);
+        self.needed_bursts = (self.needed_bursts * 2).min(MAX_NEEDED);
+        (self.clear_bursts, self.untested) = (0, false);
     }
 
     fn on_clear(&mut self, burst: &Burst) {
         if self.untested && burst.packets as usize * FULL_PACKET > self.allowed / 2 {
-            (self.needed, self.untested) = ((self.needed / 2).max(1), false);
+            (self.needed_bursts, self.untested) = ((self.needed_bursts / 2).max(1), false);
         }
-        self.clear += u32::from(burst.exhausted);
-        if self.clear >= self.needed && self.allowed < MAX_BURST {
+        self.clear_bursts += u32::from(burst.exhausted);
+        if self.clear_bursts >= self.needed_bursts && self.allowed < MAX_BURST {
             self.allowed = (self.allowed * 2).min(MAX_BURST);
-            (self.clear, self.untested) = (0, true);
+            (self.clear_bursts, self.untested) = (0, true);
         }
     }
 }
@@ -205,7 +205,7 @@ mod tests {
             sent_packets: 0,
             acked_packets: delays_us.len() as u64,
             lost_packets,
-            loss_rows: lost_packets,
+            loss_runs: lost_packets,
             spurious_losses: 0,
             marked_packets: 0,
             queueing_delay: us(delays_us.iter().sum::<u64>() / delays_us.len() as u64),

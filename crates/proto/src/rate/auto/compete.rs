@@ -11,7 +11,7 @@ const C: f64 = 0.4;
 /// Bits of a full packet.
 const PACKET_BITS: f64 = 8.0 * FULL_PACKET as f64;
 /// The longest round trip decreases by one part in this many with each sample.
-const LONGEST_DECAY: u32 = 256;
+const MAX_RTT_DECAY: u32 = 256;
 /// The rate is at most this many times the rate at which packets arrive.
 const MAX_RATE_FACTOR: f64 = 2.0;
 /// The queue is nearly full above this part of the longest round trip.
@@ -25,15 +25,15 @@ pub(super) struct Compete {
     /// The window at the last overflow, in packets.
     window_max: f64,
     /// When the queue last overflowed.
-    overflow: Instant,
+    last_overflow: Instant,
     /// When the window last grew.
-    grown: Instant,
+    last_growth: Instant,
     /// The round trip when the window last grew.
     rtt: Duration,
     /// The least round trip known at the beginning. All later round trips may include the queue.
     least: Duration,
     /// The longest recent round trip.
-    longest: Duration,
+    max_rtt: Duration,
 }
 
 impl Compete {
@@ -49,11 +49,11 @@ impl Compete {
         Self {
             window,
             window_max: window / tuning.backoff,
-            overflow: now,
-            grown: now,
+            last_overflow: now,
+            last_growth: now,
             rtt,
             least,
-            longest: rtt,
+            max_rtt: rtt,
         }
     }
 
@@ -72,12 +72,12 @@ impl Compete {
     /// Whether the queue is close to its greatest length. The packets of other senders then wait longest,
     /// too.
     pub(super) fn is_nearly_full(&self) -> bool {
-        self.rtt > self.longest.mul_f64(NEARLY_FULL)
+        self.rtt > self.max_rtt.mul_f64(NEARLY_FULL)
     }
 
     /// Reduces the window after an overflow of the queue.
     pub(super) fn reduce(&mut self, now: Instant, tuning: &Tuning) {
-        (self.window_max, self.overflow, self.grown) = (self.window, now, now);
+        (self.window_max, self.last_overflow, self.last_growth) = (self.window, now, now);
         self.window *= tuning.backoff;
     }
 
@@ -91,17 +91,17 @@ impl Compete {
         tuning: &Tuning,
     ) -> f64 {
         self.rtt = rtt;
-        self.longest = rtt.max(self.longest - self.longest / LONGEST_DECAY);
+        self.max_rtt = rtt.max(self.max_rtt - self.max_rtt / MAX_RTT_DECAY);
         let rtt = rtt.as_secs_f64().max(1e-3);
         let recovery = (self.window_max * (1.0 - tuning.backoff) / C).cbrt();
-        let since = now.since(self.overflow).as_secs_f64() + rtt;
+        let since = now.since(self.last_overflow).as_secs_f64() + rtt;
         let cubic = C * (since - recovery).powi(3) + self.window_max;
         // The window grows at least as much as that of a Reno with the same reduction (section 4.3). This
         // holds for each round trip, not only for the sum since the overflow. Otherwise, where the plateau is
         // long, a TCP that was there first would keep most of the path.
         let reno = 3.0 * (1.0 - tuning.backoff) / (1.0 + tuning.backoff);
-        let passed = now.since(self.grown).as_secs_f64() / rtt;
-        self.grown = now;
+        let passed = now.since(self.last_growth).as_secs_f64() / rtt;
+        self.last_growth = now;
         let most = self.window * (1.0 + passed / 2.0);
         let window = cubic.min(most).max(self.window + reno * passed);
         self.window = window.min(MAX_RATE_FACTOR * arrived * rtt / PACKET_BITS).max(2.0);

@@ -37,9 +37,9 @@ pub(super) struct Dip {
     /// Losses that aroused the suspicion.
     before: Ratio,
     /// Losses between the decision for the dip and its effect.
-    rising: Ratio,
+    rising_losses: Ratio,
     /// Losses since the dip took effect.
-    during: Ratio,
+    dip_losses: Ratio,
 }
 
 /// What a dip showed.
@@ -77,8 +77,8 @@ impl Dip {
             arrived: losses.delivery_rate(),
             deep,
             before,
-            rising: Ratio::default(),
-            during: Ratio::default(),
+            rising_losses: Ratio::default(),
+            dip_losses: Ratio::default(),
         }
     }
 
@@ -97,16 +97,16 @@ impl Dip {
     ) -> Option<DipResult> {
         // If the application sends less, losses say nothing about the rate.
         if limited && now < self.from {
-            self.rising = self.rising.with(sample.losses);
+            self.rising_losses = self.rising_losses.merged(sample.losses);
             self.arrived = losses.delivery_rate();
         } else if limited {
-            self.during = self.during.with(sample.losses);
+            self.dip_losses = self.dip_losses.merged(sample.losses);
         }
         let conclusive = self.is_conclusive(losses, tuning);
         if now < self.until || !conclusive && now < self.until + MAX_EXTENSION {
             return None;
         }
-        let (loaded, during) = (self.losses_before(losses, tuning), self.during);
+        let (loaded, during) = (self.losses_before(losses, tuning), self.dip_losses);
         if during.packets < MIN_PACKETS {
             losses.on_inconclusive_dip(now, tuning);
             return Some(DipResult::Nothing);
@@ -130,7 +130,7 @@ impl Dip {
         match congestion {
             true if self.gain * self.estimate > arrived => losses.on_inconclusive_dip(now, tuning),
             true => losses.on_dip(now, during, true, tuning),
-            false => losses.on_dip(now, during.with(loaded), false, tuning),
+            false => losses.on_dip(now, during.merged(loaded), false, tuning),
         }
         Some(if congestion { DipResult::Congestion { arrived } } else { DipResult::Path })
     }
@@ -144,12 +144,12 @@ impl Dip {
 
     /// The losses at the rate before the dip. They may still have been rising when it began.
     fn losses_before(&self, losses: &Losses, tuning: &Tuning) -> Ratio {
-        let rise = self.rising.value() - self.before.value();
-        let enough = self.rising.packets >= MIN_PACKETS;
-        if enough || rise > tuning.significant * losses.deviation(self.before, self.rising) {
-            self.rising
+        let rise = self.rising_losses.value() - self.before.value();
+        let enough = self.rising_losses.packets >= MIN_PACKETS;
+        if enough || rise > tuning.significant * losses.deviation(self.before, self.rising_losses) {
+            self.rising_losses
         } else {
-            self.before.with(self.rising)
+            self.before.merged(self.rising_losses)
         }
     }
 
@@ -157,9 +157,9 @@ impl Dip {
     fn is_conclusive(&self, losses: &Losses, tuning: &Tuning) -> bool {
         let loaded = self.losses_before(losses, tuning);
         let expected = self.expected_fall(loaded, losses).max(LEAST_FALL);
-        let fall = loaded.value() - self.during.value();
-        let chance = tuning.significant * losses.deviation(loaded, self.during);
-        self.during.packets >= MIN_PACKETS && (fall - expected / 2.0).abs() > chance
+        let fall = loaded.value() - self.dip_losses.value();
+        let chance = tuning.significant * losses.deviation(loaded, self.dip_losses);
+        self.dip_losses.packets >= MIN_PACKETS && (fall - expected / 2.0).abs() > chance
     }
 }
 
@@ -182,7 +182,7 @@ mod tests {
             let excess = (1.0 - self.capacity / rate).max(0.0);
             let ratio = excess + (1.0 - excess) * self.random;
             let losses = Ratio::new(ratio, 20.0);
-            Sample { losses, loss_rows: losses.lost / self.row, ..Sample::steady(rate) }
+            Sample { losses, loss_runs: losses.lost / self.row, ..Sample::steady(rate) }
         }
 
         /// Sends at `rate` until losses arouse a suspicion, then in dips. Returns what the last dip showed.
@@ -190,7 +190,7 @@ mod tests {
             let tuning = Tuning::default();
             let before = (0..200).find_map(|_| {
                 losses.add(&self.sample(rate), false, &tuning);
-                losses.suspicion(begin, &tuning)
+                losses.suspected_losses(begin, &tuning)
             });
             let (mut before, mut deep) = (before.expect("a suspicion"), false);
             let time = Duration::from_millis(20);
@@ -233,7 +233,7 @@ mod tests {
             let found = losses.baseline();
             assert!((found - random).abs() < 0.03, "{random}, {row}: {found}");
             (0..100).for_each(|_| losses.add(&path.sample(1.0), false, &tuning));
-            assert_eq!(losses.suspicion(LATER, &tuning), None);
+            assert_eq!(losses.suspected_losses(LATER, &tuning), None);
         }
     }
 
@@ -243,7 +243,8 @@ mod tests {
         let mut losses = Losses::default();
         let path = Path { random: 0.1, row: 1.0, capacity: f64::INFINITY };
         (0..100).for_each(|_| losses.add(&path.sample(1.0), false, &tuning));
-        let (before, time) = (losses.suspicion(LATER, &tuning).unwrap(), Duration::from_millis(20));
+        let (before, time) =
+            (losses.suspected_losses(LATER, &tuning).unwrap(), Duration::from_millis(20));
         let mut dip = Dip::begin(LATER, time, 1.0, before, &losses, false, &tuning);
         let shown = (1..100).find_map(|n| {
             let now = LATER + Duration::from_millis(5 * n);

@@ -10,16 +10,16 @@ use crate::rate::controller::FULL_PACKET;
 use crate::time::{Duration, Instant, serialization_time};
 
 /// The rate counts as reduced below this part of its recent peak.
-const REDUCED: f64 = 0.75;
+const REDUCED_RATIO: f64 = 0.75;
 /// Factor by which the peak decays with each sample. It halves within seconds.
 const PEAK_DECAY: f64 = 1.0 - 1.0 / 256.0;
 /// A shorter delay is not worth a drain.
 const MIN_DELAY: Duration = Duration::from_millis(4);
 /// A delay of this many packets is not worth a drain: half a packet is the target queue, and one packet is
 /// the measured packet itself, if the other packets are short.
-const OWN_PACKETS: f64 = 1.5;
+const MIN_DELAY_PACKETS: f64 = 1.5;
 /// The result of a drain counts as unchanged if it is within this part of the delay known before.
-const UNCHANGED: f64 = 0.5;
+const UNCHANGED_RATIO: f64 = 0.5;
 /// The external delay decays when a report shows less than this part of it.
 const DECAY_BELOW: f64 = 0.6;
 /// The external delay decays by the difference divided by this.
@@ -41,7 +41,7 @@ const MAX_PAUSES: u32 = 4;
 
 /// The delay that remains whatever this node sends.
 #[derive(Debug, Default)]
-pub(super) struct External {
+pub(super) struct ExternalDelay {
     measured: Duration,
     /// The highest recent rate that the path carried, in bits per second.
     peak: f64,
@@ -59,7 +59,7 @@ pub(super) struct External {
     marking_delay: Option<Duration>,
 }
 
-impl External {
+impl ExternalDelay {
     /// Notes whether the bottleneck marks packets, and whether this node competes there. A download that
     /// obeys marks has a short queue, which is sometimes even shorter.
     pub(super) fn set_marking(&mut self, is_marking: bool, competes: bool) {
@@ -103,8 +103,8 @@ impl External {
     pub(super) fn on_sample(&mut self, now: Instant, rate: f64, estimate: f64, delay: Duration) {
         self.peak = rate.max(self.peak * PEAK_DECAY);
         let packet = serialization_time(FULL_PACKET, self.peak as u64);
-        let least = MIN_DELAY.max(packet.mul_f64(OWN_PACKETS));
-        let stays = delay >= least && estimate < self.peak * REDUCED;
+        let least = MIN_DELAY.max(packet.mul_f64(MIN_DELAY_PACKETS));
+        let stays = delay >= least && estimate < self.peak * REDUCED_RATIO;
         self.persistent_since = stays.then(|| self.persistent_since.unwrap_or(now));
     }
 
@@ -171,8 +171,8 @@ impl External {
     ) {
         self.persistent_since = None;
         let Some(remaining) = remaining else { return self.drains.postpone(now, tuning) };
-        let is_news = remaining.mul_f64(UNCHANGED) > self.measured;
-        let is_gone = remaining < self.measured.mul_f64(UNCHANGED);
+        let is_news = remaining.mul_f64(UNCHANGED_RATIO) > self.measured;
+        let is_gone = remaining < self.measured.mul_f64(UNCHANGED_RATIO);
         self.measured = remaining;
         let due = self.peak * tuning.claim;
         self.floor = if self.may_be_download(tuning) { self.floor.max(due) } else { 0.0 };
@@ -320,7 +320,7 @@ mod tests {
     #[test]
     fn our_share_is_a_fraction_of_the_rate_before_a_download() {
         let tuning = Tuning::default();
-        let mut external = External::default();
+        let mut external = ExternalDelay::default();
         external.on_sample(at(0), 8e6, 8e6, ms(0));
         external.on_drained(at(1), Some(ms(50)), &tuning);
         assert_eq!(external.floor(&tuning), 2e6);
@@ -332,7 +332,7 @@ mod tests {
 
     #[test]
     fn a_persistent_delay_requires_a_drain_after_several_rounds() {
-        let mut external = External::default();
+        let mut external = ExternalDelay::default();
         let mut is_due = |time, estimate, delay| {
             external.on_sample(at(time), estimate, estimate, ms(delay));
             external.has_persistent_delay(at(time), ms(delay), ms(20))
@@ -346,7 +346,7 @@ mod tests {
     #[test]
     fn two_reports_of_a_delay_beyond_our_bytes_indicate_cross_traffic() {
         let tuning = Tuning::default();
-        let mut external = External::default();
+        let mut external = ExternalDelay::default();
         assert!(!external.on_report(at(0), ms(100), ms(10), &tuning));
         assert!(!external.on_report(at(50), ms(100), ms(10), &tuning), "too early");
         assert!(external.on_report(at(120), ms(90), ms(10), &tuning));

@@ -7,9 +7,9 @@ use super::tuning::Tuning;
 use crate::time::{Duration, Instant};
 
 /// Losses at a rate within this part of the known limit count as losses at the same limit.
-const SAME: f64 = 0.15;
+const LIMIT_TOLERANCE: f64 = 0.15;
 /// After the pause, the estimate may briefly exceed the limit by at most this part. Later it grows by no more
-/// than this part at once, and by twice as much after each second without losses: the limit may be gone.
+/// than this part in one step, and by twice as much after each second without losses: the limit may be gone.
 const CAREFUL_GROWTH: f64 = 0.1;
 const FIRST_ATTEMPT: Duration = Duration::from_millis(500);
 
@@ -22,14 +22,14 @@ pub(super) struct Limit {
 impl Limit {
     /// Records that the path carries no more than `rate`, in bits per second.
     pub(super) fn on_congestion(&mut self, now: Instant, rate: f64, tuning: &Tuning) {
-        if (rate - self.rate).abs() > SAME * self.rate {
+        if (rate - self.rate).abs() > LIMIT_TOLERANCE * self.rate {
             self.attempts = Backoff::default();
         }
         self.rate = rate;
         self.attempts.fail_within(now, tuning.min_rest() / 4, tuning.max_rest() / 2);
     }
 
-    /// The highest rate to which an estimate may grow at once.
+    /// The highest rate to which an estimate may grow in one step.
     pub(super) fn max_rate(&self, now: Instant, estimate: f64) -> f64 {
         match self.attempts.time_since_due(now) {
             _ if self.rate == 0.0 => f64::INFINITY,

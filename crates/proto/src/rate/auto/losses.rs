@@ -8,17 +8,17 @@ use super::tuning::Tuning;
 use crate::time::Instant;
 
 /// Memory of lasting losses, as a multiple of that of recent losses.
-const LASTING: f64 = 8.0;
+const LASTING_FACTOR: f64 = 8.0;
 /// Margin for recent losses, as a multiple of that for lasting losses.
-const MARGINS: f64 = 3.0;
+const MARGIN_FACTOR: f64 = 3.0;
 /// An excess must also be at least this part of the baseline: a smaller excess is not worth a dip.
 const RELATIVE_MARGIN: f64 = 0.15;
 /// A path that loses a larger fraction of packets loses reports, too.
-const LOSSY: f64 = 0.005;
+const LOSSY_RATIO: f64 = 0.005;
 /// Number of packets over which the arrival rate is averaged.
 const ARRIVED_MEMORY: f64 = 32.0;
 /// The longest credible burst of losses, in packets.
-const MAX_ROW: f64 = 8.0;
+const MAX_RUN: f64 = 8.0;
 
 /// A number of packets, and how many of them were lost.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
@@ -36,7 +36,7 @@ impl Ratio {
         (self.lost / self.packets.max(1.0)).clamp(0.0, 1.0)
     }
 
-    pub(super) fn with(self, other: Self) -> Self {
+    pub(super) fn merged(self, other: Self) -> Self {
         Self { lost: self.lost + other.lost, packets: self.packets + other.packets }
     }
 }
@@ -48,8 +48,8 @@ pub(super) struct Losses {
     baseline: Ratio,
     /// Lost packets. Recent losses count more.
     lost: f64,
-    /// Number of rows (runs of consecutive packets) among the lost packets.
-    rows: f64,
+    /// Number of runs of consecutive packets among the lost packets.
+    runs: f64,
     /// Bits that arrived. Recent arrivals count more.
     bits: f64,
     /// The seconds that these bits took to arrive.
@@ -59,23 +59,24 @@ pub(super) struct Losses {
 }
 
 impl Losses {
-    /// Adds the losses of a sample. `overflows`: there is a standing queue, and the rows of lost packets may
+    /// Adds the losses of a sample. `overflows`: there is a standing queue, and the runs of lost packets may
     /// come from this queue, not from the path.
     pub(super) fn add(&mut self, sample: &Sample, overflows: bool, tuning: &Tuning) {
         let memory = tuning.loss_memory;
         if !overflows {
             let faded = 1.0 - sample.losses.lost.clamp(0.0, memory) / memory;
             self.lost = self.lost * faded + sample.losses.lost.max(0.0);
-            self.rows = self.rows * faded + sample.loss_rows;
+            self.runs = self.runs * faded + sample.loss_runs;
         }
         let Ratio { lost, packets } = sample.losses;
-        for (average, memory) in [(&mut self.recent, memory), (&mut self.lasting, memory * LASTING)]
+        for (average, memory) in
+            [(&mut self.recent, memory), (&mut self.lasting, memory * LASTING_FACTOR)]
         {
             let weight = 1.0 - (-packets / memory).exp();
             *average = (*average + weight * (lost / packets.max(1.0) - *average)).clamp(0.0, 1.0);
         }
         // A baseline that is too high is corrected by later losses.
-        let lasting = Ratio::new(self.lasting, 2.0 * memory * LASTING);
+        let lasting = Ratio::new(self.lasting, 2.0 * memory * LASTING_FACTOR);
         let chance = 1.5 * tuning.significant * self.deviation(lasting, self.baseline);
         if self.baseline() - self.lasting > tuning.loss_margin + chance {
             self.baseline = lasting;
@@ -101,15 +102,15 @@ impl Losses {
     }
 
     pub(super) fn is_lossy(&self) -> bool {
-        self.recent.max(self.lasting).max(self.baseline()) > LOSSY
+        self.recent.max(self.lasting).max(self.baseline()) > LOSSY_RATIO
     }
 
     /// The standard deviation of the difference of two ratios that differ only by chance. If the length of
     /// loss bursts is distributed geometrically, the variance is that of single losses,
     /// multiplied by twice the mean length less one.
     pub(super) fn deviation(&self, one: Ratio, other: Ratio) -> f64 {
-        let expected = one.with(other).value().clamp(0.01, 0.99);
-        let dispersion = 2.0 * (self.lost / self.rows.max(1.0)).clamp(1.0, MAX_ROW) - 1.0;
+        let expected = one.merged(other).value().clamp(0.01, 0.99);
+        let dispersion = 2.0 * (self.lost / self.runs.max(1.0)).clamp(1.0, MAX_RUN) - 1.0;
         let shares = 1.0 / one.packets.max(1.0) + 1.0 / other.packets.max(1.0);
         (expected * (1.0 - expected) * dispersion * shares).sqrt()
     }
@@ -119,12 +120,14 @@ impl Losses {
     /// exponential decay is as certain as one of twice as many packets.)
     pub(super) fn excess(&self, tuning: &Tuning) -> Option<Ratio> {
         let Tuning { loss_memory: memory, loss_margin: margin, .. } = *tuning;
-        let spans =
-            [(self.recent, memory, margin), (self.lasting, memory * LASTING, margin / MARGINS)];
+        let spans = [
+            (self.recent, memory, margin),
+            (self.lasting, memory * LASTING_FACTOR, margin / MARGIN_FACTOR),
+        ];
         spans.into_iter().find_map(|(value, memory, margin)| {
             let ratio = Ratio::new(value, 2.0 * memory);
             // Until a dip has shown another baseline, it is that of a path without loss.
-            let certain = self.baseline.packets.max(LASTING * tuning.loss_memory);
+            let certain = self.baseline.packets.max(LASTING_FACTOR * tuning.loss_memory);
             let baseline = Ratio::new(self.baseline(), certain);
             // Chance within the baseline: the excess itself does not count.
             let chance = self.deviation(Ratio::new(baseline.value(), ratio.packets), baseline);
@@ -134,7 +137,7 @@ impl Losses {
     }
 
     /// The recent losses, if they may be congestion and no dip has tested this recently.
-    pub(super) fn suspicion(&self, now: Instant, tuning: &Tuning) -> Option<Ratio> {
+    pub(super) fn suspected_losses(&self, now: Instant, tuning: &Tuning) -> Option<Ratio> {
         self.excess(tuning).filter(|_| self.dips.is_due(now))
     }
 
@@ -153,11 +156,11 @@ impl Losses {
     pub(super) fn on_dip(&mut self, now: Instant, shown: Ratio, congestion: bool, tuning: &Tuning) {
         // Only a part of the earlier baseline counts, and none of it if fewer packets are lost. The
         // baseline then follows the path.
-        let most = 2.0 * LASTING * tuning.loss_memory;
+        let most = 2.0 * LASTING_FACTOR * tuning.loss_memory;
         let fall = self.baseline() - shown.value();
         let is_wrong = fall > tuning.significant * self.deviation(shown, self.baseline);
         let before = if is_wrong { 0.0 } else { self.baseline.packets.min(most) };
-        let known = Ratio::new(self.baseline(), before).with(shown);
+        let known = Ratio::new(self.baseline(), before).merged(shown);
         self.baseline = Ratio::new(known.value(), known.packets);
         (self.recent, self.lasting) = (known.value(), known.value());
         if congestion {
@@ -182,6 +185,6 @@ mod tests {
                 losses.add(&sample, false, &tuning);
             }
         }
-        assert_eq!(losses.suspicion(Instant(1), &tuning), None);
+        assert_eq!(losses.suspected_losses(Instant(1), &tuning), None);
     }
 }

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Marks of a queue that manages itself (ECN): congestion at once, without a dip.
+//! ECN marks of a bottleneck. They show congestion directly, so that no dip has to test it.
 
 use super::sample::Sample;
 use crate::time::{Duration, Instant};
 
 /// For this time after a mark, the bottleneck counts as one that marks packets. A TCP alongside fills the
 /// queue again within this time.
-const MEMORY: Duration = Duration::from_secs(10);
+const MARK_MEMORY: Duration = Duration::from_secs(10);
 
 /// The time at which the controller last answered marks with a lower rate.
 #[derive(Debug, Default)]
@@ -31,7 +31,7 @@ impl Marks {
     }
 
     pub(super) fn are_recent(&self, now: Instant) -> bool {
-        self.0.is_some_and(|at| now.since(at) < MEMORY)
+        self.0.is_some_and(|at| now.since(at) < MARK_MEMORY)
     }
 }
 

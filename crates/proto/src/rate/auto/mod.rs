@@ -52,7 +52,7 @@ use crate::time::{Duration, Instant, serialization_time};
 use backoff::Backoff;
 use burst::Bursts;
 use ceiling::Ceiling;
-use external::{Drain, DrainResult, External};
+use external::{Drain, DrainResult, ExternalDelay};
 use feedback::{Feedback, Jitter};
 use limit::Limit;
 use losses::Losses;
@@ -87,7 +87,7 @@ pub struct Auto {
     marks: Marks,
     ceiling: Ceiling,
     limit: Limit,
-    external: External,
+    external: ExternalDelay,
     probes: Backoff,
     bursts: Bursts,
     /// Outstanding bytes at the last report.
@@ -122,7 +122,7 @@ const MAX_RATE: f64 = 1e10;
 /// A report that the sender asks for arrives after a round trip and at most this time. It covers the sending
 /// of the next packets and a late timer.
 const REQUESTED_REPORT_DELAY: Duration = Duration::from_millis(20);
-const FIRST_WINDOW: usize = 4 * FULL_PACKET;
+const INITIAL_WINDOW: usize = 4 * FULL_PACKET;
 /// Target queue in bytes while packets are cut: 0, since an urgent packet would wait for this queue.
 const INTERLEAVED_TARGET: f64 = 1.0;
 /// The longest time without an empty queue.
@@ -146,7 +146,7 @@ impl Auto {
     pub fn new(tuning: Tuning) -> Self {
         Self {
             tuning,
-            state: State::Startup { window: FIRST_WINDOW, delivered: 0.0 },
+            state: State::Startup { window: INITIAL_WINDOW, delivered: 0.0 },
             estimate: tuning.first_rate,
             missing_bytes: 0.0,
             times: Times::default(),
@@ -162,7 +162,7 @@ impl Auto {
             marks: Marks::default(),
             ceiling: Ceiling::default(),
             limit: Limit::default(),
-            external: External::default(),
+            external: ExternalDelay::default(),
             probes: Backoff::default(),
             bursts: Bursts::default(),
             outstanding_bytes: 0,

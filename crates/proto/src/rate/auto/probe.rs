@@ -3,7 +3,7 @@
 //! rate is too high. A probe sends more for a moment. If as much more arrives, the delay does not come from
 //! our own queue.
 
-use super::sample::{GROWING, Sample};
+use super::sample::{GROWING_RATIO, Sample};
 use super::tuning::Tuning;
 use crate::rate::controller::FULL_PACKET;
 use crate::time::{Duration, Instant, serialization_time};
@@ -135,7 +135,7 @@ impl Probe {
 pub(super) fn spare_delay(sample: &Sample, before: f64, tuning: &Tuning) -> Option<Duration> {
     let is_more = sample.send_rate > tuning.probe_gain * before && before > 0.0;
     let arrived = sample.delivery_rate * (1.0 - sample.losses.value());
-    let has_room = sample.never_empty && is_more && arrived > GROWING * sample.send_rate;
+    let has_room = sample.never_empty && is_more && arrived > GROWING_RATIO * sample.send_rate;
     let packet = serialization_time(FULL_PACKET, sample.delivery_rate as u64);
     has_room.then(|| sample.total_delay.saturating_sub(packet))
 }

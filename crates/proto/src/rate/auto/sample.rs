@@ -6,7 +6,7 @@ use crate::rate::controller::Report;
 use crate::time::{Duration, Instant};
 
 /// A queue grows if packets arrive at less than this part of the rate at which they were sent.
-pub(super) const GROWING: f64 = 0.9;
+pub(super) const GROWING_RATIO: f64 = 0.9;
 
 /// Minimum number of packets in a sample. On a full-duplex path, their spacing is exact to one packet.
 const MIN_PACKETS: u64 = 4;
@@ -30,7 +30,7 @@ pub(super) struct Measurement {
     min_queueing_delay: f64,
     acked: f64,
     lost: f64,
-    loss_rows: f64,
+    loss_runs: f64,
     marked: f64,
 }
 
@@ -56,7 +56,7 @@ pub(super) struct Sample {
     /// The lost packets among those whose outcome became known, minus the packets that arrived after all. The
     /// number is negative if losses of earlier samples arrived after all.
     pub(super) losses: Ratio,
-    pub(super) loss_rows: f64,
+    pub(super) loss_runs: f64,
     /// Packets that the path marked for congestion.
     pub(super) marked: f64,
 }
@@ -75,7 +75,7 @@ impl Measurement {
             min_queueing_delay: f64::INFINITY,
             acked: 0.0,
             lost: 0.0,
-            loss_rows: 0.0,
+            loss_runs: 0.0,
             marked: 0.0,
         }
     }
@@ -91,7 +91,7 @@ impl Measurement {
         }
         self.acked += packets;
         self.lost += report.lost_packets as f64 - report.spurious_losses as f64;
-        self.loss_rows += report.loss_rows as f64;
+        self.loss_runs += report.loss_runs as f64;
         self.marked += report.marked_packets as f64;
     }
 
@@ -140,7 +140,7 @@ impl Measurement {
             never_empty: rate * self.min_queueing_delay / 8.0 > packet,
             bytes,
             losses: Ratio { lost: self.lost, packets: self.acked + self.lost },
-            loss_rows: self.loss_rows,
+            loss_runs: self.loss_runs,
             marked: self.marked,
         })
     }
@@ -160,7 +160,7 @@ impl Sample {
             never_empty: false,
             bytes: 20.0 * 1500.0,
             losses: Ratio::new(0.0, 20.0),
-            loss_rows: 0.0,
+            loss_runs: 0.0,
             marked: 0.0,
         }
     }

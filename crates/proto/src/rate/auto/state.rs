@@ -8,11 +8,11 @@ use super::dip::{Dip, DipResult};
 use super::external::Drain;
 use super::losses::Ratio;
 use super::probe::{Probe, ProbeFinding};
-use super::sample::{GROWING, Sample};
+use super::sample::{GROWING_RATIO, Sample};
 use crate::time::{Duration, Instant, serialization_time};
 
 /// After losses in a full queue, or marks, the new rate is this part of the rate at which packets arrived.
-const BELOW_LOSS: f64 = 0.97;
+const LOSS_GAIN: f64 = 0.97;
 
 /// A queueing delay of at least this many times the mean shows a queue.
 const QUEUE_FACTOR: u32 = 2;
@@ -33,9 +33,9 @@ pub(super) enum State {
     Track,
     /// The rate is reduced for a moment, to measure the loss of the uncongested path.
     Dip(Dip),
-    /// The rate is raised for a moment, to find whether the delay is that of our own queue.
+    /// The rate is raised for a moment, to find out whether our own queue causes the delay.
     Probe(Probe),
-    /// Nothing is sent for a moment, to measure the delay of others.
+    /// Nothing is sent for a moment, to measure the delay that others cause.
     Drain(Drain),
     /// Others fill the queue: the rate grows and falls as that of a TCP.
     Compete(Compete),
@@ -123,7 +123,7 @@ pub(super) const RULES: &[Rule] = &[
         stands.then_some(Verdict::Track { estimate: v.capacity })
     }),
     rule("Startup", "more is lost than the baseline, behind a queue of others", "compete", |v| {
-        (v.is_external() && v.suspicion().is_some()).then(|| v.compete())
+        (v.is_external() && v.suspected_losses().is_some()).then(|| v.compete())
     }),
     rule("Startup", "packets are marked", "cut to what goes unmarked", |v| v.answer_marks()),
     rule("Startup", "more is lost than the baseline", "dip", |v| v.dip()),
@@ -135,7 +135,7 @@ pub(super) const RULES: &[Rule] = &[
     ),
     rule("Dip", "fewer packets were lost", "cut to what arrived", |v| match v.test {
         Some(TestResult::Dip(DipResult::Congestion { arrived })) => {
-            Some(Verdict::Cut { rate: BELOW_LOSS * arrived })
+            Some(Verdict::Cut { rate: LOSS_GAIN * arrived })
         }
         _ => None,
     }),
@@ -158,7 +158,7 @@ pub(super) const RULES: &[Rule] = &[
         "more is lost than the baseline, or marked, behind a queue of others",
         "compete",
         |v| {
-            let is_full = v.marked.is_some() || v.suspicion().is_some();
+            let is_full = v.marked.is_some() || v.suspected_losses().is_some();
             (v.is_external() && is_full).then(|| v.compete())
         },
     ),
@@ -238,12 +238,12 @@ impl RuleInput<'_> {
 
     /// Whether packets arrive more slowly than they were sent.
     fn queue_grows(&self) -> bool {
-        self.sample.delivery_rate < GROWING * self.sample.send_rate
+        self.sample.delivery_rate < GROWING_RATIO * self.sample.send_rate
     }
 
     /// Whether packets arrive faster than they were sent: they had been queued.
     fn queue_shrinks(&self) -> bool {
-        self.sample.send_rate < GROWING * self.sample.delivery_rate
+        self.sample.send_rate < GROWING_RATIO * self.sample.delivery_rate
     }
 
     fn track(&self) -> Verdict {
@@ -275,7 +275,7 @@ impl RuleInput<'_> {
         let Self { auto, capacity, .. } = *self;
         let share = self.marked?;
         let is_queue = self.queue() > 0.5 || self.queue_grows();
-        let unmarked = BELOW_LOSS * capacity * if is_queue { 1.0 } else { 1.0 - share / 2.0 };
+        let unmarked = LOSS_GAIN * capacity * if is_queue { 1.0 } else { 1.0 - share / 2.0 };
         // If the application sends less, others fill the queue.
         let least = if self.limited { 0.0 } else { MARKED_GAIN * auto.estimate };
         let rate = unmarked.max(least).min(auto.estimate);
@@ -300,16 +300,16 @@ impl RuleInput<'_> {
     }
 
     /// The losses, if they may be congestion.
-    fn suspicion(&self) -> Option<Ratio> {
+    fn suspected_losses(&self) -> Option<Ratio> {
         let auto = self.auto;
-        self.limited.then(|| auto.losses.suspicion(self.now, &auto.tuning)).flatten()
+        self.limited.then(|| auto.losses.suspected_losses(self.now, &auto.tuning)).flatten()
     }
 
     fn dip(&self) -> Option<Verdict> {
         let auto = self.auto;
         // In Startup the estimate is twice what was sent.
         let most = if auto.is_starting() { self.sample.delivery_rate } else { f64::INFINITY };
-        let before = self.suspicion()?;
+        let before = self.suspected_losses()?;
         Some(Verdict::Dip { estimate: auto.estimate.min(most), before })
     }
 
@@ -368,7 +368,7 @@ impl RuleInput<'_> {
     fn may_probe(&self) -> bool {
         // A path that has become slow looks irregular, too.
         let is_limited = self.limited && self.queue() > 0.5 && !self.queue_grows();
-        !self.is_steady() && is_limited && self.probe_is_due() && self.suspicion().is_none()
+        !self.is_steady() && is_limited && self.probe_is_due() && self.suspected_losses().is_none()
     }
 }
 

@@ -13,7 +13,7 @@ impl Findings {
             let Some(own) = prefix.get().filter(|it| !it.is_empty()) else { continue };
             let meets = |it: &&(&Peer, String)| is_below(&it.1, &own) || is_below(&own, &it.1);
             if let Some((other, theirs)) = earlier.iter().find(meets) {
-                let text = meeting((&peer.text, &own), (&other.text, theirs), other.at.line);
+                let text = overlap_text((&peer.text, &own), (&other.text, theirs), other.at.line);
                 self.warn_of_key(peer, prefix, text);
             }
             earlier.push((peer, own));
@@ -22,7 +22,7 @@ impl Findings {
 }
 
 /// Describes what happens to names under two prefixes, each given with its peer.
-fn meeting(own: (&str, &str), other: (&str, &str), line: usize) -> String {
+fn overlap_text(own: (&str, &str), other: (&str, &str), line: usize) -> String {
     if own.1 == other.1 {
         return format!(
             "'{}' on line {line} has the same prefix: topics of one name are published together, \

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Topics without publishers: a topic is withdrawn from its peers once they have its last messages.
-//! A publisher that sends and leaves at once thus loses nothing.
+//! A publisher that exits immediately after its last message thus loses nothing.
 
 use super::{Exports, LocalTopic};
 use crate::codec::job::Job;
@@ -29,7 +29,7 @@ impl Departure {
 
 impl Exports {
     /// Notes that the last publisher of a topic has left.
-    pub(super) fn depart(&mut self, cx: &mut Context<'_>, topic: String) {
+    pub(super) fn begin_departure(&mut self, cx: &mut Context<'_>, topic: String) {
         let Some(local) = self.topics.get_mut(&topic) else { return };
         if self.departures.contains_key(&topic) {
             return;
@@ -56,7 +56,7 @@ impl Exports {
     pub(crate) fn end_departures(&mut self, cx: &mut Context<'_>) {
         let is_sent = |name: &String| {
             let mut channels = self.topics.get(name).into_iter().flat_map(LocalTopic::keys);
-            !channels.any(|key| cx.is_unsettled(key.peer, key.channel))
+            !channels.any(|key| cx.has_pending_messages(key.peer, key.channel))
         };
         let sending = self.departures.iter().filter(|(_, it)| **it == Departure::Sending);
         let ended: Vec<String> =
@@ -66,8 +66,8 @@ impl Exports {
 }
 
 impl Context<'_> {
-    /// Whether messages on a channel may still arrive at a peer that is not given up.
-    pub(crate) fn is_unsettled(&self, peer: PeerId, channel: ChannelId) -> bool {
+    /// Whether a channel has messages pending for a peer that is not given up.
+    pub(crate) fn has_pending_messages(&self, peer: PeerId, channel: ChannelId) -> bool {
         !self.peers.is_given_up(peer) && self.endpoint.peer(peer).pending(channel).next().is_some()
     }
 }

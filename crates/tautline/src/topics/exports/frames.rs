@@ -13,7 +13,7 @@ use tautline_gateway::tf::Rules;
 use tautline_gateway::tf::fields::FrameFields;
 use tautline_gateway::{Kept, Topic, identity};
 
-/// How frames of a message get new names.
+/// Renames the frames in a message.
 #[derive(Debug, Clone)]
 pub(crate) struct Renaming {
     pub(super) fields: Arc<FrameFields>,
@@ -33,7 +33,7 @@ impl Renaming {
 
     /// Gives a kept message an identity of its own under the new names: a subscriber that has the
     /// message with the former names gets it again.
-    pub(super) fn mark(&self, kept: &mut Kept) {
+    pub(super) fn renew_identity(&self, kept: &mut Kept) {
         kept.identity = identity(&(kept.identity, &self.rules.prefix, &self.rules.shared));
     }
 }
@@ -41,41 +41,44 @@ impl Renaming {
 /// The frames in a topic's messages.
 #[derive(Debug, Default)]
 pub(super) struct Frames {
-    pub(super) found: Found,
+    pub(super) lookup: FrameLookup,
     /// Whether a message was large.
     pub(super) has_large_messages: bool,
     pub(super) report_limiter: ReportLimiter,
 }
 
 #[derive(Debug, Default)]
-pub(super) enum Found {
+pub(super) enum FrameLookup {
     #[default]
     NotExamined,
     /// The type has no fields for frames.
-    Nothing,
-    In(Arc<FrameFields>),
+    Absent,
+    Present(Arc<FrameFields>),
     /// No usable definition of the type is known.
     Unknown,
 }
 
 impl Frames {
     /// Returns the fields for frames; `None` if the type has none. The error, which is returned
-    /// once, says for people why the fields are unknown.
-    pub(super) fn of_topic(&mut self, topic: &Topic) -> Result<Option<&Arc<FrameFields>>, String> {
+    /// once, is a message for users that says why the fields are unknown.
+    pub(super) fn find_fields(
+        &mut self,
+        topic: &Topic,
+    ) -> Result<Option<&Arc<FrameFields>>, String> {
         let mut outcome = Ok(());
-        if matches!(self.found, Found::NotExamined) {
-            self.found = match FrameFields::for_topic(topic) {
-                Ok(Some(fields)) => Found::In(Arc::new(fields)),
-                Ok(None) => Found::Nothing,
+        if matches!(self.lookup, FrameLookup::NotExamined) {
+            self.lookup = match FrameFields::for_topic(topic) {
+                Ok(Some(fields)) => FrameLookup::Present(Arc::new(fields)),
+                Ok(None) => FrameLookup::Absent,
                 Err(reason) => {
                     outcome = Err(reason);
-                    Found::Unknown
+                    FrameLookup::Unknown
                 }
             };
         }
-        outcome.map(|()| match &self.found {
-            Found::In(fields) => Some(fields),
-            Found::NotExamined | Found::Nothing | Found::Unknown => None,
+        outcome.map(|()| match &self.lookup {
+            FrameLookup::Present(fields) => Some(fields),
+            FrameLookup::NotExamined | FrameLookup::Absent | FrameLookup::Unknown => None,
         })
     }
 }

@@ -7,11 +7,11 @@ use crate::topics::origin::Presence;
 use std::collections::VecDeque;
 use tautline_gateway::Source;
 
-/// Minimum number of messages kept of one publisher, even if its depth is less: the depth may turn
+/// Minimum number of messages kept per publisher, even if its depth is less: the depth may turn
 /// out to be larger.
 const MIN_LATCHED: usize = 16;
 
-/// Maximum bytes kept of one publisher for late joiners; a single larger message is kept as well.
+/// Maximum bytes kept per publisher for late joiners; a single larger message is kept as well.
 const MAX_LATCHED_BYTES: usize = 16 << 20;
 
 impl LocalTopic {
@@ -83,7 +83,7 @@ impl LocalTopic {
         })
     }
 
-    /// Returns the messages for a late joiner: of each publisher, the number that the publisher keeps.
+    /// Returns the messages for a late joiner: from each publisher, as many as the publisher keeps.
     pub(super) fn messages_for_late_joiner(&self) -> Vec<Outgoing> {
         self.latched.keys().flat_map(|source| self.kept_messages_of(*source)).collect()
     }

@@ -19,7 +19,7 @@ pub(super) use treatments::MAX_CHANGES;
 use super::context::Context;
 use super::key::ChannelKey;
 use super::message::{Change, Outgoing, SourceChange};
-use super::peers::LINGER;
+use super::peers::UNSUBSCRIBE_DELAY;
 use crate::audit::Actor;
 use crate::codec::job::Job;
 use crate::config::Config;
@@ -36,7 +36,7 @@ use tautline_gateway::pattern::Pattern;
 use tautline_gateway::{Command, Source, Topic, tf};
 use tautline_proto::{Duration, Instant, PeerId};
 use transforms::MergedMessage;
-use treatments::{RATES_HZ, Treatments};
+use treatments::{RATE_RANGE_HZ, Treatments};
 
 /// The topics of this robot, by name.
 #[derive(Debug)]
@@ -88,12 +88,12 @@ impl Exports {
         }
     }
 
-    /// Handles that other nodes on this robot stop publishing a topic. If this node itself also
-    /// publishes the topic, it stays advertised.
+    /// Handles the end of publication by other nodes on this robot. If this node itself also
+    /// publishes the topic, the topic stays advertised.
     pub(super) fn on_withdrawn_by_others(&mut self, cx: &mut Context<'_>, topic: String) {
         match self.topics.get_mut(&topic).filter(|local| local.is_own) {
             Some(local) => local.has_other_publishers = false,
-            None => self.depart(cx, topic),
+            None => self.begin_departure(cx, topic),
         }
     }
 
@@ -108,11 +108,11 @@ impl Exports {
         }
     }
 
-    /// Handles that this node itself stops publishing a topic.
+    /// Stops publishing a topic of this node itself.
     pub(super) fn stop_own_topic(&mut self, cx: &mut Context<'_>, name: &str) {
         match self.topics.get_mut(name).filter(|local| local.is_own) {
             Some(local) if local.has_other_publishers => local.is_own = false,
-            Some(_) => self.depart(cx, name.to_owned()),
+            Some(_) => self.begin_departure(cx, name.to_owned()),
             None => {}
         }
     }
@@ -124,13 +124,13 @@ impl Exports {
 
     pub(super) fn on_offered(&mut self, cx: &mut Context<'_>, topic: Topic) {
         let name = topic.name.clone();
-        let Some(treatment) = self.treatments.of_topic(cx, &name) else { return };
+        let Some(treatment) = self.treatments.for_topic(cx, &name) else { return };
         if self.topics.get(&name).is_some_and(|l| !l.is_of_type(&topic)) {
             // Queued messages have the former type and must not be read as the new type.
             self.on_withdrawn(cx, name.clone());
         }
         if let Some(known) = self.topics.get_mut(&name) {
-            known.follow_definition(cx, &topic);
+            known.update_definition(cx, &topic);
         }
         let mut local = match self.topics.remove(&name) {
             Some(known) => LocalTopic { topic, treatment, ..known },
@@ -145,7 +145,7 @@ impl Exports {
         self.topics.insert(name, local);
     }
 
-    /// Withdraws a topic at once: its queued messages are dropped.
+    /// Withdraws a topic immediately: its queued messages are dropped.
     pub(super) fn on_withdrawn(&mut self, cx: &mut Context<'_>, topic: String) {
         let Some(gone) = self.topics.remove(&topic) else { return };
         for (peer, channel) in &gone.channels {
@@ -182,7 +182,7 @@ impl Exports {
         }
     }
 
-    /// Returns the local topic that is advertised to a peer under this number.
+    /// Returns the local topic that is advertised to a peer on this channel.
     fn topic_mut(&mut self, cx: &mut Context<'_>, key: ChannelKey) -> Option<&mut LocalTopic> {
         let (offered, ..) = cx.endpoint.peer(key.peer).channel_out(key.channel)?;
         let local = self.topics.get_mut(&offered.topic.name)?;
@@ -204,13 +204,13 @@ impl Exports {
         }
     }
 
-    /// Stops reading topics that no peer has subscribed to for [`LINGER`].
+    /// Stops reading topics that no peer has subscribed to for [`UNSUBSCRIBE_DELAY`].
     pub(super) fn unsubscribe_unwanted(&mut self, cx: &mut Context<'_>) {
         let now = cx.now;
         let mut unwanted = Vec::new();
         let departures = &self.departures;
         for (name, local) in self.topics.iter_mut().filter(|it| !departures.contains_key(it.0)) {
-            if local.unwanted_since.is_some_and(|at| now.since(at) >= LINGER) {
+            if local.unwanted_since.is_some_and(|at| now.since(at) >= UNSUBSCRIBE_DELAY) {
                 local.unwanted_since = None;
                 local.forget_latched();
                 unwanted.push(name.clone());
@@ -255,7 +255,7 @@ impl Exports {
             Some(at) => local.held_back[at] = message,
             None if message.origin.kept.is_some() && local.is_read() => {
                 local.held_back.push_back(message);
-                self.next_held_back = earlier_time(self.next_held_back, local.next_within(period));
+                self.next_held_back = earlier_time(self.next_held_back, local.next_turn(period));
             }
             None if message.origin.kept.is_none() => {
                 local.skipped_sources.insert(message.source);
@@ -296,7 +296,7 @@ impl Exports {
             MergedMessage::Later(due) => {
                 self.next_held_back = earlier_time(self.next_held_back, due)
             }
-            MergedMessage::Trouble(reason) => topic_notice(cx, topic, &reason),
+            MergedMessage::Failed(reason) => topic_notice(cx, topic, &reason),
         }
     }
 
@@ -327,7 +327,7 @@ impl Exports {
             true => local.held_back.pop_front(),
             false => None,
         };
-        let due = local.next_within(period).filter(|_| !local.held_back.is_empty());
+        let due = local.next_turn(period).filter(|_| !local.held_back.is_empty());
         self.next_held_back = earlier_time(self.next_held_back, due);
         if let Some(message) = message {
             local.forward(cx, &self.tf_rules, message);
@@ -360,12 +360,12 @@ impl Exports {
             return self.remove_transforms(cx, topic, *source);
         }
         local.held_back.retain(|it| it.source != *source);
-        // The publisher's node may be connected again at once, and then repeats what it keeps.
+        // The publisher's node may reconnect immediately, and then repeats its kept messages.
         local.forget_source(cx, *source);
         self.apply_after_codec(cx, change);
     }
 
-    /// Handles that a publisher keeps more messages than was known.
+    /// Handles the discovery that a publisher keeps more messages than was known.
     pub(super) fn on_depth_found(&mut self, cx: &mut Context<'_>, change: SourceChange) {
         let Some(local) = self.topics.get_mut(&change.topic) else { return };
         let Some((successor, depth)) = change.successor else { return };
@@ -404,7 +404,7 @@ impl Exports {
                     departure.on_encoded(number);
                 }
             }
-            Change::PeersWithdrawal(_) | Change::Closure => {}
+            Change::PeerWithdrawal(_) | Change::Shutdown => {}
         }
     }
 
@@ -433,23 +433,23 @@ impl Exports {
     ) -> Result<Vec<String>, String> {
         let pattern = Pattern::new(&change.topic).map_err(|e| format!("topic {e}"))?;
         if let Some(hz) = change.rate_hz.filter(|hz| *hz != 0.0)
-            && !RATES_HZ.contains(&hz)
+            && !RATE_RANGE_HZ.contains(&hz)
         {
-            let (least, most) = (RATES_HZ.start(), RATES_HZ.end());
+            let (least, most) = (RATE_RANGE_HZ.start(), RATE_RANGE_HZ.end());
             return Err(format!(
                 "rate: found {hz}; allowed: 0 (no limit), or {least} to {most} Hz"
             ));
         }
-        let names = self.matching(&pattern)?;
-        self.treatments.remember(pattern, change)?;
+        let names = self.matching_topics(&pattern)?;
+        self.treatments.add_change(pattern, change)?;
         for name in &names {
             self.apply_changes(cx, name);
         }
         Ok(names)
     }
 
-    /// Returns the exported topics that match `pattern`, at least one; otherwise an error for people.
-    fn matching(&self, pattern: &Pattern) -> Result<Vec<String>, String> {
+    /// Returns the exported topics that match `pattern`; an error message if there is none.
+    fn matching_topics(&self, pattern: &Pattern) -> Result<Vec<String>, String> {
         let known = self.topics.keys();
         let names: Vec<_> = known.filter(|n| pattern.matches(n)).cloned().collect();
         if !names.is_empty() {
@@ -465,7 +465,7 @@ impl Exports {
 
     fn apply_changes(&mut self, cx: &mut Context<'_>, name: &str) {
         let now = cx.now;
-        let Some(found) = self.treatments.of_topic(cx, name) else { return };
+        let Some(found) = self.treatments.for_topic(cx, name) else { return };
         let Some(mut local) = self.topics.remove(name) else { return };
         local.treatment = found;
         // Queued transforms may be due earlier now.
@@ -479,7 +479,7 @@ impl Exports {
     /// Applies the new rules to a local topic, for each peer.
     fn apply_rules(&mut self, cx: &mut Context<'_>, name: &str) {
         let now = cx.now;
-        let Some(treatment) = self.treatments.of_topic(cx, name) else {
+        let Some(treatment) = self.treatments.for_topic(cx, name) else {
             return self.on_withdrawn(cx, name.to_owned());
         };
         let Some(mut local) = self.topics.remove(name) else { return };
@@ -489,7 +489,7 @@ impl Exports {
             self.next_held_back = self.next_held_back.map(|_| now);
         }
         for peer in cx.endpoint.peers() {
-            if cx.peers.is_topic_for(peer, name, &local.treatment) {
+            if cx.peers.is_topic_offered_to(peer, name, &local.treatment) {
                 let links = cx.peers.links_to(peer);
                 let config = channel_config(&local.topic, &local.treatment, links);
                 let known = local.channels.get(&peer);
@@ -586,8 +586,8 @@ fn naming_rules(rules: &tf::Rules) -> (&str, &[Pattern]) {
     (&rules.prefix, &rules.shared)
 }
 
-fn topic_notice(cx: &mut Context<'_>, topic: &str, trouble: &str) {
-    let text = format!("{topic} of '{}': {trouble}", cx.endpoint.name());
+fn topic_notice(cx: &mut Context<'_>, topic: &str, problem: &str) {
+    let text = format!("{topic} of '{}': {problem}", cx.endpoint.name());
     cx.notice(Cause::Here, &text);
 }
 

@@ -3,11 +3,11 @@
 //!
 //! ```text
 //! forward ─▶ renaming ─▶ small: Renaming::apply ─▶ send
-//!                        large: Job::Encode ─▶ codec ─▶ JobResult::Encoded ─▶ encoded ─▶ send
+//!                        large: Job::Encode ─▶ codec ─▶ JobResult::Encoded ─▶ on_encoded ─▶ send
 //! ```
 
 use super::channel::channel_config;
-use super::frames::{Found, Renaming};
+use super::frames::{FrameLookup, Renaming};
 use super::topic::LocalTopic;
 use crate::codec::job::{Job, UnencodedMessage};
 use crate::quota::Cause;
@@ -29,7 +29,7 @@ const MAX_REPEATED_BYTES: usize = 64 << 10;
 impl LocalTopic {
     /// Advertises the topic to a peer, if the rules send it to that peer.
     pub(super) fn offer(&mut self, cx: &mut Context<'_>, peer: PeerId) {
-        if !cx.peers.is_topic_for(peer, &self.topic.name, &self.treatment) {
+        if !cx.peers.is_topic_offered_to(peer, &self.topic.name, &self.treatment) {
             return;
         }
         let config = channel_config(&self.topic, &self.treatment, cx.peers.links_to(peer));
@@ -49,7 +49,7 @@ impl LocalTopic {
         let renaming = self.renaming(cx, rules);
         // The size matters only if frames are renamed.
         let bytes = if renaming.is_some() { message.payload.len() } else { 0 };
-        if self.is_for_codec(bytes) {
+        if self.needs_codec(bytes) {
             return cx.submit_job(Job::Encode(UnencodedMessage { message, renaming, compression }));
         }
         match renaming {
@@ -100,8 +100,8 @@ impl LocalTopic {
         send_payload(cx, key, &message.topic, sent);
     }
 
-    /// Sends a message that was recognised as kept only now. If it was sent to the peer before, it
-    /// is only for subscribers that join later.
+    /// Sends a message that was only now recognised as kept. If the peer already got it, this copy is
+    /// only for subscribers that join later.
     pub(super) fn send_missed(&self, cx: &mut Context<'_>, key: ChannelKey, message: &Outgoing) {
         let was_sent = !self.skipped_sources.contains(&message.source)
             && self.subscribers.get(&key.peer).is_some_and(|since| *since <= message.published);
@@ -120,7 +120,7 @@ impl LocalTopic {
         }
     }
 
-    /// Handles that a publisher keeps more messages than was known. Peers did not keep its older messages, so
+    /// Renumbers a publisher that keeps more messages than was known. Peers did not keep its older messages, so
     /// they get these again, under another publisher number, for subscribers that join later.
     pub(super) fn rename_source(
         &mut self,
@@ -171,7 +171,7 @@ impl LocalTopic {
         if !self.treatment.tf_prefix || self.transforms.is_some() {
             return None;
         }
-        match self.frames.of_topic(&self.topic) {
+        match self.frames.find_fields(&self.topic) {
             Ok(fields) => Some(Renaming { fields: fields?.clone(), rules: rules.clone() }),
             Err(reason) => {
                 let text = format!("{}: {reason}", unrenamed_notice_prefix(cx, &self.topic.name));
@@ -182,9 +182,9 @@ impl LocalTopic {
     }
 
     /// Reacts to a possible change of the definition of a topic's type.
-    pub(super) fn follow_definition(&mut self, cx: &mut Context<'_>, topic: &Topic) {
+    pub(super) fn update_definition(&mut self, cx: &mut Context<'_>, topic: &Topic) {
         if self.topic.definition != topic.definition {
-            self.frames.found = Found::NotExamined;
+            self.frames.lookup = FrameLookup::NotExamined;
             let untrue = unrenamed_notice_prefix(cx, &topic.name);
             cx.notices.retain(&Cause::Here, |text| !text.starts_with(&untrue));
         }
@@ -202,13 +202,13 @@ impl LocalTopic {
         }
         let renaming = self.renaming(cx, rules);
         if let (Some(renaming), Some(kept)) = (renaming, &mut message.origin.kept) {
-            renaming.mark(kept);
+            renaming.renew_identity(kept);
         }
     }
 
     /// Whether a message with renamed frames and this number of bytes must pass through the codec.
     /// After a large message, all later ones of the topic must.
-    pub(super) fn is_for_codec(&mut self, bytes: usize) -> bool {
+    pub(super) fn needs_codec(&mut self, bytes: usize) -> bool {
         self.frames.has_large_messages |= bytes > MAX_INLINE_REWRITE_BYTES;
         self.uses_codec()
     }

@@ -11,7 +11,7 @@ use tautline_gateway::{Source, Topic};
 use tautline_proto::{ChannelId, Duration, Instant, PeerId};
 
 /// Time within which a publisher repeats all messages that it keeps.
-const REPETITION: Duration = Duration::from_millis(100);
+const REPEAT_WINDOW: Duration = Duration::from_millis(100);
 
 /// A topic that local nodes publish.
 #[derive(Debug)]
@@ -27,14 +27,14 @@ pub(crate) struct LocalTopic {
     pub(super) subscribers: BTreeMap<PeerId, Instant>,
     /// Time at which the last peer unsubscribed, while the topic is still read.
     pub(super) unwanted_since: Option<Instant>,
-    pub(super) last_taken: Option<Instant>,
+    pub(super) last_turn: Option<Instant>,
     pub(crate) rate_limited: u64,
     /// The last messages of each publisher that keeps them for late joiners.
     pub(super) latched: BTreeMap<Source, VecDeque<Outgoing>>,
     /// For each publisher, the newest message to be kept that the rate does not allow yet. The
     /// order is that of the publishers' turns.
     pub(super) held_back: VecDeque<Outgoing>,
-    /// The publishers whose last message was left out by the rate, because it was not known to be kept.
+    /// The publishers whose last message the rate limit dropped because it was not known to be kept.
     pub(super) skipped_sources: BTreeSet<Source>,
     /// The number of messages that each publisher keeps, where it is known to be above 1.
     pub(super) depths: BTreeMap<Source, u32>,
@@ -57,7 +57,7 @@ impl LocalTopic {
             channels: BTreeMap::new(),
             subscribers: BTreeMap::new(),
             unwanted_since: None,
-            last_taken: None,
+            last_turn: None,
             rate_limited: 0,
             latched: BTreeMap::new(),
             held_back: VecDeque::new(),
@@ -115,20 +115,20 @@ impl LocalTopic {
     /// Delays the next turn while a publisher repeats its kept messages, the newest last: at one
     /// message per `period`, only the newest is sent. Peers may have had it before.
     pub(super) fn await_newest(&mut self, now: Instant, period: Duration) {
-        let turn_before = (now + REPETITION).before(period);
-        self.last_taken = self.last_taken.max(Some(turn_before));
+        let turn_before = (now + REPEAT_WINDOW).before(period);
+        self.last_turn = self.last_turn.max(Some(turn_before));
     }
 
     /// Returns the time at which the next message may be taken, at one message per `period`; `None`
     /// means now.
-    pub(super) fn next_within(&self, period: Duration) -> Option<Instant> {
-        Some(self.last_taken? + period)
+    pub(super) fn next_turn(&self, period: Duration) -> Option<Instant> {
+        Some(self.last_turn? + period)
     }
 
     /// Whether a message may be taken now, at one message per `period`. If so, the message takes the turn.
     pub(super) fn take_turn(&mut self, now: Instant, period: Duration) -> bool {
-        let Some(last) = self.last_taken else {
-            self.last_taken = Some(now);
+        let Some(last) = self.last_turn else {
+            self.last_turn = Some(now);
             return true;
         };
         if now.since(last) < period {
@@ -138,7 +138,7 @@ impl LocalTopic {
         // after a late one: jitter does not halve the rate of a publisher exactly at the limit.
         let planned = last + period;
         let resumes = now.since(planned) > period;
-        self.last_taken = Some(if resumes { now } else { planned });
+        self.last_turn = Some(if resumes { now } else { planned });
         true
     }
 

@@ -54,7 +54,7 @@ impl Transforms {
         format!("a message of its publishers cannot be read: {error}")
     }
 
-    /// Returns one message of all known transforms. With `keep`, the transforms are kept for late joiners.
+    /// Returns one message with all known transforms. With `keep`, the transforms are kept for late joiners.
     fn merged_message(&mut self, keep: bool) -> Result<Bytes, String> {
         let message = self.encoding.emit(&self.merger.latest());
         self.merger.mark_sent(keep);
@@ -74,7 +74,7 @@ impl LocalTopic {
     }
 
     /// Returns the part of a message that is sent immediately. The other transforms are queued to
-    /// be merged, or are not sent. The error is for people.
+    /// be merged, or are not sent. The error is a message for users.
     pub(super) fn filter_or_merge(
         &mut self,
         rules: &Rules,
@@ -109,7 +109,7 @@ impl LocalTopic {
         Err(format!("{excess} transforms dropped; allowed: {MAX_TRANSFORMS} on one topic"))
     }
 
-    /// Returns one message of the new transforms, if there are any and the rate of the topic
+    /// Returns one message with the new transforms, if there are any and the rate of the topic
     /// allows it.
     pub(super) fn next_merged(&mut self, now: Instant) -> MergedMessage {
         if !self.transforms.as_ref().is_some_and(|transforms| transforms.merger.has_news()) {
@@ -119,7 +119,7 @@ impl LocalTopic {
         let keep = self.topic.qos.transient_local;
         let period = self.merging_period(keep).unwrap_or(Duration::ZERO);
         if !self.take_turn(now, period) {
-            return MergedMessage::Later(self.next_within(period));
+            return MergedMessage::Later(self.next_turn(period));
         }
         match self.transforms.as_mut().map(|transforms| transforms.merged_message(keep)) {
             Some(Ok(payload)) => {
@@ -135,7 +135,7 @@ impl LocalTopic {
                 let (source, encoded, published) = (MERGED, false, now);
                 MergedMessage::Now(Outgoing { topic, source, payload, origin, encoded, published })
             }
-            Some(Err(trouble)) => MergedMessage::Trouble(trouble),
+            Some(Err(problem)) => MergedMessage::Failed(problem),
             None => MergedMessage::Nothing,
         }
     }
@@ -148,5 +148,5 @@ pub(super) enum MergedMessage {
     /// The rate allows the next message at this time.
     Later(Option<Instant>),
     /// The message cannot be written, for this reason.
-    Trouble(String),
+    Failed(String),
 }

@@ -12,13 +12,13 @@ use tautline_proto::{Duration, PeerId};
 /// of the same pattern has replaced it.
 pub(crate) const MAX_CHANGES: usize = 1024;
 /// Maximum number of logs queued for a peer.
-const KEPT_LOGS: u16 = 100;
+const LOG_KEEP_LAST: u16 = 100;
 /// Age past which a log is worthless, as in ROS 2.
 const LOG_LIFESPAN: Duration = Duration::from_secs(10);
-/// Priority of logs: they leave after all other messages.
-const PRIORITY_OF_LOGS: u8 = 0;
+/// Priority of logs, which are sent after all other messages.
+const LOG_PRIORITY: u8 = 0;
 /// Rates that a change may set, in hertz; the file has the same limits.
-pub(super) const RATES_HZ: std::ops::RangeInclusive<f64> = 0.001..=100_000.0;
+pub(super) const RATE_RANGE_HZ: std::ops::RangeInclusive<f64> = 0.001..=100_000.0;
 
 /// The rules of the file, and the changes made since.
 #[derive(Debug)]
@@ -39,9 +39,9 @@ impl Treatments {
     }
 
     /// Returns the treatment of a topic: the file's rule with the changes made since.
-    pub(super) fn of_topic(&self, cx: &Context<'_>, name: &str) -> Option<Treatment> {
+    pub(super) fn for_topic(&self, cx: &Context<'_>, name: &str) -> Option<Treatment> {
         let ruled = treatment(&self.rules, name).cloned();
-        let mut found = ruled.or_else(|| treatment_of_logs(cx, name))?;
+        let mut found = ruled.or_else(|| log_treatment(cx, name))?;
         for (_, change) in self.changes.iter().filter(|(p, _)| p.matches(name)) {
             found.priority = change.priority.unwrap_or(found.priority);
             match change.rate_hz {
@@ -59,7 +59,11 @@ impl Treatments {
     }
 
     /// Adds a change, and removes the parts of earlier changes that it replaces.
-    pub(super) fn remember(&mut self, pattern: Pattern, change: TopicChange) -> Result<(), String> {
+    pub(super) fn add_change(
+        &mut self,
+        pattern: Pattern,
+        change: TopicChange,
+    ) -> Result<(), String> {
         for (_, before) in self.changes.iter_mut().filter(|(p, _)| *p == pattern) {
             before.priority = before.priority.filter(|_| change.priority.is_none());
             before.rate_hz = before.rate_hz.filter(|_| change.rate_hz.is_none());
@@ -77,13 +81,13 @@ impl Treatments {
 }
 
 /// Returns the treatment of this robot's logs, which need no rule.
-fn treatment_of_logs(cx: &Context<'_>, topic: &str) -> Option<Treatment> {
+fn log_treatment(cx: &Context<'_>, topic: &str) -> Option<Treatment> {
     let shows = |peer: &PeerId| topic == logs::TOPIC && cx.peers.rights(*peer).show.logs;
     let peers = cx.endpoint.peers().filter(shows);
     let to: Vec<String> = peers.map(|peer| cx.peers.name(peer).to_owned()).collect();
-    let (keep_last, lifespan) = (Some(KEPT_LOGS), Some(LOG_LIFESPAN));
+    let (keep_last, lifespan) = (Some(LOG_KEEP_LAST), Some(LOG_LIFESPAN));
     (!to.is_empty()).then_some(Treatment {
-        priority: PRIORITY_OF_LOGS,
+        priority: LOG_PRIORITY,
         keep_last,
         lifespan,
         to: Some(to),

@@ -29,13 +29,13 @@ impl ArrivalChange {
             frames.and_then(|(fields, rules)| fields.with_restored_frames(&payload, rules).ok()?);
         let payload = restored.map_or(payload, Bytes::from);
         let stamps = self.stamps.as_ref();
-        let moved =
-            stamps.and_then(|(fields, by_ns)| fields.with_moved_stamps(&payload, *by_ns).ok()?);
+        let moved = stamps
+            .and_then(|(fields, offset_ns)| fields.with_moved_stamps(&payload, *offset_ns).ok()?);
         moved.map_or(payload, Bytes::from)
     }
 
     /// Whether messages of this size are changed by the codec.
-    pub(super) fn is_for_codec(bytes: usize) -> bool {
+    pub(super) fn needs_codec(bytes: usize) -> bool {
         bytes > MAX_INLINE_REWRITE_BYTES
     }
 }

@@ -2,7 +2,7 @@
 //! The topics that peers advertise, indexed by number, by local name and by name at the peer. A peer may have
 //! thousands of topics, and each advertisement and withdrawal looks up the topics of one name.
 
-use super::checked::Checked;
+use super::checked::TypeCheck;
 use super::held::HeldBytes;
 use super::kept::KeptMessages;
 use super::topic::RemoteTopic;
@@ -18,7 +18,7 @@ use std::ops::Bound;
 use tautline_gateway::{Command, Kept, Source};
 use tautline_proto::{ChannelId, OfferedTopic, PeerId};
 
-const LEAST_KEY: ChannelKey = ChannelKey { peer: PeerId(0), channel: ChannelId(0) };
+const MIN_KEY: ChannelKey = ChannelKey { peer: PeerId(0), channel: ChannelId(0) };
 
 /// All topics of peers. The names of a topic must not change while it is in the catalog.
 #[derive(Debug, Default)]
@@ -39,7 +39,7 @@ impl Catalog {
         self.topics.insert(key, topic);
     }
 
-    /// Forgets how many bytes of a peer are held.
+    /// Removes the counters of a removed peer's held bytes.
     pub(super) fn forget_held(&mut self, peer: PeerId) {
         self.held.remove(&peer);
     }
@@ -86,13 +86,13 @@ impl Catalog {
     }
 
     /// Notes that a peer withdraws its topic. If the topic's messages pass through the codec,
-    /// orders a [`Change::PeersWithdrawal`] behind them and returns `true`.
+    /// orders a [`Change::PeerWithdrawal`] behind them and returns `true`.
     pub(crate) fn withdraw_after_codec(&mut self, cx: &mut Context<'_>, key: ChannelKey) -> bool {
         let Some(remote) = self.topics.get_mut(&key) else { return false };
         remote.is_withdrawn = true;
         let uses_codec = remote.uses_codec();
         if uses_codec {
-            cx.submit_job(Job::Change(Change::PeersWithdrawal(key)));
+            cx.submit_job(Job::Change(Change::PeerWithdrawal(key)));
         }
         uses_codec
     }
@@ -102,22 +102,22 @@ impl Catalog {
         &self,
         name: &str,
     ) -> impl Iterator<Item = (ChannelKey, &RemoteTopic)> {
-        let from = Bound::Included((name.to_owned(), LEAST_KEY));
+        let from = Bound::Included((name.to_owned(), MIN_KEY));
         let keys = self.by_name.range((from, Bound::Unbounded));
         let keys = keys.take_while(move |(other, _)| other == name).map(|(_, key)| *key);
         keys.filter_map(|key| Some((key, self.topics.get(&key)?)))
     }
 
-    /// Returns the number of bytes of definitions that are kept of the peer's other topics.
+    /// Returns the total bytes of the definitions of the peer's other topics.
     pub(super) fn definition_bytes(&self, key: ChannelKey) -> usize {
         let others = self.topics_of_peer(key.peer).filter(|(other, _)| *other != key);
         others.map(|(_, remote)| remote.topic.definition.len()).sum()
     }
 
     /// Returns the check of the earlier topic, if the same topic is advertised again under its number.
-    pub(super) fn earlier_check(&self, key: ChannelKey, offered: &OfferedTopic) -> Checked {
+    pub(super) fn earlier_check(&self, key: ChannelKey, offered: &OfferedTopic) -> TypeCheck {
         let known = self.get(key).filter(|it| it.offered_name == offered.name);
-        known.map(|it| it.checked.clone()).unwrap_or_default()
+        known.map(|it| it.type_check.clone()).unwrap_or_default()
     }
 
     /// Returns the counters of a topic that is advertised again, under this number or another. Its
@@ -132,7 +132,7 @@ impl Catalog {
         let is_same = |it: &RemoteTopic| Some(&*it.topic.name) == local_name;
         let earlier = earlier.filter(|other| self.get(*other).is_some_and(is_same)).min();
         match earlier.and_then(|other| self.topics.get_mut(&other)) {
-            Some(it) => (std::mem::take(&mut it.kept), it.held.clone(), it.not_held),
+            Some(it) => (std::mem::take(&mut it.kept), it.held.clone(), it.slow_subscriber_drops),
             None => (KeptMessages::default(), self.held.entry(key.peer).or_default().sibling(), 0),
         }
     }
@@ -141,7 +141,7 @@ impl Catalog {
     pub(super) fn is_any_alive(&self, cx: &Context<'_>, from: &BTreeSet<ChannelKey>) -> bool {
         from.iter().any(|key| {
             let remote = self.get(*key);
-            !cx.peers.is_absent(key.peer) && remote.is_some_and(|it| !it.topic.qos.liveliness.lost)
+            !cx.peers.is_down(key.peer) && remote.is_some_and(|it| !it.topic.qos.liveliness.lost)
         })
     }
 

@@ -14,7 +14,7 @@ use tautline_gateway::types::check::{Check, Checker};
 
 /// The check of one topic of a peer.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Checked {
+pub(super) struct TypeCheck {
     pub(super) checker: Option<Arc<Checker>>,
     /// Which definition is missing: without it, a lying peer can evade the check.
     pub(super) reason: Option<&'static str>,
@@ -26,7 +26,7 @@ pub(super) struct Checked {
     pub(super) stamp_report_limiter: ReportLimiter,
 }
 
-impl Checked {
+impl TypeCheck {
     pub(super) fn set(&mut self, check: Check<Checker>, fields: ArrivalFields) {
         (self.checker, self.reason) = (check.checker().cloned(), missing_definition(&check));
         self.fields = fields;

@@ -12,11 +12,11 @@ use tautline_proto::PeerId;
 /// For each peer, the topic that is being examined. A peer with many topics, or with slow
 /// definitions, delays only its own topics.
 #[derive(Debug, Default)]
-pub(super) struct ExaminedTopics {
+pub(super) struct Examinations {
     topics: BTreeMap<PeerId, ChannelKey>,
 }
 
-impl ExaminedTopics {
+impl Examinations {
     /// Requests the examination of the peer's next topic, unless one of its topics is being examined.
     pub(super) fn request_next(&mut self, cx: &mut Context<'_>, catalog: &Catalog, peer: PeerId) {
         if self.topics.contains_key(&peer) {
@@ -35,7 +35,7 @@ impl ExaminedTopics {
     }
 
     /// Requests all pending examinations again, because a request may have been lost.
-    pub(super) fn request_again(&mut self, cx: &mut Context<'_>, catalog: &Catalog) {
+    pub(super) fn retry_all(&mut self, cx: &mut Context<'_>, catalog: &Catalog) {
         for peer in std::mem::take(&mut self.topics).into_keys() {
             self.request_next(cx, catalog, peer);
         }

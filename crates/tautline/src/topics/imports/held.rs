@@ -37,25 +37,25 @@ impl HeldBytes {
         for held in [&self.topic, &self.peer] {
             held.fetch_add(bytes, Ordering::Relaxed);
         }
-        Some(Bytes::from_owner(Counted { payload, of: self.clone() }))
+        Some(Bytes::from_owner(HeldPayload { payload, counters: self.clone() }))
     }
 }
 
 /// A message that counts as held while it exists.
-struct Counted {
+struct HeldPayload {
     payload: Bytes,
-    of: HeldBytes,
+    counters: HeldBytes,
 }
 
-impl AsRef<[u8]> for Counted {
+impl AsRef<[u8]> for HeldPayload {
     fn as_ref(&self) -> &[u8] {
         &self.payload
     }
 }
 
-impl Drop for Counted {
+impl Drop for HeldPayload {
     fn drop(&mut self) {
-        for held in [&self.of.topic, &self.of.peer] {
+        for held in [&self.counters.topic, &self.counters.peer] {
             held.fetch_sub(self.payload.len(), Ordering::Relaxed);
         }
     }

@@ -18,7 +18,7 @@ const DEPARTED_PUBLISHERS: u32 = 127;
 const _: () = assert!(MAX_SOURCES <= DEPARTED_PUBLISHERS);
 
 /// Limits the depth, so that no gateway keeps more messages of a publisher than are counted for its peer.
-fn within_limits(mut origin: Origin) -> Origin {
+fn cap_depth(mut origin: Origin) -> Origin {
     if let Some(kept) = &mut origin.kept {
         kept.depth = kept.depth.min(HISTORY_DEPTH);
     }
@@ -36,7 +36,7 @@ impl Imports {
         let (number, origin, revision, payload) =
             match origin::parse(message.source, is_best_effort, message.payload) {
                 Some(Content::Message { number, origin, revision, payload }) => {
-                    let origin = Origin { age: message.age, ..within_limits(origin) };
+                    let origin = Origin { age: message.age, ..cap_depth(origin) };
                     (number, origin, revision, payload)
                 }
                 Some(Content::Presence(presence)) => {
@@ -51,7 +51,7 @@ impl Imports {
         let message = Received { payload, ..message };
         let Some(remote) = self.catalog.get_mut(key) else { return };
         if !cx.check_rate(key, bytes) {
-            return remote.over_rate.add(bytes);
+            return remote.over_rate_drops.add(bytes);
         }
         if !remote.check_type(cx, key.peer, &message) {
             return;
@@ -64,14 +64,14 @@ impl Imports {
         let source = Source::at_peer(key.peer.0, number);
         let Some(remote) = self.catalog.get_mut(key) else { return };
         let change = remote.arrival_change(cx, key.peer, &self.tf_rules);
-        let is_large = change.is_some() && ArrivalChange::is_for_codec(message.payload.len());
+        let is_large = change.is_some() && ArrivalChange::needs_codec(message.payload.len());
         remote.encoded |= message.encoded || is_large;
         let translator = remote.translation.translator();
         let topic = remote.topic.name.clone();
         let lifespan = origin.lifespan_within(remote.topic.qos.lifespan);
         let expires = lifespan.map(|it| now + it.saturating_sub(message.age));
         let Received { payload, encoded, .. } = message;
-        let (checker, arrived) = (remote.checked.checker(), now);
+        let (checker, arrived) = (remote.type_check.checker(), now);
         let is_decoded = remote.uses_codec();
         let message = Incoming {
             key,
@@ -122,7 +122,7 @@ impl Imports {
             return remote.drop_malformed(cx, key.peer, "the name of the node is missing");
         };
         let Some(payload) = remote.held.hold(payload) else {
-            remote.not_held += 1;
+            remote.slow_subscriber_drops += 1;
             let peer = cx.peers.name(key.peer);
             let text = format!(
                 "{topic}, and perhaps others: messages of '{peer}' are dropped, because more than \

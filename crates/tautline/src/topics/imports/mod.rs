@@ -18,7 +18,7 @@ use super::context::Context;
 use super::definitions;
 use super::key::ChannelKey;
 use super::peers::REOFFER_GRACE;
-use super::rights::OverRate;
+use super::rights::DroppedTraffic;
 use super::translation::Translation;
 use super::unchecked::Unchecked;
 use super::waiting::RequestKind;
@@ -27,7 +27,7 @@ use crate::limits::{HISTORY_DEPTH, MIN_LEASE};
 use crate::notices::plain;
 use crate::status::WatchdogReport;
 use catalog::Catalog;
-use examined::ExaminedTopics;
+use examined::Examinations;
 use publications::Publications;
 use safe::SafeMessage;
 use std::collections::{BTreeMap, VecDeque};
@@ -53,9 +53,9 @@ pub(super) struct Imports {
     pub(super) catalog: Catalog,
     pub(super) publications: Publications,
     pub(super) watchdogs: Watchdogs,
-    examined: ExaminedTopics,
+    examinations: Examinations,
     /// Topics of returned peers that are still to be published.
-    returning: BTreeMap<PeerId, VecDeque<ChannelKey>>,
+    republish_queues: BTreeMap<PeerId, VecDeque<ChannelKey>>,
     /// The rules for names of frames in messages of peers.
     tf_rules: Arc<tf::Rules>,
     max_message: usize,
@@ -67,9 +67,9 @@ pub(crate) struct IncomingState<'a> {
     /// Whether it has local subscribers.
     pub(crate) wanted: bool,
     /// Messages dropped above the rate.
-    pub(crate) over_rate: OverRate,
+    pub(crate) over_rate_drops: DroppedTraffic,
     /// Messages dropped because local subscribers are slow.
-    pub(crate) not_held: u64,
+    pub(crate) slow_subscriber_drops: u64,
     /// Messages dropped because they are not of their type.
     pub(crate) malformed: u64,
 }
@@ -80,8 +80,8 @@ impl Imports {
             catalog: Catalog::default(),
             publications: Publications::default(),
             watchdogs: Watchdogs::new(&config.watchdogs),
-            examined: ExaminedTopics::default(),
-            returning: BTreeMap::new(),
+            examinations: Examinations::default(),
+            republish_queues: BTreeMap::new(),
             tf_rules: Arc::new(config.tf.clone()),
             max_message: config.limits.max_message,
         }
@@ -123,12 +123,12 @@ impl Imports {
         &mut self,
         cx: &mut Context<'_>,
         topic: &Topic,
-        made: Result<SafeMessage, String>,
+        composed: Result<SafeMessage, String>,
     ) {
-        self.watchdogs.on_composed(cx, &self.publications, topic, made);
+        self.watchdogs.on_composed(cx, &self.publications, topic, composed);
     }
 
-    /// Returns the number of bytes of definitions that are kept of the peer's other topics.
+    /// Returns the total bytes of the definitions of the peer's other topics.
     pub(super) fn definition_bytes(&self, key: ChannelKey) -> usize {
         self.catalog.definition_bytes(key)
     }
@@ -143,11 +143,12 @@ impl Imports {
         definition: Arc<str>,
         definition_bytes: usize,
     ) {
-        let over_rate = self.catalog.get(key).map(|it| it.over_rate).unwrap_or_default();
-        let checked = self.catalog.earlier_check(key, &offered);
+        let over_rate_drops =
+            self.catalog.get(key).map(|it| it.over_rate_drops).unwrap_or_default();
+        let type_check = self.catalog.earlier_check(key, &offered);
         let accepted = cx.peers.accepted_name(key.peer, RequestKind::Publish, &offered);
         let local_name = accepted.as_deref().ok();
-        let (kept, held, not_held) =
+        let (kept, held, slow_subscriber_drops) =
             self.catalog.take_earlier_counters(key, &offered.name, local_name);
         self.replace_earlier(cx, key, &offered, local_name);
         let name = match accepted {
@@ -192,17 +193,17 @@ impl Imports {
             offered_type: topic_type,
             offered_hash: topic_hash,
             offered_name: offered.name,
-            checked,
+            type_check,
             encoded: false,
             is_withdrawn: false,
-            over_rate,
+            over_rate_drops,
             stale_since: None,
             kept,
             held,
-            not_held,
+            slow_subscriber_drops,
         };
         self.catalog.insert(key, remote);
-        self.examined.request_next(cx, &self.catalog, key.peer);
+        self.examinations.request_next(cx, &self.catalog, key.peer);
     }
 
     /// Removes the earlier topics that an advertised topic replaces. In a new session, its number
@@ -268,43 +269,43 @@ impl Imports {
         }
     }
 
-    /// Handles that a peer has a new session, in which it advertises its topics again.
+    /// Handles a new session of a peer, in which the peer advertises its topics again.
     pub(super) fn new_session(&mut self, cx: &mut Context<'_>, peer: PeerId) {
         let now = cx.now;
         self.catalog.forget_kept(cx, peer);
         for remote in self.catalog.topics_of_peer_mut(peer) {
             remote.stale_since.get_or_insert(now);
-            remote.over_rate = OverRate::default();
+            remote.over_rate_drops = DroppedTraffic::default();
         }
-        self.returning.remove(&peer);
+        self.republish_queues.remove(&peer);
     }
 
-    /// Takes the local form of a peer's topic, which was requested as `foreign`. `definition_bytes`
+    /// Takes the local form of a peer's topic, which was requested as `peer_form`. `definition_bytes`
     /// is the number of bytes of definitions that are kept of the peer's services.
     pub(super) fn on_localized(
         &mut self,
         cx: &mut Context<'_>,
         key: ChannelKey,
-        foreign: &Topic,
+        peer_form: &Topic,
         found: Result<LocalForm, String>,
         definition_bytes: usize,
     ) {
         let is_it =
-            |remote: &&mut RemoteTopic| remote.awaits_local_form && remote.topic == *foreign;
+            |remote: &&mut RemoteTopic| remote.awaits_local_form && remote.topic == *peer_form;
         // Otherwise the number has another topic by now, which is examined later.
         if let Some(remote) = self.catalog.get_mut(key).filter(is_it) {
             remote.awaits_local_form = false;
-            self.use_local_form(cx, key, foreign, found, definition_bytes);
+            self.use_local_form(cx, key, peer_form, found, definition_bytes);
         }
-        self.examined.remove(key.peer);
-        self.examined.request_next(cx, &self.catalog, key.peer);
+        self.examinations.remove(key.peer);
+        self.examinations.request_next(cx, &self.catalog, key.peer);
     }
 
     fn use_local_form(
         &mut self,
         cx: &mut Context<'_>,
         key: ChannelKey,
-        foreign: &Topic,
+        peer_form: &Topic,
         found: Result<LocalForm, String>,
         definition_bytes: usize,
     ) {
@@ -315,9 +316,9 @@ impl Imports {
             Ok(form) => form,
             Err(reason) => {
                 remote.translation = Translation::Impossible;
-                cx.refuse(key, &foreign.name, &reason);
-                self.publications.detach(&foreign.name, key);
-                return self.unpublish_if_unused(cx, &foreign.name);
+                cx.refuse(key, &peer_form.name, &reason);
+                self.publications.detach(&peer_form.name, key);
+                return self.unpublish_if_unused(cx, &peer_form.name);
             }
         };
         for field in translator.iter().flat_map(Translator::one_sided) {
@@ -327,17 +328,17 @@ impl Imports {
             }
         }
         remote.translation = translator.into();
-        remote.checked.set(check, fields);
+        remote.type_check.set(check, fields);
         if let Some(untrusted) = untrusted {
             let peer = cx.peers.name(key.peer);
-            let text = format!("{} of '{peer}': {untrusted}, so it is not used", foreign.name);
+            let text = format!("{} of '{peer}': {untrusted}, so it is not used", peer_form.name);
             cx.peer_notice(key.peer, &text);
         }
-        let (name, definition) = (&foreign.name, topic.definition);
+        let (name, definition) = (&peer_form.name, topic.definition);
         let bytes = self.catalog.definition_bytes(key) + definition_bytes;
         topic.definition = definitions::enforce_budget(cx, key, name, definition, bytes);
         if let Some(remote) = self.catalog.get_mut(key) {
-            remote.topic = Topic { name: foreign.name.clone(), ..topic };
+            remote.topic = Topic { name: peer_form.name.clone(), ..topic };
         }
         self.publish_for(cx, key);
     }
@@ -348,9 +349,9 @@ impl Imports {
         let name = remote.topic.name.as_str();
         let wanted =
             self.publications.is_fed_by(&self.catalog, key) && self.publications.is_wanted(name);
-        let RemoteTopic { over_rate, not_held, .. } = *remote;
-        let malformed = remote.checked.malformed;
-        Some(IncomingState { name, wanted, over_rate, not_held, malformed })
+        let RemoteTopic { over_rate_drops, slow_subscriber_drops, .. } = *remote;
+        let malformed = remote.type_check.malformed;
+        Some(IncomingState { name, wanted, over_rate_drops, slow_subscriber_drops, malformed })
     }
 
     /// Returns the topics whose messages no shared definition checks.
@@ -360,14 +361,14 @@ impl Imports {
         topics.filter_map(|(key, remote)| {
             let (peer, topic) = (Some(key.peer), &remote.topic);
             let (name, type_name) = (topic.name.as_str(), topic.type_name.as_str());
-            Some(Unchecked { peer, name, type_name, reason: remote.checked.reason? })
+            Some(Unchecked { peer, name, type_name, reason: remote.type_check.reason? })
         })
     }
 
     /// Returns the fields of the peer's topics that only one ROS has.
     pub(super) fn one_sided_fields(&self, peer: PeerId) -> impl Iterator<Item = &String> {
         let topics = self.catalog.topics_of_peer(peer);
-        let translators = topics.filter_map(|(_, remote)| remote.translation.known_translator());
+        let translators = topics.filter_map(|(_, remote)| remote.translation.translator_ref());
         translators.flat_map(Translator::one_sided)
     }
 
@@ -381,7 +382,7 @@ impl Imports {
         self.publications.is_own_topic_wanted(name)
     }
 
-    /// Handles that this node itself stops publishing a topic.
+    /// Stops publishing a topic of this node itself.
     pub(super) fn stop_own_topic(&mut self, cx: &mut Context<'_>, name: &str) {
         if let Some(publication) = self.publications.get_mut(name) {
             publication.is_own = false;
@@ -394,8 +395,8 @@ impl Imports {
         for key in self.catalog.topics_of_peer(peer).map(|(key, _)| key).collect::<Vec<_>>() {
             self.on_withdrawn(cx, key);
         }
-        self.returning.remove(&peer);
-        self.examined.remove(peer);
+        self.republish_queues.remove(&peer);
+        self.examinations.remove(peer);
         self.publications.forget_names_of(peer);
         self.catalog.forget_held(peer);
     }
@@ -415,7 +416,7 @@ impl Imports {
     /// for watchdogs and need not stay.
     pub(super) fn sweep(&mut self, cx: &mut Context<'_>) {
         // The thread that examines topics may have been too busy to take the requests.
-        self.examined.request_again(cx, &self.catalog);
+        self.examinations.retry_all(cx, &self.catalog);
         for name in self.watchdogs.sweep(cx) {
             self.unpublish_if_unused(cx, &name);
         }

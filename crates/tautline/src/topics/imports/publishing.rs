@@ -2,8 +2,7 @@
 //! Which topics of peers are published here, and read from the peers.
 //!
 //! A peer that is down for long may continue its session later, so its topics stay published while
-//! somebody here reads them. Topics of such a peer that nobody reads are
-//! no longer published.
+//! they have local subscribers. Its other topics are no longer published.
 
 use super::Imports;
 use super::publications::{Publication, is_same_type};
@@ -16,13 +15,13 @@ use std::collections::{BTreeSet, VecDeque};
 use tautline_gateway::Command;
 use tautline_proto::{Duration, Instant, PeerId};
 
-/// Maximum number of topics of a returned peer that are published again at once, and then each
-/// second. Nobody read them when the peer was given up, and each takes a call to the ROS master.
+/// Maximum number of topics of a returned peer that are published again immediately, and then in
+/// each sweep. Nobody read them when the peer was given up, and each takes a call to the ROS master.
 const RESUMED_PER_SWEEP: usize = 256;
 
 /// Time for which a topic with kept messages is still read after its last local subscriber has left. The next
 /// subscriber then gets the messages that are here, and the peer need not send them again.
-const UNWANTED_LINGER: Duration = Duration::from_secs(10);
+const UNSUBSCRIBE_DELAY: Duration = Duration::from_secs(10);
 
 impl Imports {
     /// Handles that local nodes subscribe to a topic, or no longer do.
@@ -139,12 +138,12 @@ impl Imports {
     }
 
     /// Ends the subscriptions to topics with kept messages that have had no local subscriber for
-    /// [`UNWANTED_LINGER`]. From then on their messages may become outdated, so they are forgotten.
+    /// [`UNSUBSCRIBE_DELAY`]. From then on their messages may become outdated, so they are forgotten.
     pub(crate) fn forget_unwanted(&mut self, cx: &mut Context<'_>) {
         let now = cx.now;
         let mut topics = Vec::new();
         for (name, publication) in self.publications.iter_mut() {
-            let is_over = |since: &mut Instant| now.since(*since) >= UNWANTED_LINGER;
+            let is_over = |since: &mut Instant| now.since(*since) >= UNSUBSCRIBE_DELAY;
             if publication.unwanted_since.take_if(|since| is_over(since)).is_some() {
                 topics.push(name.clone());
             }
@@ -164,7 +163,7 @@ impl Imports {
 
     /// Gives up a peer that has been down for long.
     pub(crate) fn give_up(&mut self, cx: &mut Context<'_>, peer: PeerId) {
-        self.returning.remove(&peer);
+        self.republish_queues.remove(&peer);
         self.unpublish_unwanted(cx, peer);
     }
 
@@ -195,21 +194,22 @@ impl Imports {
             .map(|(key, _)| key)
             .filter(|key| !self.publications.is_fed_by(&self.catalog, *key))
             .collect();
-        self.returning.insert(peer, keys);
+        self.republish_queues.insert(peer, keys);
         self.publish_returning(cx, peer);
     }
 
     /// Publishes the topics of returned peers again, a few of each peer at a time.
     pub(crate) fn publish_all_returning(&mut self, cx: &mut Context<'_>) {
-        for peer in self.returning.keys().copied().collect::<Vec<_>>() {
+        for peer in self.republish_queues.keys().copied().collect::<Vec<_>>() {
             self.publish_returning(cx, peer);
         }
     }
 
     fn publish_returning(&mut self, cx: &mut Context<'_>, peer: PeerId) {
         for _ in 0..RESUMED_PER_SWEEP {
-            let Some(key) = self.returning.get_mut(&peer).and_then(VecDeque::pop_front) else {
-                self.returning.remove(&peer);
+            let Some(key) = self.republish_queues.get_mut(&peer).and_then(VecDeque::pop_front)
+            else {
+                self.republish_queues.remove(&peer);
                 return;
             };
             if self.catalog.get(key).is_some_and(RemoteTopic::is_usable)

@@ -17,7 +17,7 @@ pub(crate) struct SafeMessage {
 }
 
 /// Composes the safe message of a topic as it is published here. The message has at most `limit`
-/// bytes. The error is for people.
+/// bytes. The error is a message for users.
 pub(crate) fn safe_message(
     topic: &Topic,
     fields: &Fields,

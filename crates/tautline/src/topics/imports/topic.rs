@@ -2,11 +2,11 @@
 //! A topic that a peer advertises.
 
 use super::arrival::{ArrivalChange, stamp_offset_ns};
-use super::checked::Checked;
+use super::checked::TypeCheck;
 use super::held::HeldBytes;
 use super::kept::KeptMessages;
 use crate::topics::context::Context;
-use crate::topics::rights::{OfferedType, OverRate, Right, Rights};
+use crate::topics::rights::{DroppedTraffic, OfferedType, Right, Rights};
 use crate::topics::translation::Translation;
 use std::sync::Arc;
 use tautline_gateway::Topic;
@@ -26,15 +26,15 @@ pub(crate) struct RemoteTopic {
     /// The topic as published here; in the peer's form until the local form is known.
     pub(crate) topic: Topic,
     pub(crate) translation: Translation<Translator>,
-    /// Whether its local form is still unknown. If messages were published before, they continue.
+    /// Whether the local form is still unknown. A publication that already exists continues.
     pub(crate) awaits_local_form: bool,
-    pub(super) checked: Checked,
-    /// Whether a message came compressed. Then all messages pass through the codec, to stay in order.
+    pub(super) type_check: TypeCheck,
+    /// Whether a compressed message has arrived. Later messages then pass through the codec, to stay in order.
     pub(crate) encoded: bool,
     /// Whether the peer has withdrawn it. Messages may still be in the codec.
     pub(crate) is_withdrawn: bool,
     /// Messages dropped above the rate, in this session of the peer.
-    pub(crate) over_rate: OverRate,
+    pub(crate) over_rate_drops: DroppedTraffic,
     /// Time at which the peer began a new session, in which it has not advertised the topic again.
     /// The topic's number may now belong to another topic.
     pub(crate) stale_since: Option<Instant>,
@@ -43,7 +43,7 @@ pub(crate) struct RemoteTopic {
     /// Bytes that this robot's ROS holds.
     pub(crate) held: HeldBytes,
     /// Messages dropped because this robot's ROS held too many bytes.
-    pub(crate) not_held: u64,
+    pub(crate) slow_subscriber_drops: u64,
 }
 
 impl RemoteTopic {
@@ -61,7 +61,7 @@ impl RemoteTopic {
     pub(super) fn may_be_published(&self, rights: &Rights) -> bool {
         let Topic { type_name: name, type_hash: hash, .. } = &self.topic;
         let found = OfferedType { offered: &self.offered_type, name, hash, is_foreign: false };
-        rights.publish(&self.offered_name, found) == Right::Given
+        rights.right_to_publish(&self.offered_name, found) == Right::Granted
     }
 
     /// Whether a message matches its topic's type. If not, the message is counted and reported.
@@ -72,8 +72,8 @@ impl RemoteTopic {
         peer: PeerId,
         message: &Received,
     ) -> bool {
-        let is_for_codec = message.encoded || self.uses_codec();
-        let Some(checker) = self.checked.checker.as_ref().filter(|_| !is_for_codec) else {
+        let needs_codec = message.encoded || self.uses_codec();
+        let Some(checker) = self.type_check.checker.as_ref().filter(|_| !needs_codec) else {
             return true;
         };
         let Err(error) = checker.check(&message.payload) else { return true };
@@ -85,8 +85,8 @@ impl RemoteTopic {
     /// Counts a message that is not of its type, and reports it unless another one was reported recently.
     pub(super) fn drop_malformed(&mut self, cx: &mut Context<'_>, peer: PeerId, reason: &str) {
         let now = cx.now;
-        self.checked.malformed += 1;
-        if self.checked.report_limiter.allow(now) {
+        self.type_check.malformed += 1;
+        if self.type_check.report_limiter.allow(now) {
             let (topic, name) = (&self.topic.name, cx.peers.name(peer));
             let text = format!("{topic}: a message of '{name}' is dropped (malformed): {reason}");
             cx.peer_notice(peer, &text);
@@ -101,17 +101,17 @@ impl RemoteTopic {
         rules: &Arc<Rules>,
     ) -> Option<ArrivalChange> {
         let change = ArrivalChange {
-            frames: self.frames_with_own_names(rules),
-            stamps: self.moved_stamps(cx, peer),
+            frames: self.frame_restoration(rules),
+            stamps: self.stamp_shift(cx, peer),
         };
         (change.frames.is_some() || change.stamps.is_some()).then_some(change)
     }
 
-    fn frames_with_own_names(&self, rules: &Arc<Rules>) -> Option<(Arc<FrameFields>, Arc<Rules>)> {
+    fn frame_restoration(&self, rules: &Arc<Rules>) -> Option<(Arc<FrameFields>, Arc<Rules>)> {
         if rules.prefix.is_empty() {
             return None;
         }
-        match &self.checked.fields.frames {
+        match &self.type_check.fields.frames {
             // Services of an action keep the names of frames, so topics of an action must as well.
             FieldPresence::Present(fields) if action_of(&self.topic.name).is_none() => {
                 Some((fields.clone(), rules.clone()))
@@ -120,7 +120,7 @@ impl RemoteTopic {
         }
     }
 
-    fn moved_stamps(
+    fn stamp_shift(
         &mut self,
         cx: &mut Context<'_>,
         peer: PeerId,
@@ -129,12 +129,12 @@ impl RemoteTopic {
         if !cx.peers.rights(peer).moves_stamps() {
             return None;
         }
-        let by_ns = stamp_offset_ns(cx.endpoint.peer(peer).clock);
-        match &self.checked.fields.stamps {
+        let offset_ns = stamp_offset_ns(cx.endpoint.peer(peer).clock);
+        match &self.type_check.fields.stamps {
             FieldPresence::Absent => None,
-            FieldPresence::Present(fields) => (by_ns != 0).then(|| (fields.clone(), by_ns)),
+            FieldPresence::Present(fields) => (offset_ns != 0).then(|| (fields.clone(), offset_ns)),
             FieldPresence::Unknown => {
-                if self.checked.stamp_report_limiter.allow(now) {
+                if self.type_check.stamp_report_limiter.allow(now) {
                     let Topic { name: topic, type_name, .. } = &self.topic;
                     let text = format!(
                         "{topic} of '{}': time stamps are not moved: no definition of {type_name} \

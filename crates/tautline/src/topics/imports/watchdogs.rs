@@ -2,8 +2,8 @@
 //! Watchdogs: a safe message is published when a topic from peers goes silent, for any reason: its
 //! publisher, the peer or the radio fails, or all messages are too old.
 //!
-//! A message from a peer arms the watchdog. The watchdog fires when no message is published for its
-//! time. Then it sleeps, or repeats the safe message, until the next message.
+//! A message from a peer arms the watchdog. The watchdog fires when no message is published within
+//! its time. Then it sleeps, or repeats the safe message, until the next message.
 
 use super::publications::Publications;
 use super::safe::SafeMessage;
@@ -21,10 +21,10 @@ use tautline_gateway::{Command, MAX_SOURCES, Origin, Source, Topic};
 use tautline_proto::{Duration, Instant};
 
 /// The source of safe messages.
-const SOURCE: Source = Source::local(MAX_SOURCES + 1);
+const SAFE_MESSAGE_SOURCE: Source = Source::local(MAX_SOURCES + 1);
 /// Time for which a topic that no peer advertises any more stays published after its safe message,
 /// because the message is still in transit to subscribers.
-const LINGER: Duration = Duration::from_secs(5);
+const UNPUBLISH_DELAY: Duration = Duration::from_secs(5);
 
 /// The safe message of a watchdog.
 #[derive(Debug)]
@@ -184,7 +184,7 @@ impl Watchdogs {
         cx: &mut Context<'_>,
         publications: &Publications,
         topic: &Topic,
-        made: Result<SafeMessage, String>,
+        composed: Result<SafeMessage, String>,
     ) {
         let name = topic.name.clone();
         let Some(watchdog) = self.0.get_mut(&name) else { return };
@@ -194,7 +194,7 @@ impl Watchdogs {
             return;
         }
         let is_late = watchdog.state == State::Late;
-        match made {
+        match composed {
             Ok(SafeMessage { message, problem }) => {
                 watchdog.composition = Composition::Ready(topic.clone(), message);
                 if let Some(problem) = problem {
@@ -260,7 +260,8 @@ impl Watchdogs {
                 let (topic, payload) = (name.to_owned(), message.clone());
                 watchdog.published += 1;
                 let origin = Origin::default();
-                let publish = Command::Publish { topic, source: SOURCE, payload, origin };
+                let publish =
+                    Command::Publish { topic, source: SAFE_MESSAGE_SOURCE, payload, origin };
                 cx.send_to_gateway(publish);
                 "its safe message was published"
             }
@@ -284,7 +285,7 @@ impl Watchdogs {
     pub(super) fn sweep(&mut self, cx: &mut Context<'_>) -> Vec<String> {
         let now = cx.now;
         let mut over = Vec::new();
-        let long_ago = |at: Instant| now.since(at) > LINGER;
+        let long_ago = |at: Instant| now.since(at) > UNPUBLISH_DELAY;
         for (name, watchdog) in &mut self.0 {
             if let Composition::Requested(topic) = &watchdog.composition {
                 let (topic, fields) = (topic.clone(), watchdog.fields.clone());

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The calls of local clients to services of peers.
 
-use super::pending::{PendingCall, is_own};
+use super::pending::{PendingCall, is_own_call};
 use super::remote::RemoteServices;
-use super::wire::{self, Parsed, call_message, is_cancel, message};
+use super::wire::{self, ParsedMessage, call_message, is_cancel, message};
 use crate::codec::job::{ForeignCall, Job};
 use crate::limits::{MAX_PENDING_PER_PEER, MAX_PENDING_PER_SERVICE};
 use crate::topics::context::Context;
@@ -48,7 +48,7 @@ impl RemoteServices {
         };
         self.calls.pending.insert(
             call,
-            PendingCall { service, key, made: now, due, unsent, sent: false, goal_request },
+            PendingCall { service, key, created: now, due, unsent, sent: false, goal_request },
         );
         self.send_calls(cx, key);
     }
@@ -67,7 +67,7 @@ impl RemoteServices {
                 format!("{MAX_PENDING_PER_SERVICE} calls of {service} are under way already");
             return Err(text);
         }
-        self.services[&key].refused.clone().map_or(Ok(key), Err)
+        self.services[&key].refusal_reason.clone().map_or(Ok(key), Err)
     }
 
     /// Handles a call that a local client made before a restart of this node. If it would start a
@@ -94,7 +94,7 @@ impl RemoteServices {
                 let pending = PendingCall {
                     service,
                     key,
-                    made: now,
+                    created: now,
                     due,
                     unsent: None,
                     sent: true,
@@ -189,7 +189,7 @@ impl RemoteServices {
         call: CallId,
         outcome: Outcome,
     ) {
-        if !is_own(call) {
+        if !is_own_call(call) {
             cx.send_to_gateway(Command::Answer { service, call, outcome });
         }
     }
@@ -218,15 +218,15 @@ impl RemoteServices {
         self.answer_caller(cx, pending.service, call, Err(reason));
     }
 
-    pub(crate) fn fail_late(&mut self, cx: &mut Context<'_>) {
+    pub(crate) fn fail_expired(&mut self, cx: &mut Context<'_>) {
         let now = cx.now;
-        for (call, pending) in self.calls.take_late(now) {
+        for (call, pending) in self.calls.take_expired(now) {
             let (service, peer) = (&pending.service, cx.peers.name(pending.key.peer));
             let remote = self.services.get(&pending.key);
             let after = remote.map_or(0.0, |it| it.timeout.as_secs_f64());
             let mut reason = format!("no response of {service} from '{peer}' within {after} s");
             let too_large = remote.and_then(|it| it.too_large.as_ref());
-            if let Some((_, text)) = too_large.filter(|(at, _)| *at >= pending.made) {
+            if let Some((_, text)) = too_large.filter(|(at, _)| *at >= pending.created) {
                 reason = format!("{reason}; {text}");
             }
             cx.peer_notice(pending.key.peer, &reason);
@@ -258,7 +258,7 @@ impl RemoteServices {
         let unsent = Some(call_message(number, &request));
         let due = now + RESULT_TIMEOUT;
         let cancel =
-            PendingCall { service, key, made: now, due, unsent, sent: false, goal_request };
+            PendingCall { service, key, created: now, due, unsent, sent: false, goal_request };
         self.calls.pending.insert(number, cancel);
         self.send_calls(cx, key);
     }
@@ -280,8 +280,8 @@ impl RemoteServices {
         self.calls.next_due()
     }
 
-    /// Handles that a peer takes calls on a channel, or no longer does. If it does, queued calls
-    /// are sent. Returns whether the channel carries calls.
+    /// Handles a peer's subscription to a channel of calls, or its end. If the peer subscribes,
+    /// queued calls are sent. Returns whether the channel carries calls.
     pub(super) fn on_wanted(
         &mut self,
         cx: &mut Context<'_>,
@@ -290,7 +290,7 @@ impl RemoteServices {
     ) -> bool {
         let Some((key, remote)) = self.service_called_on(key) else { return false };
         if wanted {
-            remote.refused = None;
+            remote.refusal_reason = None;
             self.send_calls(cx, key);
         }
         true
@@ -311,7 +311,7 @@ impl RemoteServices {
         if state.is_some_and(|(_, wanted, _)| wanted) {
             remote.too_large = Some((now, reason.to_owned()));
         } else {
-            remote.refused = Some(reason.to_owned());
+            remote.refusal_reason = Some(reason.to_owned());
             self.fail(cx, |pending| pending.key == key, reason);
         }
         true
@@ -338,12 +338,17 @@ impl RemoteServices {
     }
 
     /// Takes a response of a peer.
-    pub(super) fn response(&mut self, cx: &mut Context<'_>, key: ChannelKey, payload: &Bytes) {
-        if let Some(Parsed { call, rest }) = wire::parse(payload)
+    pub(super) fn handle_response(
+        &mut self,
+        cx: &mut Context<'_>,
+        key: ChannelKey,
+        payload: &Bytes,
+    ) {
+        if let Some(ParsedMessage { call, body }) = wire::parse(payload)
             && self.calls.pending.get(&call).is_some_and(|pending| pending.key == key)
             && let Some(pending) = self.calls.pending.remove(&call)
         {
-            let outcome = self.checked_outcome(cx, key, wire::outcome(&rest));
+            let outcome = self.checked_outcome(cx, key, wire::parse_outcome(&body));
             self.on_response(cx, call, pending, outcome);
         }
     }

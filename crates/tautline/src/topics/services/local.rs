@@ -2,7 +2,7 @@
 //! Services of this robot that peers call.
 
 use super::channel::service_channel;
-use super::wire::{Parsed, answer_message, is_cancel, message};
+use super::wire::{ParsedMessage, is_cancel, message, response_message};
 use crate::limits::{MAX_PENDING_PER_SERVICE, MAX_SERVING_PER_PEER};
 use crate::topics::context::Context;
 use crate::topics::key::ChannelKey;
@@ -19,10 +19,9 @@ use tautline_gateway::types::check::ServiceChecker;
 use tautline_gateway::{CallId, Command, Outcome, Service};
 use tautline_proto::{ChannelId, Instant, PeerId, Role, SendError};
 
-/// Priority of calls of services for parameters, which need no rule: they leave after all other messages.
-const PRIORITY_OF_PARAMETERS: u8 = 0;
-/// Maximum number of messages queued for a peer whose refused calls get responses. Beyond it,
-/// refused calls get no response.
+/// Priority of calls to parameter services, which need no rule: sent after all other messages.
+const PARAMETER_PRIORITY: u8 = 0;
+/// Queue length, in messages, from which refused calls of a peer get no response.
 const MAX_REFUSALS: usize = 256;
 /// The reason why calls of peers to a service of this robot are not checked.
 const NOT_INSTALLED: &str = "passed as they are: not installed here";
@@ -80,7 +79,7 @@ impl LocalServices {
     }
 
     /// Ends a channel of calls. Returns whether the channel carried calls.
-    pub(super) fn caller_gone(&mut self, key: ChannelKey) -> bool {
+    pub(super) fn remove_caller(&mut self, key: ChannelKey) -> bool {
         self.call_channels.remove(&key).is_some()
     }
 
@@ -130,7 +129,7 @@ impl LocalServices {
             let to: Vec<String> = peers.map(|peer| cx.peers.name(peer).to_owned()).collect();
             let timeout = SERVICE_TIMEOUT;
             (!to.is_empty()).then_some(ServiceTreatment {
-                priority: PRIORITY_OF_PARAMETERS,
+                priority: PARAMETER_PRIORITY,
                 timeout,
                 to: Some(to),
             })
@@ -151,7 +150,7 @@ impl LocalServices {
             report_limiter: ReportLimiter::default(),
         };
         for peer in cx.endpoint.peers() {
-            if !cx.peers.is_for(peer, &name, local.treatment.to.as_deref()) {
+            if !cx.peers.is_offered_to(peer, &name, local.treatment.to.as_deref()) {
                 continue;
             }
             let ServiceTreatment { priority, timeout, .. } = local.treatment;
@@ -203,7 +202,7 @@ impl LocalServices {
         for name in self.departures.iter().cloned().collect::<Vec<_>>() {
             let response_channels = self.services.get(&name).map(|it| &it.response_channels);
             let mut response_channels = response_channels.into_iter().flatten();
-            if response_channels.any(|(peer, channel)| cx.is_unsettled(*peer, *channel)) {
+            if response_channels.any(|(peer, channel)| cx.has_pending_messages(*peer, *channel)) {
                 continue;
             }
             self.departures.remove(&name);
@@ -215,19 +214,19 @@ impl LocalServices {
     }
 
     /// Returns the service if it is served now.
-    fn served(&self, name: &str) -> Option<&LocalService> {
+    fn active_service(&self, name: &str) -> Option<&LocalService> {
         self.services.get(name).filter(|_| !self.departures.contains(name))
     }
 
     pub(super) fn type_of(&self, name: &str) -> Option<&str> {
-        self.served(name).map(|it| it.service.type_name.as_str())
+        self.active_service(name).map(|it| it.service.type_name.as_str())
     }
 
     pub(super) fn on_calls_offered(&mut self, cx: &mut Context<'_>, key: ChannelKey, name: &str) {
-        let local = self.served(name);
+        let local = self.active_service(name);
         let is_served = local.is_some();
         let is_offered = local.is_some_and(|it| it.response_channels.contains_key(&key.peer));
-        cx.waiting.remove(&key);
+        cx.pending_requests.remove(&key);
         if is_offered && cx.peers.rights(key.peer).may_call(name) {
             self.call_channels.insert(key, name.to_owned());
             return cx.endpoint.peer_mut(key.peer).want(cx.now, key.channel, true);
@@ -251,14 +250,14 @@ impl LocalServices {
         cx: &mut Context<'_>,
         peer: PeerId,
         service: String,
-        Parsed { call: peer_call_id, rest: request }: Parsed,
+        ParsedMessage { call: peer_call_id, body: request }: ParsedMessage,
     ) {
         let now = cx.now;
         self.next_call += 1;
         let call = self.next_call;
-        let Some(local) = self.served(&service) else { return };
+        let Some(local) = self.active_service(&service) else { return };
         let time_limit = local.treatment.timeout;
-        let full = self.is_full(peer, &service);
+        let full = self.is_at_call_limit(peer, &service);
         let serving =
             ServedCall { service: service.clone(), peer, peer_call_id, due: now + time_limit };
         self.served_calls.insert(call, serving);
@@ -288,7 +287,7 @@ impl LocalServices {
         };
         let local = self.services.get(&service);
         let Some(&channel) = local.and_then(|it| it.response_channels.get(&peer)) else { return };
-        let payload = answer_message(peer_call_id, outcome);
+        let payload = response_message(peer_call_id, outcome);
         let Err(error) = cx.endpoint.peer_mut(peer).send(now, channel, message(now, payload))
         else {
             return;
@@ -297,7 +296,7 @@ impl LocalServices {
         let text = format!("{service}: a response from '{here}' to '{name}' was not sent: {error}");
         cx.peer_notice(peer, &text);
         if matches!(error, SendError::TooLarge { .. }) {
-            let payload = answer_message(peer_call_id, &Err(text));
+            let payload = response_message(peer_call_id, &Err(text));
             let _ = cx.endpoint.peer_mut(peer).send(now, channel, message(now, payload));
         }
     }
@@ -325,7 +324,7 @@ impl LocalServices {
 
     /// Whether a peer has the maximum number of calls under way. Cancellations are counted
     /// separately, so that other calls cannot exclude them.
-    fn is_full(&self, peer: PeerId, service: &str) -> bool {
+    fn is_at_call_limit(&self, peer: PeerId, service: &str) -> bool {
         let of_peer = self.served_calls.values().filter(|it| it.peer == peer);
         match is_cancel(service) {
             true => of_peer.filter(|it| it.service == service).count() >= MAX_PENDING_PER_SERVICE,
@@ -359,7 +358,7 @@ impl LocalServices {
         let mut excluded = Vec::new();
         for peer in cx.endpoint.peers() {
             let known = local.response_channels.get(&peer).copied();
-            if !cx.peers.is_for(peer, name, local.treatment.to.as_deref()) {
+            if !cx.peers.is_offered_to(peer, name, local.treatment.to.as_deref()) {
                 if let Some(channel) = local.response_channels.remove(&peer) {
                     cx.endpoint.peer_mut(peer).withdraw(cx.now, channel);
                     excluded.push(peer);

@@ -29,14 +29,14 @@ pub(super) struct Services {
     pub(super) local: LocalServices,
     pub(super) remote: RemoteServices,
     /// Number of calls and responses of peers that were dropped above their rate.
-    pub(super) over_rate: u64,
+    pub(super) over_rate_drops: u64,
 }
 
 impl Services {
     pub(super) fn new(rules: &[ServiceRule]) -> Self {
         let rules: Arc<[ServiceRule]> = rules.into();
         let (local, remote) = (LocalServices::new(rules.clone()), RemoteServices::new(rules));
-        Self { local, remote, over_rate: 0 }
+        Self { local, remote, over_rate_drops: 0 }
     }
 
     /// Advertises the services of this robot by the new rules.
@@ -64,10 +64,10 @@ impl Services {
 
     /// Removes a channel of a service. Returns whether the channel belonged to a service.
     pub(super) fn on_withdrawn(&mut self, cx: &mut Context<'_>, key: ChannelKey) -> bool {
-        self.local.caller_gone(key) || self.remote.remove(cx, key)
+        self.local.remove_caller(key) || self.remote.remove(cx, key)
     }
 
-    /// Handles that a peer takes messages on a channel, or no longer does. If it takes calls,
+    /// Handles a peer's subscription to a channel, or its end. If the peer subscribes to calls,
     /// queued calls are sent. Returns whether the channel belongs to a service.
     pub(super) fn on_wanted(
         &mut self,
@@ -108,11 +108,11 @@ impl Services {
             return false;
         }
         if !cx.check_rate(key, payload.len()) {
-            self.over_rate += 1;
+            self.over_rate_drops += 1;
             return true;
         }
         match (called, wire::parse(payload)) {
-            (None, _) => self.remote.response(cx, key, payload),
+            (None, _) => self.remote.handle_response(cx, key, payload),
             (Some(service), Some(parsed)) => {
                 self.local.call_server(cx, key.peer, service, parsed);
             }

@@ -24,18 +24,18 @@ use tautline_proto::{Instant, PeerId};
 
 /// First number of the calls that this node makes itself, without a client. Gateways count their
 /// calls from 0.
-const OWN_CALLS: CallId = 1 << 63;
+const FIRST_OWN_CALL_ID: CallId = 1 << 63;
 
 /// Whether this node made this call itself, without a client.
-pub(super) fn is_own(call: CallId) -> bool {
-    call >= OWN_CALLS
+pub(super) fn is_own_call(call: CallId) -> bool {
+    call >= FIRST_OWN_CALL_ID
 }
 
 #[derive(Debug)]
 pub(super) struct PendingCall {
     pub(super) service: String,
     pub(super) key: ChannelKey,
-    pub(super) made: Instant,
+    pub(super) created: Instant,
     pub(super) due: Instant,
     /// The call as a message, until it is sent. It waits for the peer to subscribe to calls.
     pub(super) unsent: Option<Bytes>,
@@ -66,7 +66,7 @@ impl Calls {
     /// Returns a number for a call that this node makes itself.
     pub(super) fn next_own_call_id(&mut self) -> CallId {
         self.own_calls += 1;
-        OWN_CALLS + self.own_calls
+        FIRST_OWN_CALL_ID + self.own_calls
     }
 
     /// Returns the time at which the next call times out.
@@ -75,7 +75,7 @@ impl Calls {
     }
 
     /// Removes the calls that have timed out, and returns them.
-    pub(super) fn take_late(&mut self, now: Instant) -> Vec<(CallId, PendingCall)> {
+    pub(super) fn take_expired(&mut self, now: Instant) -> Vec<(CallId, PendingCall)> {
         let is_late = |_: &CallId, it: &mut PendingCall| it.due <= now;
         let late = self.pending.extract_if(.., is_late);
         late.chain(self.parked.extract_if(.., is_late)).collect()
@@ -91,7 +91,7 @@ impl Calls {
     }
 
     /// Prepares the selected calls to be sent again, if they may be repeated.
-    pub(super) fn prepare_again(&mut self, which: impl Fn(&PendingCall) -> bool) {
+    pub(super) fn queue_resend(&mut self, which: impl Fn(&PendingCall) -> bool) {
         for (call, pending) in self.pending.iter_mut().filter(|(_, it)| which(it)) {
             if let Some(GoalRequest::Goal(request)) = &pending.goal_request {
                 pending.unsent = Some(call_message(*call, request));
@@ -101,7 +101,7 @@ impl Calls {
 
     /// Parks the repeatable calls of a service that has gone.
     pub(super) fn park(&mut self, key: ChannelKey) {
-        self.prepare_again(|pending| pending.key == key);
+        self.queue_resend(|pending| pending.key == key);
         let mut room = self.room_to_park(key.peer);
         let fits = |_: &CallId, it: &mut PendingCall| {
             let fits = it.key == key && it.is_repeatable() && room > 0;
@@ -136,7 +136,7 @@ impl Calls {
         }
     }
 
-    /// Takes the parked calls of a service that the peer serves again. They wait for its channel `key`.
+    /// Moves the parked calls of a service that the peer serves again to its channel `key`.
     pub(super) fn unpark(&mut self, name: &str, key: ChannelKey) {
         let returning = |_: &CallId, it: &mut PendingCall| {
             let returns = it.key.peer == key.peer && it.service == name;

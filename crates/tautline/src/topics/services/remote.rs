@@ -27,7 +27,7 @@ use tautline_proto::{ChannelId, Duration, Instant, OfferedTopic, PeerId, Role};
 pub(super) struct RemoteService {
     pub(super) offered_name: String,
     /// The service in the form of the peer's ROS, but under its local name.
-    pub(super) foreign: Service,
+    pub(super) peer_form: Service,
     /// The service as it is served here. It is the same if both robots use the same ROS.
     pub(super) service: Service,
     pub(super) translation: Translation<ServiceTranslator>,
@@ -39,7 +39,7 @@ pub(super) struct RemoteService {
     /// Our channel of calls to the peer.
     pub(super) call_channel: Option<ChannelId>,
     /// The reason why the peer takes no calls.
-    pub(super) refused: Option<String>,
+    pub(super) refusal_reason: Option<String>,
     /// When a call or response was last too large for a node, and the sizes in words.
     pub(super) too_large: Option<(Instant, String)>,
     /// Time at which the peer began a new session, in which it has not advertised the service again.
@@ -47,18 +47,18 @@ pub(super) struct RemoteService {
 }
 
 impl RemoteService {
-    fn new(offered_name: String, foreign: Service) -> Self {
+    fn new(offered_name: String, peer_form: Service) -> Self {
         Self {
             offered_name,
-            service: foreign.clone(),
-            foreign,
+            service: peer_form.clone(),
+            peer_form,
             translation: Translation::Requested,
             check: Check::Impossible,
             report_limiter: ReportLimiter::default(),
             priority: 0,
             timeout: SERVICE_TIMEOUT,
             call_channel: None,
-            refused: None,
+            refusal_reason: None,
             too_large: None,
             stale_since: None,
         }
@@ -119,13 +119,13 @@ impl RemoteServices {
         let mut remote = RemoteService {
             priority: offered.priority,
             timeout: self.call_timeout(&service.name, advertised),
-            refused: None,
+            refusal_reason: None,
             stale_since: None,
             ..known.unwrap_or_else(|| RemoteService::new(offered.name, service))
         };
         self.offer_calls(cx, key.peer, &mut remote);
         cx.endpoint.peer_mut(key.peer).want(cx.now, key.channel, true);
-        let (is_known, service) = (remote.translation.is_known(), remote.foreign.clone());
+        let (is_known, service) = (remote.translation.is_known(), remote.peer_form.clone());
         self.services.insert(key, remote);
         match is_known {
             true => self.serve(cx, &service.name),
@@ -145,21 +145,21 @@ impl RemoteServices {
 
     /// Advertises calls to a peer's service, on the existing channel if there already is one.
     fn offer_calls(&mut self, cx: &mut Context<'_>, peer: PeerId, remote: &mut RemoteService) {
-        let theirs = Service { name: remote.offered_name.clone(), ..remote.foreign.clone() };
+        let theirs = Service { name: remote.offered_name.clone(), ..remote.peer_form.clone() };
         let config = service_channel(&theirs, Role::Calls, remote.priority, remote.timeout);
         remote.call_channel = cx.offer_channel(peer, remote.call_channel, config);
     }
 
-    /// Takes the local form of a peer's service, which was requested as `foreign`.
+    /// Takes the local form of a peer's service, which was requested as `peer_form`.
     pub(crate) fn on_localized(
         &mut self,
         cx: &mut Context<'_>,
         key: ChannelKey,
-        foreign: &Service,
+        peer_form: &Service,
         found: Result<LocalForm, String>,
     ) {
         let remote = self.services.get_mut(&key);
-        let Some(remote) = remote.filter(|remote| remote.foreign == *foreign) else { return };
+        let Some(remote) = remote.filter(|remote| remote.peer_form == *peer_form) else { return };
         match found {
             Ok(LocalForm { service, translator, check }) => {
                 remote.service = service;
@@ -169,7 +169,7 @@ impl RemoteServices {
             }
             Err(reason) => {
                 remote.translation = Translation::Impossible;
-                cx.refuse(key, &foreign.name, &reason);
+                cx.refuse(key, &peer_form.name, &reason);
             }
         }
     }
@@ -178,10 +178,10 @@ impl RemoteServices {
     /// because only then the local type is certain.
     fn serve_if_allowed(&mut self, cx: &mut Context<'_>, key: ChannelKey) {
         let Some(remote) = self.services.get(&key) else { return };
-        let (offered, here) = (&remote.foreign.type_name, &remote.service);
+        let (offered, here) = (&remote.peer_form.type_name, &remote.service);
         let (name, hash) = (here.type_name.as_str(), here.type_hash.as_str());
         let found = OfferedType { offered, name, hash, is_foreign: false };
-        if cx.peers.rights(key.peer).serve(&remote.offered_name, found) == Right::Given {
+        if cx.peers.rights(key.peer).right_to_serve(&remote.offered_name, found) == Right::Granted {
             let name = here.name.clone();
             return self.serve(cx, &name);
         }
@@ -207,7 +207,7 @@ impl RemoteServices {
         let mut known = None;
         for old in earlier.map(|(old, _)| *old).collect::<Vec<_>>() {
             let same = |it: &RemoteService| {
-                it.offered_name == offered_name && Some(&it.foreign) == service
+                it.offered_name == offered_name && Some(&it.peer_form) == service
             };
             if !self.services.get(&old).is_some_and(same) {
                 self.remove(cx, old);
@@ -263,17 +263,17 @@ impl RemoteServices {
         true
     }
 
-    /// Returns the number of bytes of definitions that are kept of the peer's other services.
+    /// Returns the total bytes of the definitions of the peer's other services.
     pub(crate) fn definition_bytes(&self, key: ChannelKey) -> usize {
         let others = self.services.iter();
         let others = others.filter(|(other, _)| other.peer == key.peer && **other != key);
-        others.map(|(_, it)| it.foreign.definition.len() + it.service.definition.len()).sum()
+        others.map(|(_, it)| it.peer_form.definition.len() + it.service.definition.len()).sum()
     }
 
     /// Returns the fields of the peer's services that only one ROS has.
     pub(crate) fn one_sided_fields(&self, peer: PeerId) -> impl Iterator<Item = &String> {
         let services = self.services.range(ChannelKey::all_of(peer));
-        let translators = services.filter_map(|(_, it)| it.translation.known_translator());
+        let translators = services.filter_map(|(_, it)| it.translation.translator_ref());
         translators.flat_map(ServiceTranslator::one_sided)
     }
 
@@ -299,7 +299,7 @@ impl RemoteServices {
         Err(reason)
     }
 
-    /// Returns the peer's service whose calls leave on a channel, and the key of the service.
+    /// Returns the peer's service whose calls are sent on a channel, and the key of the service.
     pub(super) fn service_called_on(
         &mut self,
         on: ChannelKey,
@@ -316,7 +316,7 @@ impl RemoteServices {
             remote.stale_since.get_or_insert(now);
         }
         let reason = format!("'{}' has restarted", cx.peers.name(peer));
-        self.calls.prepare_again(|pending| pending.key.peer == peer);
+        self.calls.queue_resend(|pending| pending.key.peer == peer);
         self.fail(cx, |pending| pending.key.peer == peer && !pending.is_repeatable(), &reason);
     }
 
@@ -341,7 +341,7 @@ impl RemoteServices {
         // The thread that examines services may have been too busy to take the request.
         let services = self.services.iter();
         let asked = services.filter(|(_, it)| matches!(it.translation, Translation::Requested));
-        let again = asked.map(|(key, it)| (*key, it.foreign.clone()));
+        let again = asked.map(|(key, it)| (*key, it.peer_form.clone()));
         again.for_each(|(key, service)| cx.submit_job(Job::LocalizeService { key, service }));
     }
 

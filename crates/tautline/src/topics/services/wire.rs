@@ -14,16 +14,16 @@ const FAILED: u8 = 1;
 const MAX_REASON: usize = 1000;
 
 /// A call or a response.
-pub(super) struct Parsed {
+pub(super) struct ParsedMessage {
     pub(super) call: u64,
-    pub(super) rest: Bytes,
+    pub(super) body: Bytes,
 }
 
-pub(super) fn parse(payload: &Bytes) -> Option<Parsed> {
+pub(super) fn parse(payload: &Bytes) -> Option<ParsedMessage> {
     let mut reader = Reader::new(payload);
     let call = reader.varint().ok()?;
-    let rest = payload.slice_ref(reader.remaining());
-    Some(Parsed { call, rest })
+    let body = payload.slice_ref(reader.remaining());
+    Some(ParsedMessage { call, body })
 }
 
 pub(super) fn call_message(call: CallId, request: &[u8]) -> Bytes {
@@ -33,23 +33,23 @@ pub(super) fn call_message(call: CallId, request: &[u8]) -> Bytes {
     message.into()
 }
 
-pub(super) fn answer_message(call: u64, outcome: &Outcome) -> Bytes {
+pub(super) fn response_message(call: u64, outcome: &Outcome) -> Bytes {
     let mut head = Vec::new();
     put_varint(&mut head, call);
-    let (kind, rest) = match outcome {
+    let (kind, body) = match outcome {
         Ok(response) => (DONE, &response[..]),
         Err(reason) => (FAILED, reason.as_bytes()),
     };
     head.push(kind);
-    head.extend_from_slice(rest);
+    head.extend_from_slice(body);
     head.into()
 }
 
-pub(super) fn outcome(rest: &Bytes) -> Outcome {
-    match rest.first() {
-        Some(&DONE) => Ok(rest.slice(1..)),
+pub(super) fn parse_outcome(body: &Bytes) -> Outcome {
+    match body.first() {
+        Some(&DONE) => Ok(body.slice(1..)),
         Some(&FAILED) => {
-            let reason = &rest[1..rest.len().min(MAX_REASON)];
+            let reason = &body[1..body.len().min(MAX_REASON)];
             Err(plain(&String::from_utf8_lossy(reason)))
         }
         _ => Err("the response is malformed".into()),

@@ -51,7 +51,7 @@ fn changes_are_recorded_with_their_user() {
 }
 
 #[test]
-fn a_flood_above_the_rate_is_recorded_when_it_begins_and_when_it_has_ended() {
+fn the_start_and_end_of_a_flood_are_recorded() {
     let robot = "peers: { base: { address: 10.0.0.2, max_rate: 8kbps } }";
     let mut world = World::pair(robot, BASE);
     world.inject(1, Event::Offered(topic("/scan", STRING)));

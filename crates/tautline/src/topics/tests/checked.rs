@@ -25,7 +25,7 @@ fn malformed(world: &World, side: usize) -> u64 {
 }
 
 /// Returns a robot that publishes a text, and a base that reads it.
-fn reading(robot: &str, base: &str, offered: Topic) -> World {
+fn world_with_reader(robot: &str, base: &str, offered: Topic) -> World {
     let mut world = World::pair(robot, base);
     world.inject(0, Event::Offered(offered));
     world.wants(1, "/text", true);
@@ -35,7 +35,7 @@ fn reading(robot: &str, base: &str, offered: Topic) -> World {
 
 #[test]
 fn a_malformed_message_is_dropped_counted_and_rarely_logged() {
-    let mut world = reading(ROBOT, BASE, text_topic());
+    let mut world = world_with_reader(ROBOT, BASE, text_topic());
     for _ in 0..5 {
         world.publishes(0, "/text", 0, BAD);
         world.publishes(0, "/text", 0, "x");
@@ -90,7 +90,7 @@ fn malformed_messages_of_one_peer_do_not_affect_another() {
 #[test]
 fn compressed_messages_are_checked_too() {
     let robot = "peers: { base: 10.0.0.2 }\ntopics: { \"/**\": { compression: zstd } }";
-    let mut world = reading(robot, BASE, text_topic());
+    let mut world = world_with_reader(robot, BASE, text_topic());
     world.publishes(0, "/text", 0, &"\0".repeat(5000));
     world.publishes(0, "/text", 0, GOOD);
     world.publishes(0, "/text", 0, BAD);
@@ -104,7 +104,7 @@ fn compressed_messages_are_checked_too() {
 
 #[test]
 fn translated_messages_are_checked() {
-    let mut world = reading(ROBOT, &format!("ros2: true\n{BASE}"), text_topic());
+    let mut world = world_with_reader(ROBOT, &format!("ros2: true\n{BASE}"), text_topic());
     world.publishes(0, "/text", 0, BAD);
     world.publishes(0, "/text", 0, GOOD);
     assert_eq!(world.take_commands(1), ["publish /text 0 \0\u{1}\0\0\u{3}\0\0\0hi\0"]);
@@ -113,7 +113,7 @@ fn translated_messages_are_checked() {
 
 #[test]
 fn a_new_advertisement_does_not_interrupt_the_check() {
-    let mut world = reading(ROBOT, BASE, text_topic());
+    let mut world = world_with_reader(ROBOT, BASE, text_topic());
     let side = &mut world.sides[1];
     let key = ChannelKey {
         peer: ONLY_PEER,
@@ -145,7 +145,7 @@ fn a_new_advertisement_does_not_interrupt_the_check() {
 #[test]
 fn malformed_messages_do_not_feed_a_watchdog() {
     let base = format!("{BASE}\nwatchdogs: {{ /text: 1s }}");
-    let mut world = reading(ROBOT, &base, text_topic());
+    let mut world = world_with_reader(ROBOT, &base, text_topic());
     world.publishes(0, "/text", 0, GOOD);
     for _ in 0..20 {
         world.publishes(0, "/text", 0, BAD);
@@ -158,7 +158,7 @@ fn malformed_messages_do_not_feed_a_watchdog() {
 
 #[test]
 fn a_topic_without_a_definition_is_published_and_listed() {
-    let mut world = reading(ROBOT, BASE, Topic { definition: "".into(), ..text_topic() });
+    let mut world = world_with_reader(ROBOT, BASE, Topic { definition: "".into(), ..text_topic() });
     world.publishes(0, "/text", 0, BAD);
     assert_eq!(world.take_commands(1), [format!("publish /text 0 {BAD}")]);
     let all: Vec<_> = world.sides[1].topics.unchecked().collect();

@@ -256,7 +256,7 @@ fn a_kept_message_is_sent_once_under_each_name() {
 }
 
 #[test]
-fn a_kept_message_that_returns_from_the_codec_with_former_names_is_dropped() {
+fn kept_messages_with_outdated_frame_names_are_dropped() {
     let mut world =
         world_with_topics(&[latched_scans("/scan")], "topics: { /scan: {} }\ntf: { prefix: r1/ }");
     let large = scan("laser", 70_000);

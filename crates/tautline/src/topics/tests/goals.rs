@@ -25,16 +25,16 @@ fn call_service(world: &mut World, service: &str, call: u64, request: Bytes) {
     world.inject(1, Event::Called { service: service.into(), call, request });
 }
 
-fn cancels(world: &mut World, goal: &[u8; 16], call: u64) {
+fn cancel_goal(world: &mut World, goal: &[u8; 16], call: u64) {
     call_service(world, CANCEL, call, request(goal, &[0; 8]));
 }
 
-fn answers(world: &mut World, service: &str, call: u64, response: &'static str) {
+fn answer_call(world: &mut World, service: &str, call: u64, response: &'static str) {
     let outcome = Ok(response.into());
     world.inject(0, Event::Answered { service: service.into(), call, outcome });
 }
 
-fn offers(world: &mut World) {
+fn offer_services(world: &mut World) {
     for (name, type_name) in [
         (GOAL, "a/action/Go_SendGoal"),
         (CANCEL, "action_msgs/srv/CancelGoal"),
@@ -55,7 +55,7 @@ fn offers(world: &mut World) {
 
 fn world_with_action() -> World {
     let mut world = World::pair(SERVER, CLIENT);
-    offers(&mut world);
+    offer_services(&mut world);
     world.run(SECOND);
     assert_eq!(commands(&mut world, 1).len(), 4);
     world
@@ -67,7 +67,7 @@ fn cut_link(world: &mut World, is_cut: bool) {
 
 /// Returns the calls that a node's gateway was ordered to make: each service with the first line of
 /// the request.
-fn calls(world: &mut World, side: usize) -> Vec<String> {
+fn server_calls(world: &mut World, side: usize) -> Vec<String> {
     let lines = commands(world, side).into_iter().filter(|line| line.starts_with("call "));
     lines.map(|line| line.split('\0').collect::<Vec<_>>().join("").replace('\u{1}', "")).collect()
 }
@@ -77,13 +77,13 @@ fn a_cancellation_is_kept_during_an_outage() {
     let mut world = world_with_action();
     cut_link(&mut world, true);
     world.run(SECOND);
-    cancels(&mut world, ONE, 7);
+    cancel_goal(&mut world, ONE, 7);
     world.run(20 * SECOND);
     assert!(commands(&mut world, 1).is_empty(), "it is not given up");
     cut_link(&mut world, false);
     world.run(3 * SECOND);
-    assert_eq!(calls(&mut world, 0), [format!("call {CANCEL} 1 goal-number-one! 86400s")]);
-    answers(&mut world, CANCEL, 1, "cancelling");
+    assert_eq!(server_calls(&mut world, 0), [format!("call {CANCEL} 1 goal-number-one! 86400s")]);
+    answer_call(&mut world, CANCEL, 1, "cancelling");
     assert_eq!(commands(&mut world, 1), [format!("answer {CANCEL} 7 cancelling")]);
 }
 
@@ -98,8 +98,8 @@ fn a_goal_that_is_refused_after_an_outage_never_starts() {
     cut_link(&mut world, false);
     world.run(3 * SECOND);
     // As far as the client's robot knows, the server may have accepted the goal.
-    assert_eq!(calls(&mut world, 0), [format!("call {CANCEL} 1 goal-number-one! 86400s")]);
-    answers(&mut world, CANCEL, 1, "unknown");
+    assert_eq!(server_calls(&mut world, 0), [format!("call {CANCEL} 1 goal-number-one! 86400s")]);
+    answer_call(&mut world, CANCEL, 1, "unknown");
     world.run(SECOND);
     assert!(commands(&mut world, 1).is_empty(), "no client asked for this");
 }
@@ -108,11 +108,11 @@ fn a_goal_that_is_refused_after_an_outage_never_starts() {
 fn a_goal_whose_response_is_late_is_cancelled() {
     let mut world = world_with_action();
     call_service(&mut world, GOAL, 7, request(ONE, b"far"));
-    assert_eq!(calls(&mut world, 0), [format!("call {GOAL} 1 goal-number-one!far 5s")]);
+    assert_eq!(server_calls(&mut world, 0), [format!("call {GOAL} 1 goal-number-one!far 5s")]);
     world.run(6 * SECOND);
     assert!(commands(&mut world, 1)[0].starts_with(&format!("fail {GOAL} 7")));
-    assert_eq!(calls(&mut world, 0), [format!("call {CANCEL} 2 goal-number-one! 86400s")]);
-    answers(&mut world, GOAL, 1, "accepted");
+    assert_eq!(server_calls(&mut world, 0), [format!("call {CANCEL} 2 goal-number-one! 86400s")]);
+    answer_call(&mut world, GOAL, 1, "accepted");
     assert!(commands(&mut world, 1).is_empty());
 }
 
@@ -120,19 +120,19 @@ fn a_goal_whose_response_is_late_is_cancelled() {
 fn after_a_restart_of_the_robot_pending_goal_calls_are_repeated() {
     let mut world = world_with_action();
     call_service(&mut world, RESULT, 1, request(ONE, b""));
-    cancels(&mut world, ONE, 2);
-    cancels(&mut world, &[0; 16], 3);
+    cancel_goal(&mut world, ONE, 2);
+    cancel_goal(&mut world, &[0; 16], 3);
     call_service(&mut world, GOAL, 4, request(b"goal-number-two!", b"far"));
-    assert_eq!(calls(&mut world, 0).len(), 4);
+    assert_eq!(server_calls(&mut world, 0).len(), 4);
     world.restart(0);
     world.run(SECOND);
     let ended = commands(&mut world, 1);
     let restarted = |service, call| format!("fail {service} {call} 'robot' has restarted");
     // Cancelling all goals again would also end later goals.
     assert_eq!(ended, [restarted(CANCEL, 3), restarted(GOAL, 4)]);
-    offers(&mut world);
+    offer_services(&mut world);
     world.run(SECOND);
-    let mut again = calls(&mut world, 0);
+    let mut again = server_calls(&mut world, 0);
     again.iter_mut().for_each(|line| *line = line.replace(char::is_numeric, ""));
     again.sort();
     let (one, two) = ("goal-number-one!", "goal-number-two!");
@@ -152,17 +152,17 @@ fn after_a_restart_of_the_robot_pending_goal_calls_are_repeated() {
 fn a_result_request_is_repeated_when_its_server_returns() {
     let mut world = world_with_action();
     call_service(&mut world, RESULT, 1, request(ONE, b""));
-    assert_eq!(calls(&mut world, 0).len(), 1);
+    assert_eq!(server_calls(&mut world, 0).len(), 1);
     for name in [GOAL, CANCEL, RESULT] {
         world.inject(0, Event::ServiceWithdrawn { service: name.into() });
     }
     world.run(60 * SECOND);
     let ended = commands(&mut world, 1);
     assert_eq!(ended, [GOAL, CANCEL, RESULT].map(|name| format!("unserve {name}")));
-    offers(&mut world);
+    offer_services(&mut world);
     world.run(SECOND);
-    assert_eq!(calls(&mut world, 0), [format!("call {RESULT} 2 goal-number-one! 86400s")]);
-    answers(&mut world, RESULT, 2, "there");
+    assert_eq!(server_calls(&mut world, 0), [format!("call {RESULT} 2 goal-number-one! 86400s")]);
+    answer_call(&mut world, RESULT, 2, "there");
     assert_eq!(commands(&mut world, 1).last().unwrap(), &format!("answer {RESULT} 1 there"));
 }
 
@@ -171,14 +171,14 @@ fn interrupt_call(world: &mut World, service: &str, call: u64, request: Bytes) {
 }
 
 #[test]
-fn after_a_restart_of_the_client_s_robot_its_calls_about_goals_are_answered() {
+fn goal_calls_are_answered_after_the_client_robot_restarts() {
     let mut world = world_with_action();
     interrupt_call(&mut world, RESULT, 1, request(ONE, b""));
     interrupt_call(&mut world, CANCEL, 2, request(ONE, &[0; 8]));
     let first = |service, id| format!("call {service} {id} goal-number-one! 86400s");
-    assert_eq!(calls(&mut world, 0), [first(RESULT, 1), first(CANCEL, 2)]);
-    answers(&mut world, RESULT, 1, "there");
-    answers(&mut world, CANCEL, 2, "cancelling");
+    assert_eq!(server_calls(&mut world, 0), [first(RESULT, 1), first(CANCEL, 2)]);
+    answer_call(&mut world, RESULT, 1, "there");
+    answer_call(&mut world, CANCEL, 2, "cancelling");
     let answered = [format!("answer {RESULT} 1 there"), format!("answer {CANCEL} 2 cancelling")];
     assert_eq!(commands(&mut world, 1), answered);
 
@@ -189,11 +189,11 @@ fn after_a_restart_of_the_client_s_robot_its_calls_about_goals_are_answered() {
     // The goal is refused and cancelled once the server's robot no longer has its call.
     interrupt_call(&mut world, GOAL, 4, request(ONE, b""));
     world.run(4 * SECOND);
-    assert!(commands(&mut world, 1).is_empty() && calls(&mut world, 0).is_empty());
+    assert!(commands(&mut world, 1).is_empty() && server_calls(&mut world, 0).is_empty());
     world.run(2 * SECOND);
     let failed = format!("fail {GOAL} 4 no response of {GOAL} from 'robot' within 5 s");
     assert_eq!(commands(&mut world, 1), [failed]);
-    assert_eq!(calls(&mut world, 0), [first(CANCEL, 3)]);
+    assert_eq!(server_calls(&mut world, 0), [first(CANCEL, 3)]);
 }
 
 #[test]
@@ -206,8 +206,8 @@ fn a_result_request_is_repeated_after_an_error() {
     world.sweep(1);
     world.run(SECOND);
     let again = [1, 2].map(|call| format!("call {RESULT} {call} goal-number-one! 86400s"));
-    assert_eq!(calls(&mut world, 0), again);
-    answers(&mut world, RESULT, 2, "unknown");
+    assert_eq!(server_calls(&mut world, 0), again);
+    answer_call(&mut world, RESULT, 2, "unknown");
     assert_eq!(commands(&mut world, 1), [format!("answer {RESULT} 1 unknown")]);
 }
 
@@ -218,13 +218,13 @@ fn a_cancellation_precedes_other_calls() {
         let service = if call % 2 == 0 { "/slow" } else { RESULT };
         call_service(&mut world, service, call, request(ONE, b""));
     }
-    assert_eq!(calls(&mut world, 0).len(), MAX_PENDING_PER_PEER - 1);
+    assert_eq!(server_calls(&mut world, 0).len(), MAX_PENDING_PER_PEER - 1);
     cut_link(&mut world, true);
     call_service(&mut world, "/slow", 100, Bytes::new());
-    cancels(&mut world, ONE, 101);
+    cancel_goal(&mut world, ONE, 101);
     cut_link(&mut world, false);
     world.run(2 * SECOND);
-    let calls = calls(&mut world, 0);
+    let calls = server_calls(&mut world, 0);
     assert!(calls[0].starts_with(&format!("call {CANCEL} ")), "{calls:?}");
     assert!(calls[1].starts_with("call /slow "), "{calls:?}");
     assert!(world.notices(0).is_empty() && world.notices(1).is_empty());

@@ -9,15 +9,15 @@ use tautline_proto::{ChannelId, DeliveryOrder, OfferedQos, OfferedTopic, Role};
 const ROBOT: &str = "peers: { base: 10.0.0.2 }\ntopics: { \"/**\": {} }";
 
 /// Two robots (0, 1) that advertise everything to a base (2). `base` adds lines to the base's file.
-fn team(base: &str) -> World {
+fn world_with_two_robots(base: &str) -> World {
     let robot =
         |name| format!("name: {name}\npeers: {{ base: 10.0.0.3 }}\ntopics: {{ \"/**\": {{}} }}\n");
     let base = format!("name: base\n{base}\n");
     World::new(&[&robot("robot1"), &robot("robot2"), &base])
 }
 
-fn plain_team() -> World {
-    team("peers: { robot1: 10.0.0.1, robot2: 10.0.0.2 }")
+fn two_plain_robots() -> World {
+    world_with_two_robots("peers: { robot1: 10.0.0.1, robot2: 10.0.0.2 }")
 }
 
 #[test]
@@ -45,7 +45,7 @@ fn no_topic_is_published_under_the_prefix_of_another_peer() {
         )
     };
     const ACCEPT: &str = "/b/named, \"/b/*\", /other";
-    let mut world = team(&base(", remap: { /other: /b/y }", "/a/b"));
+    let mut world = world_with_two_robots(&base(", remap: { /other: /b/y }", "/a/b"));
     for name in ["/b/x", "/bx", "/other", "/b/named"] {
         world.inject(0, Event::Offered(topic(name, STRING)));
     }
@@ -138,7 +138,7 @@ fn a_definition_of_another_hash_is_not_used_and_is_reported_once() {
 
 #[test]
 fn no_peer_can_remove_a_definition() {
-    let mut world = plain_team();
+    let mut world = two_plain_robots();
     let honest = defined("/tf", STRING, "string data\n");
     world.inject(0, Event::Offered(honest.clone()));
     world.take_commands(2);
@@ -175,7 +175,7 @@ fn the_definitions_of_one_peer_take_a_bounded_memory() {
 
 #[test]
 fn two_peers_may_publish_one_topic_of_one_type() {
-    let mut world = plain_team();
+    let mut world = two_plain_robots();
     world.inject(0, Event::Offered(topic("/tf", STRING)));
     world.inject(1, Event::Offered(topic("/tf", STRING)));
     assert_eq!(world.take_commands(2), [format!("advertise /tf {STRING}")], "once");
@@ -197,7 +197,7 @@ fn two_peers_may_publish_one_topic_of_one_type() {
 
 #[test]
 fn one_latched_publisher_of_several_peers_makes_the_topic_latched() {
-    let mut world = plain_team();
+    let mut world = two_plain_robots();
     world.inject(0, Event::Offered(latched("/map")));
     world.inject(1, Event::Offered(topic("/map", STRING)));
     let advertised: Vec<_> = world.sides[2].commands.clone();
@@ -209,7 +209,7 @@ fn one_latched_publisher_of_several_peers_makes_the_topic_latched() {
 
 #[test]
 fn a_conflicting_type_is_refused_at_both_ends_with_both_names() {
-    let mut world = plain_team();
+    let mut world = two_plain_robots();
     world.inject(0, Event::Offered(topic("/tf", STRING)));
     world.wants(2, "/tf", true);
     world.inject(1, Event::Offered(topic("/tf", "std_msgs/Header")));
@@ -230,7 +230,7 @@ fn a_conflicting_type_is_refused_at_both_ends_with_both_names() {
 
 #[test]
 fn a_peer_with_a_changed_type_is_refused_while_another_publishes() {
-    let mut world = plain_team();
+    let mut world = two_plain_robots();
     world.inject(0, Event::Offered(topic("/tf", STRING)));
     world.inject(1, Event::Offered(topic("/tf", STRING)));
     world.wants(2, "/tf", true);
@@ -260,7 +260,7 @@ fn two_topics_of_one_peer_that_get_one_name_are_not_mixed() {
 
 #[test]
 fn a_refusal_of_the_local_middleware_reaches_the_offering_peer() {
-    let mut world = plain_team();
+    let mut world = two_plain_robots();
     world.inject(0, Event::Offered(topic("/tf", STRING)));
     let reason = "a local node has it as std_msgs/Header";
     world.inject(2, Event::Refused { topic: "/tf".into(), reason: reason.into() });
@@ -271,7 +271,7 @@ fn a_refusal_of_the_local_middleware_reaches_the_offering_peer() {
 }
 
 /// A pair whose robot advertises `/odom` and `/scan`, and whose base subscribes to `/scan`.
-fn listening() -> World {
+fn world_with_subscriber() -> World {
     let mut world = World::pair(ROBOT, "peers: { robot: 10.0.0.1 }");
     world.inject(0, Event::Offered(topic("/odom", STRING)));
     world.inject(0, Event::Offered(topic("/scan", STRING)));
@@ -283,7 +283,7 @@ fn listening() -> World {
 
 #[test]
 fn a_topic_that_a_restarted_peer_lacks_is_removed_later() {
-    let mut world = listening();
+    let mut world = world_with_subscriber();
     world.restart(0);
     world.run(2 * SECOND);
     assert!(world.take_commands(1).is_empty(), "it may offer it again");
@@ -294,8 +294,8 @@ fn a_topic_that_a_restarted_peer_lacks_is_removed_later() {
 }
 
 #[test]
-fn a_peer_that_restarts_continues_under_other_numbers_without_a_gap_in_the_advertisement() {
-    let mut world = listening();
+fn a_restarted_peer_keeps_publications_under_new_channel_ids() {
+    let mut world = world_with_subscriber();
     world.restart(0);
     world.run(2 * SECOND);
     // In another order, so that each number belongs to another topic.
@@ -315,8 +315,8 @@ fn a_peer_that_restarts_continues_under_other_numbers_without_a_gap_in_the_adver
 }
 
 #[test]
-fn a_peer_that_restarts_and_offers_the_same_is_not_noticed_locally() {
-    let mut world = listening();
+fn a_restart_with_the_same_offers_is_invisible_locally() {
+    let mut world = world_with_subscriber();
     world.restart(0);
     world.run(2 * SECOND);
     world.inject(0, Event::Offered(topic("/odom", STRING)));
@@ -350,10 +350,10 @@ fn a_number_of_an_earlier_session_is_not_used_for_its_new_topic() {
 }
 
 #[test]
-fn when_the_receiver_restarts_the_source_stops_reading_until_it_wants_again() {
-    let mut world = listening();
+fn a_source_stops_reading_while_its_receiver_restarts() {
+    let mut world = world_with_subscriber();
     world.restart(1);
-    world.run(LINGERED);
+    world.run(PAST_UNSUBSCRIBE_DELAY);
     assert_eq!(world.take_commands(0), ["unsubscribe /scan"], "/odom was not read");
     let mut told = world.take_commands(1);
     told.sort();
@@ -364,19 +364,19 @@ fn when_the_receiver_restarts_the_source_stops_reading_until_it_wants_again() {
 
 #[test]
 fn a_restarted_receiver_causes_no_change_at_the_source() {
-    let mut world = listening();
+    let mut world = world_with_subscriber();
     world.restart(1);
     world.run(2 * SECOND);
     world.wants(1, "/scan", true);
     world.publishes(0, "/scan", 0, "on");
     assert_eq!(world.take_commands(1).last().map(String::as_str), Some("publish /scan 0 on"));
-    world.run(LINGERED);
+    world.run(PAST_UNSUBSCRIBE_DELAY);
     assert!(world.take_commands(0).is_empty());
 }
 
 #[test]
 fn a_peer_that_was_out_of_reach_continues_as_before() {
-    let mut world = listening();
+    let mut world = world_with_subscriber();
     world.sides[0].drops_incoming = true;
     world.run(10 * SECOND);
     world.sides[0].drops_incoming = false;
@@ -415,7 +415,7 @@ fn examined_topic(side: &mut Side) -> Option<(PeerId, Topic)> {
 
 #[test]
 fn topics_are_examined_one_per_peer_at_a_time() {
-    let mut world = plain_team();
+    let mut world = two_plain_robots();
     let now = world.now;
     let side = &mut world.sides[2];
     for channel in 1..4 {
@@ -433,7 +433,7 @@ fn topics_are_examined_one_per_peer_at_a_time() {
     let found = localize(&done, None, &InstalledTypes::default());
     let key = ChannelKey { peer: PeerId(0), channel: ChannelId(1) };
     let found = Box::new(found);
-    side.on_codec(now, JobResult::Localized { key, foreign: done, found });
+    side.on_codec(now, JobResult::Localized { key, peer_form: done, found });
     assert_eq!(examined_topic(side).unwrap().1.name, "/of0/2");
     assert!(examined_topic(side).is_none());
     side.sweep(now);
@@ -507,7 +507,7 @@ fn names_of_one_peer_are_bounded() {
 }
 
 #[test]
-fn queues_for_slow_subscribers_are_bounded_and_other_topics_of_the_peer_continue() {
+fn slow_subscribers_do_not_stop_other_topics_of_the_peer() {
     let mut world = World::pair(ROBOT, "peers: { robot: 10.0.0.1 }");
     for name in ["/image", "/stop"] {
         world.inject(0, Event::Offered(topic(name, STRING)));

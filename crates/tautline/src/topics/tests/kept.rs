@@ -4,11 +4,11 @@
 
 use super::*;
 
-const LINGERED: Duration = Duration::from_secs(11);
+const PAST_UNSUBSCRIBE_DELAY: Duration = Duration::from_secs(11);
 const OUTAGE: Duration = Duration::from_secs(20);
 
 /// Returns a robot with a topic `/map` under this rule, and a base that reads it.
-fn reading(rule: &str) -> World {
+fn world_with_reader(rule: &str) -> World {
     let robot = format!("peers: {{ base: 10.0.0.2 }}\ntopics: {{ /map: {{ {rule} }} }}");
     let mut world = World::pair(&robot, "peers: { robot: 10.0.0.1 }");
     world.inject(0, Event::Offered(latched("/map")));
@@ -39,13 +39,13 @@ fn published_commands(world: &mut World) -> Vec<String> {
 /// The only subscriber leaves. Another one joins once nothing is kept for it at the base.
 fn rejoin(world: &mut World) {
     world.wants(1, "/map", false);
-    world.run(LINGERED);
+    world.run(PAST_UNSUBSCRIBE_DELAY);
     world.wants(1, "/map", true);
 }
 
 #[test]
 fn only_a_new_session_repeats_kept_messages() {
-    let mut world = reading("");
+    let mut world = world_with_reader("");
     world.inject(0, repeated(3, "one", Duration::ZERO));
     assert_eq!(published_commands(&mut world), ["3 one"]);
     world.sides.iter_mut().for_each(|side| side.drops_incoming = true);
@@ -81,7 +81,7 @@ fn accepted_count(world: &World) -> u64 {
 fn a_message_that_an_outage_interrupts_is_not_queued_again_after_it() {
     // In the longer outage, the gateway stops reading, and reads the topic again afterwards.
     for outage in [15 * SECOND, 40 * SECOND] {
-        let mut world = reading("");
+        let mut world = world_with_reader("");
         world.sides.iter_mut().for_each(|side| side.drops_incoming = true);
         let mut live = repeated(0, "one", Duration::ZERO);
         if let Event::Message { origin, .. } = &mut live
@@ -107,8 +107,8 @@ fn a_message_that_an_outage_interrupts_is_not_queued_again_after_it() {
 }
 
 #[test]
-fn the_next_subscriber_gets_messages_from_here_or_from_the_peer_but_not_from_both() {
-    let mut world = reading("");
+fn the_next_subscriber_gets_kept_messages_once() {
+    let mut world = world_with_reader("");
     world.inject(0, repeated(0, "one", Duration::ZERO));
     assert_eq!(published_commands(&mut world), ["0 one"]);
     world.wants(1, "/map", false);
@@ -117,7 +117,7 @@ fn the_next_subscriber_gets_messages_from_here_or_from_the_peer_but_not_from_bot
     world.run(SECOND);
     assert_eq!(world.take_commands(1), [] as [&str; 0], "ROS here has it");
     world.wants(1, "/map", false);
-    world.run(LINGERED);
+    world.run(PAST_UNSUBSCRIBE_DELAY);
     assert_eq!(world.take_commands(1), ["forget /map all"], "it may become outdated from now on");
     world.wants(1, "/map", true);
     assert_eq!(published_commands(&mut world), ["0 one"]);
@@ -132,13 +132,13 @@ fn kept_message(source: u32, text: &str, depth: u32) -> Event {
     message_of("/map", source, text.as_bytes(), origin)
 }
 
-fn depth(source: u32, successor: u32, depth: u32) -> Event {
+fn depth_changed(source: u32, successor: u32, depth: u32) -> Event {
     let (source, successor) = (Source::local(source), Source::local(successor));
     Event::DepthChanged { topic: "/map".into(), source, successor, depth }
 }
 
 /// Publishers and texts of the published messages that are only for later subscribers.
-fn for_later_ones(world: &World) -> Vec<(u32, Bytes)> {
+fn late_joiner_messages(world: &World) -> Vec<(u32, Bytes)> {
     let sent = world.sides[1].commands.iter().filter_map(|command| match command {
         Command::Publish { source, payload, origin, .. } => {
             origin.kept.filter(|it| it.is_for_late_joiners)?;
@@ -151,31 +151,31 @@ fn for_later_ones(world: &World) -> Vec<(u32, Bytes)> {
 
 #[test]
 fn when_a_publisher_turns_out_to_keep_more_later_subscribers_get_more() {
-    let mut world = reading("");
+    let mut world = world_with_reader("");
     for text in ["one", "two", "three"] {
         world.inject(0, kept_message(0, text, 1));
     }
     assert_eq!(published_commands(&mut world), ["0 one", "0 two", "0 three"]);
-    world.inject(0, depth(0, 1, 2));
+    world.inject(0, depth_changed(0, 1, 2));
     let later = [(1, Bytes::from_static(b"two")), (1, Bytes::from_static(b"three"))];
-    assert_eq!(for_later_ones(&world), later);
+    assert_eq!(late_joiner_messages(&world), later);
     assert_eq!(
         world.take_commands(1),
         ["publish /map 1 two", "publish /map 1 three", "forget /map 0"]
     );
     world.inject(0, kept_message(1, "four", 2));
-    assert!(for_later_ones(&world).is_empty());
+    assert!(late_joiner_messages(&world).is_empty());
     assert_eq!(published_commands(&mut world), ["1 four"]);
     // If the messages are large, only the newest is repeated.
     let large = "large".repeat(20_000);
     world.inject(0, kept_message(1, &large, 2));
     published_commands(&mut world);
-    world.inject(0, depth(1, 0, 3));
-    assert_eq!(for_later_ones(&world).len(), 1);
+    world.inject(0, depth_changed(1, 0, 3));
+    assert_eq!(late_joiner_messages(&world).len(), 1);
 }
 
 /// Gives the robot events that arrive while its codec is busy.
-fn at_once(world: &mut World, events: impl IntoIterator<Item = Event>) {
+fn inject_all(world: &mut World, events: impl IntoIterator<Item = Event>) {
     let now = world.now;
     events.into_iter().for_each(|event| world.sides[0].on_local(now, event));
     world.run(SECOND);
@@ -184,15 +184,18 @@ fn at_once(world: &mut World, events: impl IntoIterator<Item = Event>) {
 #[test]
 fn a_message_in_compression_is_kept_when_its_publisher_starts_to_keep_more() {
     for rule in ["", "compression: zstd"] {
-        let mut world = reading(rule);
+        let mut world = world_with_reader(rule);
         world.inject(0, kept_message(0, "one", 1));
         let text = |source, text| kept_message(source, text, 1 + source);
-        at_once(&mut world, [text(0, "two"), text(0, "three"), depth(0, 1, 2), text(1, "four")]);
+        inject_all(
+            &mut world,
+            [text(0, "two"), text(0, "three"), depth_changed(0, 1, 2), text(1, "four")],
+        );
         assert_eq!(published_commands(&mut world)[..3], ["0 one", "0 two", "0 three"]);
         rejoin(&mut world);
         assert_eq!(published_commands(&mut world), ["1 three", "1 four"]);
         // The number belongs to another publisher from now on.
-        at_once(&mut world, [text(0, "other")]);
+        inject_all(&mut world, [text(0, "other")]);
         published_commands(&mut world);
         rejoin(&mut world);
         let mut kept = published_commands(&mut world);
@@ -205,13 +208,13 @@ fn a_message_in_compression_is_kept_when_its_publisher_starts_to_keep_more() {
 fn a_message_in_compression_is_not_kept_when_its_publisher_leaves() {
     let gone = || Event::SourceGone { topic: "/map".into(), source: Source::local(0) };
     for rule in ["", "compression: zstd"] {
-        let mut world = reading(rule);
-        at_once(&mut world, [kept_message(0, "one", 1), gone()]);
+        let mut world = world_with_reader(rule);
+        inject_all(&mut world, [kept_message(0, "one", 1), gone()]);
         assert_eq!(world.take_commands(1), ["publish /map 0 one", "forget /map 0"]);
         rejoin(&mut world);
         assert_eq!(published_commands(&mut world), [""; 0]);
         // The publisher is connected again.
-        at_once(&mut world, [kept_message(0, "two", 1), gone(), kept_message(0, "two", 1)]);
+        inject_all(&mut world, [kept_message(0, "two", 1), gone(), kept_message(0, "two", 1)]);
         published_commands(&mut world);
         rejoin(&mut world);
         assert_eq!(published_commands(&mut world), ["0 two"]);
@@ -231,37 +234,37 @@ fn late_kept_message(text: &str, age: Duration) -> Event {
 
 #[test]
 fn a_message_later_recognised_as_kept_is_for_later_subscribers() {
-    let mut world = reading("");
+    let mut world = world_with_reader("");
     world.inject(0, message_of("/map", 0, b"one", Origin::default()));
     assert_eq!(published_commands(&mut world), ["0 one"]);
     world.inject(0, late_kept_message("one", Duration::from_millis(1)));
-    assert_eq!(for_later_ones(&world), [(0, Bytes::from_static(b"one"))]);
+    assert_eq!(late_joiner_messages(&world), [(0, Bytes::from_static(b"one"))]);
     assert_eq!(published_commands(&mut world), ["0 one"]);
     rejoin(&mut world);
-    assert!(for_later_ones(&world).is_empty());
+    assert!(late_joiner_messages(&world).is_empty());
     assert_eq!(published_commands(&mut world), ["0 one"]);
 }
 
 #[test]
 fn peers_without_a_message_get_it_when_it_is_recognised_as_kept() {
-    let mut late = reading("");
+    let mut late = world_with_reader("");
     late.inject(0, late_kept_message("one", Duration::from_secs(3600)));
-    assert!(for_later_ones(&late).is_empty(), "published before it subscribed");
+    assert!(late_joiner_messages(&late).is_empty(), "published before it subscribed");
     assert_eq!(published_commands(&mut late), ["0 one"]);
-    let mut limited = reading("rate: 2Hz");
+    let mut limited = world_with_reader("rate: 2Hz");
     for text in ["one", "two"] {
         limited.inject(0, message_of("/map", 0, text.as_bytes(), Origin::default()));
     }
     assert_eq!(published_commands(&mut limited), ["0 one"]);
     limited.inject(0, late_kept_message("two", Duration::ZERO));
     limited.run(SECOND);
-    assert!(for_later_ones(&limited).is_empty(), "left out by the rate");
+    assert!(late_joiner_messages(&limited).is_empty(), "left out by the rate");
     assert_eq!(published_commands(&mut limited), ["0 two"]);
 }
 
 #[test]
 fn under_a_rate_only_the_last_message_of_a_publisher_is_kept() {
-    let mut world = reading("rate: 2Hz");
+    let mut world = world_with_reader("rate: 2Hz");
     for text in ["one", "two"] {
         world.inject(0, kept_message(0, text, 5));
         world.run(SECOND);
@@ -273,7 +276,7 @@ fn under_a_rate_only_the_last_message_of_a_publisher_is_kept() {
 
 #[test]
 fn under_a_rate_only_the_newest_of_repeated_messages_passes() {
-    let mut world = reading("rate: 2Hz");
+    let mut world = world_with_reader("rate: 2Hz");
     for text in ["one", "two", "three"] {
         let mut message = repeated(0, text, SECOND);
         if let Event::Message { origin: Origin { kept: Some(kept), .. }, .. } = &mut message {
@@ -287,7 +290,7 @@ fn under_a_rate_only_the_newest_of_repeated_messages_passes() {
 
 #[test]
 fn the_lifespan_of_a_publisher_applies_without_one_of_its_topic() {
-    let mut world = reading("");
+    let mut world = world_with_reader("");
     let lasting = |text: &str, lifespan| {
         let mut origin = kept_origin(1, 0, text.as_bytes());
         origin.lifespan = Some(lifespan);
@@ -306,7 +309,7 @@ fn the_lifespan_of_a_publisher_applies_only_to_its_messages() {
     // other ends all.
     let mut left = Vec::new();
     for rule in ["keep_last: 50", "lifespan: 10min", "lifespan: 2s", "compression: zstd"] {
-        let mut world = reading(rule);
+        let mut world = world_with_reader(rule);
         world.sides.iter_mut().for_each(|side| side.drops_incoming = true);
         let lifespans = [Some(5 * SECOND), None, Some(5 * SECOND), None];
         for (source, lifespan) in (0..).zip(lifespans) {
@@ -329,7 +332,7 @@ fn the_lifespan_of_a_publisher_applies_only_to_its_messages() {
 
 #[test]
 fn a_message_past_its_lifespan_reaches_nobody() {
-    let mut world = reading("lifespan: 2s");
+    let mut world = world_with_reader("lifespan: 2s");
     world.inject(0, repeated(0, "fresh", SECOND));
     assert_eq!(published_commands(&mut world), ["0 fresh"]);
     world.inject(0, repeated(1, "old", 3 * SECOND));
@@ -345,11 +348,11 @@ fn a_message_past_its_lifespan_reaches_nobody() {
 
 #[test]
 fn messages_of_a_publisher_that_left_are_forgotten_also_during_an_outage() {
-    let mut world = reading("");
+    let mut world = world_with_reader("");
     for source in 0..3 {
         world.inject(0, repeated(source, &source.to_string(), Duration::ZERO));
     }
-    world.run(LINGERED);
+    world.run(PAST_UNSUBSCRIBE_DELAY);
     world.take_commands(1);
     let gone = |source| Event::SourceGone { topic: "/map".into(), source: Source::local(source) };
     world.inject(0, gone(1));
@@ -365,7 +368,7 @@ fn messages_of_a_publisher_that_left_are_forgotten_also_during_an_outage() {
 
 #[test]
 fn each_publisher_has_its_own_depth() {
-    let mut world = reading("");
+    let mut world = world_with_reader("");
     world.inject(0, repeated(0, "kept", Duration::ZERO));
     world.inject(0, message("/map", 1, b"not kept"));
     let kept_of = |world: &World| {
@@ -382,8 +385,8 @@ fn each_publisher_has_its_own_depth() {
 }
 
 #[test]
-fn no_gateway_keeps_more_messages_than_the_limit_whatever_depth_a_peer_reports() {
-    let mut world = reading("");
+fn the_depth_reported_by_a_peer_is_capped() {
+    let mut world = world_with_reader("");
     world.inject(0, kept_message(0, "one", 3));
     world.inject(0, kept_message(0, "two", u32::MAX));
     let depths = world.sides[1].commands.iter().filter_map(|command| match command {

@@ -40,7 +40,7 @@ use tautline_proto::{
 
 const SECOND: Duration = Duration::from_secs(1);
 /// Time after which a topic without subscribers is no longer read.
-const LINGERED: Duration = Duration::from_secs(12);
+const PAST_UNSUBSCRIBE_DELAY: Duration = Duration::from_secs(12);
 const STRING: &str = "std_msgs/String";
 
 /// One node. Commands to its gateway are recorded; the test gives it the gateway's events.
@@ -125,7 +125,7 @@ fn latched(name: &str) -> Topic {
 }
 
 /// Describes a command briefly, for comparisons.
-fn short(command: &Command) -> String {
+fn describe_command(command: &Command) -> String {
     match command {
         Command::Subscribe { topic } => format!("subscribe {topic}"),
         Command::Unsubscribe { topic } => format!("unsubscribe {topic}"),
@@ -149,7 +149,7 @@ fn short(command: &Command) -> String {
 
 /// Changes a configuration so that it accepts everything that peers advertise, and lets them call
 /// every service.
-fn trusting(config: &mut config::Config) {
+fn trust_peers(config: &mut config::Config) {
     let all = || Pattern::new("/**").unwrap();
     for peer in &mut config.peers {
         if peer.names.accept.is_empty() {
@@ -165,17 +165,17 @@ impl World {
     /// Creates nodes from their files. Each node has all other nodes that its file names as peers,
     /// and trusts those for which the file states no rights.
     fn new(files: &[&str]) -> Self {
-        Self::made_of(files, trusting)
+        Self::from_files(files, trust_peers)
     }
 
     /// Creates a pair of nodes that have only the rights that the files state.
-    fn as_written(robot: &str, base: &str) -> Self {
+    fn strict_pair(robot: &str, base: &str) -> Self {
         let robot = format!("name: robot\n{robot}\n");
         let base = format!("name: base\n{base}\n");
-        Self::made_of(&[&robot, &base], |_| {})
+        Self::from_files(&[&robot, &base], |_| {})
     }
 
-    pub(super) fn made_of(files: &[&str], change: fn(&mut config::Config)) -> Self {
+    pub(super) fn from_files(files: &[&str], change: fn(&mut config::Config)) -> Self {
         let mut world = Self {
             now: Instant(1_000_000_000),
             sides: Vec::new(),
@@ -360,7 +360,7 @@ impl World {
     /// Returns the commands to a node's gateway since the last call.
     fn take_commands(&mut self, side: usize) -> Vec<String> {
         self.settle();
-        std::mem::take(&mut self.sides[side].commands).iter().map(short).collect()
+        std::mem::take(&mut self.sides[side].commands).iter().map(describe_command).collect()
     }
 
     fn notices(&self, side: usize) -> Vec<String> {

@@ -16,7 +16,7 @@ fn world_with_scan(topics: &str) -> World {
 }
 
 /// A robot (0) with rules for its topics, a base (1) and a tower (2).
-fn three(topics: &str) -> World {
+fn world_with_two_peers(topics: &str) -> World {
     let robot =
         format!("name: robot\npeers: {{ base: 10.0.0.2, tower: 10.0.0.3 }}\ntopics: {topics}");
     let base = "name: base\npeers: { robot: 10.0.0.1 }";
@@ -35,7 +35,7 @@ fn a_topic_is_read_only_while_a_peer_wants_it() {
     assert_eq!(world.take_commands(1), ["publish /scan 3 hello"]);
     world.wants(1, "/scan", false);
     world.publishes(0, "/scan", 3, "unheard");
-    world.run(LINGERED);
+    world.run(PAST_UNSUBSCRIBE_DELAY);
     assert_eq!(world.take_commands(0), ["unsubscribe /scan"]);
     world.publishes(0, "/scan", 3, "unheard");
     assert!(world.take_commands(1).is_empty());
@@ -65,7 +65,7 @@ fn topics_without_a_rule_are_not_sent() {
 
 #[test]
 fn a_topic_is_sent_only_to_named_peers() {
-    let mut world = three("{ /scan: { to: [tower] }, /odom: {} }");
+    let mut world = world_with_two_peers("{ /scan: { to: [tower] }, /odom: {} }");
     world.inject(0, Event::Offered(topic("/scan", STRING)));
     world.inject(0, Event::Offered(topic("/odom", STRING)));
     assert_eq!(world.take_commands(1), [format!("advertise /odom {STRING}")]);
@@ -75,7 +75,7 @@ fn a_topic_is_sent_only_to_named_peers() {
 
 #[test]
 fn a_topic_is_read_until_no_peer_wants_it() {
-    let mut world = three("{ /scan: {} }");
+    let mut world = world_with_two_peers("{ /scan: {} }");
     world.inject(0, Event::Offered(topic("/scan", STRING)));
     world.wants(1, "/scan", true);
     world.wants(2, "/scan", true);
@@ -88,7 +88,7 @@ fn a_topic_is_read_until_no_peer_wants_it() {
     world.wants(1, "/scan", false);
     assert!(world.take_commands(0).is_empty());
     world.wants(2, "/scan", false);
-    world.run(LINGERED);
+    world.run(PAST_UNSUBSCRIBE_DELAY);
     assert_eq!(world.take_commands(0), ["unsubscribe /scan"]);
 }
 
@@ -152,7 +152,7 @@ fn a_burst_does_not_compensate_a_pause() {
 
 #[test]
 fn the_last_message_of_each_latched_publisher_reaches_a_peer_that_comes_late() {
-    let mut world = three("{ /map: {} }");
+    let mut world = world_with_two_peers("{ /map: {} }");
     world.inject(0, Event::Offered(latched("/map")));
     world.wants(1, "/map", true);
     world.publishes(0, "/map", 1, "old");
@@ -169,7 +169,7 @@ fn the_last_message_of_each_latched_publisher_reaches_a_peer_that_comes_late() {
 
 #[test]
 fn a_late_peer_gets_all_kept_messages_of_a_publisher() {
-    let mut world = three("{ /log: { keep_last: 1 } }");
+    let mut world = world_with_two_peers("{ /log: { keep_last: 1 } }");
     let qos = Qos { transient_local: true, depth: 3, ..Qos::default() };
     world.inject(0, Event::Offered(Topic { qos, ..topic("/log", STRING) }));
     world.wants(1, "/log", true);
@@ -188,7 +188,7 @@ fn a_late_peer_gets_all_kept_messages_of_a_publisher() {
 fn when_slow_follows_the_file_or_the_type() {
     let file = "{ /thin: { when_slow: thin }, /queue: { when_slow: queue }, /few: { keep_last: 3 }, \
                 \"/**\": {} }";
-    let mut world = three(file);
+    let mut world = world_with_two_peers(file);
     let image = "sensor_msgs/Image";
     let keeps = |world: &mut World, topic: Topic| {
         let name = topic.name.clone();
@@ -213,7 +213,7 @@ fn when_slow_follows_the_file_or_the_type() {
 fn the_configured_order_is_offered_where_applicable() {
     let file = "{ /sent: { order: sent, order_wait: 50ms }, /newest: { order: newest }, \
                 \"/**\": {} }";
-    let mut world = three(file);
+    let mut world = world_with_two_peers(file);
     let order = |world: &mut World, topic: Topic| {
         let name = topic.name.clone();
         world.inject(0, Event::Offered(topic));
@@ -243,12 +243,12 @@ fn the_configured_order_is_offered_where_applicable() {
 
 #[test]
 fn latched_messages_are_dropped_when_nobody_reads_the_topic() {
-    let mut world = three("{ /map: {} }");
+    let mut world = world_with_two_peers("{ /map: {} }");
     world.inject(0, Event::Offered(latched("/map")));
     world.wants(1, "/map", true);
     world.publishes(0, "/map", 1, "one");
     world.wants(1, "/map", false);
-    world.run(2 * LINGERED);
+    world.run(2 * PAST_UNSUBSCRIBE_DELAY);
     world.take_commands(2);
     world.wants(1, "/map", true);
     world.wants(2, "/map", true);
@@ -258,7 +258,7 @@ fn latched_messages_are_dropped_when_nobody_reads_the_topic() {
     // The same happens when the peers restart.
     world.restart(1);
     world.restart(2);
-    world.run(LINGERED);
+    world.run(PAST_UNSUBSCRIBE_DELAY);
     world.wants(1, "/map", true);
     world.wants(2, "/map", true);
     assert!(!world.take_commands(2).contains(&"publish /map 1 two".into()));
@@ -418,7 +418,7 @@ fn nothing_is_read_for_a_peer_that_stays_away_until_it_is_back() {
     world.sides.iter_mut().for_each(|side| side.drops_incoming = true);
     world.run(8 * SECOND);
     assert_eq!(world.take_commands(0), [""; 0], "a short outage changes nothing");
-    world.run(3 * SECOND + LINGERED);
+    world.run(3 * SECOND + PAST_UNSUBSCRIBE_DELAY);
     assert_eq!(world.take_commands(0), ["unsubscribe /scan"]);
     world.sides.iter_mut().for_each(|side| side.drops_incoming = false);
     world.run(4 * SECOND);

@@ -7,7 +7,7 @@ use crate::status::GivenUpReport;
 
 impl World {
     /// Publishes an image every 100 ms, and samples the robot's counters once per second.
-    fn streams(&mut self, recent: &mut Recent, seconds: usize) {
+    fn publish_images(&mut self, recent: &mut Recent, seconds: usize) {
         for _ in 0..seconds {
             for _ in 0..10 {
                 self.publishes(0, "/image", 0, "an image");
@@ -33,11 +33,11 @@ fn drops_are_reported_for_ten_seconds_with_their_reason() {
     let mut recent = Recent::default();
     world.inject(0, Event::Offered(topic("/image", "sensor_msgs/Image")));
     world.wants(1, "/image", true);
-    world.streams(&mut recent, 3);
+    world.publish_images(&mut recent, 3);
     assert_eq!(world.given_up(&recent), None, "all arrives");
 
     world.sides.iter_mut().for_each(|side| side.drops_incoming = true);
-    world.streams(&mut recent, 3);
+    world.publish_images(&mut recent, 3);
     let told = world.given_up(&recent).unwrap();
     // The newest message is still queued.
     assert!((28..=30).contains(&told.messages) && told.of > told.messages, "{told:?}");
@@ -46,8 +46,8 @@ fn drops_are_reported_for_ten_seconds_with_their_reason() {
     assert!(told.why.ends_with(" (base is down)"), "{told:?}");
 
     world.sides.iter_mut().for_each(|side| side.drops_incoming = false);
-    world.streams(&mut recent, 5);
+    world.publish_images(&mut recent, 5);
     assert!(world.given_up(&recent).is_some(), "it is not long ago");
-    world.streams(&mut recent, 12);
+    world.publish_images(&mut recent, 12);
     assert_eq!(world.given_up(&recent), None, "it is over");
 }

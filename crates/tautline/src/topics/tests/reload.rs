@@ -9,7 +9,7 @@ const BASE: &str = "peers: { robot: 10.0.0.1 }\ntopics: { \"/**\": {} }";
 const TWIST: &str = "geometry_msgs/Twist";
 
 /// Returns a robot with topics `/scan` and `/odom`, and a base that reads them.
-fn read_by_base() -> World {
+fn world_with_readers() -> World {
     let mut world = World::pair(ROBOT, BASE);
     for name in ["/scan", "/odom"] {
         world.inject(0, Event::Offered(topic(name, STRING)));
@@ -28,7 +28,7 @@ fn priority(world: &World, topic: &str) -> Option<u8> {
 
 #[test]
 fn an_equivalent_file_disturbs_nothing() {
-    let mut world = read_by_base();
+    let mut world = world_with_readers();
     let before = world.now;
     world.reload(0, ROBOT);
     world.reload(1, BASE);
@@ -40,7 +40,7 @@ fn an_equivalent_file_disturbs_nothing() {
 
 #[test]
 fn changed_rules_apply_to_their_topics() {
-    let mut world = read_by_base();
+    let mut world = world_with_readers();
     world.reload(0, &ROBOT.replace("200", "90").replace(", /odom: {}", ""));
     assert_eq!(priority(&world, "/scan"), Some(90));
     assert_eq!(priority(&world, "/odom"), None);
@@ -56,7 +56,7 @@ fn changed_rules_apply_to_their_topics() {
 
 #[test]
 fn a_topic_is_withdrawn_from_peers_without_the_right() {
-    let mut world = read_by_base();
+    let mut world = world_with_readers();
     let other =
         "peers: { base: 10.0.0.2, other: {} }\ntopics: { /scan: { to: [other] }, /odom: {} }";
     // The other peer never connects.
@@ -65,7 +65,7 @@ fn a_topic_is_withdrawn_from_peers_without_the_right() {
     let absent = world.side(config);
     world.sides.push(absent);
     world.reload(0, other);
-    world.run(LINGERED);
+    world.run(PAST_UNSUBSCRIBE_DELAY);
     assert_eq!(world.take_commands(0), ["unsubscribe /scan"]);
     assert_eq!(world.take_commands(1), ["unadvertise /scan"]);
     world.publishes(0, "/odom", 0, "on");
@@ -106,7 +106,7 @@ fn removing_a_peer_removes_only_its_topics() {
     world.publishes(1, "/scan", 0, "on");
     world.publishes(2, "/scan", 0, "false");
     assert_eq!(world.take_commands(0), ["publish /scan 0 on"]);
-    world.run(LINGERED);
+    world.run(PAST_UNSUBSCRIBE_DELAY);
     assert_eq!(world.take_commands(0), ["unsubscribe /cmd"]);
     // A new peer takes its place.
     world.reload(0, "peers: { robot: 10.0.0.2, thief: 10.0.0.3 }\ntopics: { /cmd: {} }");
@@ -118,7 +118,7 @@ fn removing_a_peer_removes_only_its_topics() {
 
 #[test]
 fn topics_with_unchanged_names_continue_after_a_reload() {
-    let mut world = read_by_base();
+    let mut world = world_with_readers();
     let renamed = BASE.replace("10.0.0.1", "{ address: 10.0.0.1, remap: { /odom: /where } }");
     world.reload(1, &renamed);
     assert_eq!(
@@ -135,14 +135,14 @@ fn topics_with_unchanged_names_continue_after_a_reload() {
     assert_eq!(world.take_commands(1), ["unadvertise /where"]);
     world.publishes(0, "/scan", 0, "on");
     assert_eq!(world.take_commands(1), ["publish /scan 0 on"]);
-    world.run(LINGERED);
+    world.run(PAST_UNSUBSCRIBE_DELAY);
     assert_eq!(world.take_commands(0), ["unsubscribe /odom"], "and is not even sent");
 }
 
 #[test]
 fn the_right_to_command_is_granted_and_revoked() {
     let plain = "peers: { base: 10.0.0.2 }";
-    let mut world = World::as_written(plain, BASE);
+    let mut world = World::strict_pair(plain, BASE);
     world.inject(1, Event::Offered(topic("/cmd_vel", TWIST)));
     assert!(world.take_commands(0).is_empty());
     assert!(world.has_notice(0, &["/cmd_vel", "add to this file"]), "{:?}", world.notices(0));
@@ -164,7 +164,7 @@ fn the_right_to_command_is_granted_and_revoked() {
 
 #[test]
 fn a_changed_rate_limit_applies_at_once() {
-    let mut world = read_by_base();
+    let mut world = world_with_readers();
     world.reload(1, &BASE.replace("10.0.0.1", "{ address: 10.0.0.1, max_rate: 1kbps }"));
     for _ in 0..5 {
         world.publishes(0, "/scan", 0, &"x".repeat(100));

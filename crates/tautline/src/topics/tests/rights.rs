@@ -13,23 +13,23 @@ fn advertise_command(name: &str, type_name: &str) -> String {
     format!("advertise {name} {type_name}")
 }
 
-fn with_hash(name: &str, type_name: &str, hash: &str) -> Topic {
+fn topic_with_hash(name: &str, type_name: &str, hash: &str) -> Topic {
     Topic { type_hash: hash.into(), ..topic(name, type_name) }
 }
 
 fn scan(name: &str) -> Topic {
-    with_hash(name, SCAN, SCAN_MD5)
+    topic_with_hash(name, SCAN, SCAN_MD5)
 }
 
 /// Returns a robot whose file has these keys under the base.
 fn robot(keys: &str) -> World {
     let robot = format!("peers: {{ base: {{ address: 10.0.0.2{keys} }} }}");
-    World::as_written(&robot, BASE)
+    World::strict_pair(&robot, BASE)
 }
 
 /// Returns the lines that a node reports as missing.
-fn lines(world: &World, side: usize) -> Vec<String> {
-    world.sides[side].shared.waiting().map(|(_, waiting)| waiting.line.clone()).collect()
+fn missing_lines(world: &World, side: usize) -> Vec<String> {
+    world.sides[side].shared.pending_requests().map(|(_, waiting)| waiting.line.clone()).collect()
 }
 
 /// Asserts that no part of a topic is accepted, and that both ends report the line to add.
@@ -47,7 +47,7 @@ fn assert_waits(world: &mut World, name: &str, line: &str) {
     assert!(world.has_notice(1, &words), "{:?}", world.notices(1));
     let there = [&format!("'robot' refuses {name}"), "add there, under peers.base: "];
     assert!(world.has_notice(1, &there), "{:?}", world.notices(1));
-    assert!(lines(world, 0).iter().any(|it| it == line), "{:?}", lines(world, 0));
+    assert!(missing_lines(world, 0).iter().any(|it| it == line), "{:?}", missing_lines(world, 0));
 }
 
 #[test]
@@ -83,7 +83,7 @@ fn observations_are_accepted_under_a_prefix() {
     let mut world = robot(", prefix: /base");
     world.inject(1, Event::Offered(scan("/scan")));
     assert_eq!(world.take_commands(0), [advertise_command("/base/scan", SCAN)]);
-    assert!(world.notices(0).is_empty() && lines(&world, 0).is_empty());
+    assert!(world.notices(0).is_empty() && missing_lines(&world, 0).is_empty());
     world.wants(0, "/base/scan", true);
     world.publishes(1, "/scan", 0, "points");
     assert_eq!(world.take_commands(0), ["publish /base/scan 0 points"]);
@@ -95,14 +95,14 @@ fn an_observation_is_known_by_its_name_and_its_md5() {
         [("/a", SCAN, TWIST_MD5), ("/b", "x/Harmless", SCAN_MD5), ("/c", SCAN, "*")]
     {
         let mut world = robot(", prefix: /base");
-        world.inject(1, Event::Offered(with_hash(name, type_name, hash)));
+        world.inject(1, Event::Offered(topic_with_hash(name, type_name, hash)));
         assert_waits(&mut world, name, &format!("accept: {{ {name}: {type_name} }}"));
     }
 }
 
 #[test]
 fn a_name_cannot_leave_the_prefix() {
-    let mut world = World::as_written(
+    let mut world = World::strict_pair(
         "peers: { base: { address: 10.0.0.2, prefix: /base } }",
         "peers: { robot: 10.0.0.1 }",
     );
@@ -144,7 +144,7 @@ fn topics_in_the_file_are_accepted_with_any_type_or_with_the_given_one() {
         "{ /cmd_vel: any }",
     ] {
         let mut world = robot(&format!(", accept: {accept}"));
-        world.inject(1, Event::Offered(with_hash("/cmd_vel", TWIST, TWIST_MD5)));
+        world.inject(1, Event::Offered(topic_with_hash("/cmd_vel", TWIST, TWIST_MD5)));
         assert_eq!(world.take_commands(0), [advertise_command("/cmd_vel", TWIST)], "{accept}");
         world.wants(0, "/cmd_vel", true);
         world.publishes(1, "/cmd_vel", 0, "go");
@@ -172,11 +172,11 @@ fn an_installed_type_must_have_the_same_version() {
          peers: {{ base: {{ address: 10.0.0.2, accept: {{ /cmd_vel: {TWIST} }} }} }}",
         folder.path()
     );
-    let mut world = World::as_written(&file, BASE);
-    world.inject(1, Event::Offered(with_hash("/cmd_vel", TWIST, TWIST_MD5)));
+    let mut world = World::strict_pair(&file, BASE);
+    world.inject(1, Event::Offered(topic_with_hash("/cmd_vel", TWIST, TWIST_MD5)));
     assert_eq!(world.take_commands(0), [advertise_command("/cmd_vel", TWIST)]);
-    let mut world = World::as_written(&file, BASE);
-    world.inject(1, Event::Offered(with_hash("/cmd_vel", TWIST, SCAN_MD5)));
+    let mut world = World::strict_pair(&file, BASE);
+    world.inject(1, Event::Offered(topic_with_hash("/cmd_vel", TWIST, SCAN_MD5)));
     assert_waits(&mut world, "/cmd_vel", "accept: { /cmd_vel: any }");
 }
 
@@ -185,7 +185,7 @@ fn unaccepted_topics_are_listed_without_a_warning() {
     let mut world = robot(", accept: /plan, prefix: /base");
     world.inject(1, Event::Offered(topic("/cmd_vel", TWIST)));
     assert!(world.take_commands(0).is_empty());
-    assert_eq!(lines(&world, 0), ["accept: { /cmd_vel: geometry_msgs/Twist }"]);
+    assert_eq!(missing_lines(&world, 0), ["accept: { /cmd_vel: geometry_msgs/Twist }"]);
     assert!(world.notices(0).is_empty() && world.notices(1).is_empty());
     world.inject(1, Event::Offered(scan("/scan")));
     assert_eq!(world.take_commands(0), ["advertise /base/scan sensor_msgs/LaserScan"]);
@@ -198,7 +198,7 @@ fn unaccepted_topics_are_listed_without_a_warning() {
 fn acceptance_of_the_other_ros_checks_both_type_names() {
     let base = format!("ros2: true\n{BASE}");
     let keys = "address: 10.0.0.2, prefix: /base, accept: { /other: geometry_msgs/Twist }";
-    let mut world = World::as_written(&format!("peers: {{ base: {{ {keys} }} }}"), &base);
+    let mut world = World::strict_pair(&format!("peers: {{ base: {{ {keys} }} }}"), &base);
     let bar = "=".repeat(80);
     let text = format!(
         "Vector3 linear\nVector3 angular\n{bar}\nMSG: geometry_msgs/Vector3\n\
@@ -226,7 +226,7 @@ fn a_topic_with_a_changed_type_is_withdrawn() {
     world.publishes(1, "/scan", 0, "go");
     assert_waits(&mut world, "/scan", &format!("accept: {{ /scan: {TWIST} }}"));
     world.inject(1, Event::Offered(scan("/scan")));
-    assert!(lines(&world, 0).is_empty(), "it is taken again");
+    assert!(missing_lines(&world, 0).is_empty(), "it is taken again");
 }
 
 #[test]
@@ -235,20 +235,21 @@ fn queues_are_bounded_and_dropped_with_their_topic_and_session() {
     for n in 0..crate::limits::MAX_WAITING_PER_PEER + 10 {
         world.inject(1, Event::Offered(topic(&format!("/t{n}"), STRING)));
     }
-    assert_eq!(lines(&world, 0).len(), crate::limits::MAX_WAITING_PER_PEER);
+    assert_eq!(missing_lines(&world, 0).len(), crate::limits::MAX_WAITING_PER_PEER);
     world.inject(1, Event::Withdrawn { topic: "/t0".into() });
-    assert_eq!(lines(&world, 0).len(), crate::limits::MAX_WAITING_PER_PEER - 1);
+    assert_eq!(missing_lines(&world, 0).len(), crate::limits::MAX_WAITING_PER_PEER - 1);
     world.restart(1);
     world.run(2 * SECOND);
-    assert!(lines(&world, 0).is_empty());
+    assert!(missing_lines(&world, 0).is_empty());
 }
 
 #[test]
 fn a_type_with_invalid_characters_is_not_suggested() {
     let mut world = robot("");
     world.inject(1, Event::Offered(topic("/x", "evil/T }, relay: true\u{1b}[2J")));
-    assert_eq!(lines(&world, 0), ["accept: { /x: any }"]);
-    let shown = world.sides[0].shared.waiting().all(|(_, it)| !it.type_name.contains('\u{1b}'));
+    assert_eq!(missing_lines(&world, 0), ["accept: { /x: any }"]);
+    let shown =
+        world.sides[0].shared.pending_requests().all(|(_, it)| !it.type_name.contains('\u{1b}'));
     assert!(shown);
 }
 
@@ -257,7 +258,7 @@ fn a_peer_is_offered_only_the_configured_lists() {
     let base = "peers: { robot: { address: 10.0.0.1, offer: [/scan, \"/map*\"] } }\n\
                 topics: { \"/**\": {} }\nservices: { \"/**\": {} }";
     let mut world =
-        World::as_written("peers: { base: { address: 10.0.0.2, accept: \"/**\" } }", base);
+        World::strict_pair("peers: { base: { address: 10.0.0.2, accept: \"/**\" } }", base);
     for name in ["/scan", "/odom", "/map_updates"] {
         world.inject(1, Event::Offered(topic(name, STRING)));
     }
@@ -268,7 +269,7 @@ fn a_peer_is_offered_only_the_configured_lists() {
 }
 
 /// Returns a robot that accepts 8 kbps from the base, and reads two topics of the base.
-fn limited() -> World {
+fn world_with_rate_limit() -> World {
     let robot = "peers: { base: { address: 10.0.0.2, max_rate: 8kbps } }";
     let base = "peers: { robot: 10.0.0.1 }\n\
                 topics: { /packed: { compression: zstd }, \"/**\": {} }";
@@ -281,18 +282,18 @@ fn limited() -> World {
     world
 }
 
-fn over_rate(world: &World, name: &str) -> u64 {
+fn over_rate_drops(world: &World, name: &str) -> u64 {
     let Side { topics, endpoint, .. } = &world.sides[0];
     let mut channels = endpoint.peer(ONLY_PEER).channels_in();
     let key = |channel| ChannelKey { peer: ONLY_PEER, channel };
     let of = |channel| topics.incoming(key(channel)).is_some_and(|it| it.name == name);
     let channel = channels.find(|channel| of(*channel)).unwrap();
-    topics.incoming(key(channel)).unwrap().over_rate.messages
+    topics.incoming(key(channel)).unwrap().over_rate_drops.messages
 }
 
 #[test]
 fn messages_above_the_rate_are_dropped_counted_by_topic_and_reported_once() {
-    let mut world = limited();
+    let mut world = world_with_rate_limit();
     let text = "x".repeat(500);
     for _ in 0..4 {
         // In a tenth of a second, the bucket gains 100 bytes.
@@ -300,7 +301,7 @@ fn messages_above_the_rate_are_dropped_counted_by_topic_and_reported_once() {
     }
     assert_eq!(world.take_commands(0).len(), 2);
     world.publishes(1, "/scan", 0, &text);
-    assert_eq!((over_rate(&world, "/image"), over_rate(&world, "/scan")), (2, 1));
+    assert_eq!((over_rate_drops(&world, "/image"), over_rate_drops(&world, "/scan")), (2, 1));
     let words = ["/image", "'base'", "8 kbps", "'robot'", "peers.base.max_rate"];
     assert!(world.has_notice(0, &words), "{:?}", world.notices(0));
     assert!(world.has_notice(1, &words), "{:?}", world.notices(1));
@@ -319,7 +320,7 @@ fn messages_above_the_rate_are_dropped_counted_by_topic_and_reported_once() {
 
 #[test]
 fn a_compressed_message_counts_with_its_decompressed_size() {
-    let mut world = limited();
+    let mut world = world_with_rate_limit();
     world.inject(1, Event::Offered(topic("/packed", STRING)));
     world.wants(0, "/packed", true);
     world.take_commands(0);
@@ -339,22 +340,22 @@ fn a_compressed_message_counts_with_its_decompressed_size() {
         side.on_codec(now, JobResult::Encoded { message, renaming: None, problem: None });
         world.settle();
     }
-    assert_eq!(over_rate(&world, "/packed"), 9, "one is a second's worth");
+    assert_eq!(over_rate_drops(&world, "/packed"), 9, "one is a second's worth");
 }
 
 #[test]
 fn the_count_of_rate_drops_restarts_only_with_a_new_session() {
-    let mut world = limited();
+    let mut world = world_with_rate_limit();
     world.publishes(1, "/image", 0, &"x".repeat(1000));
     world.publishes(1, "/image", 0, &"x".repeat(1000));
-    assert_eq!(over_rate(&world, "/image"), 1);
+    assert_eq!(over_rate_drops(&world, "/image"), 1);
     let lower = Topic { qos: Qos { depth: 7, ..Qos::default() }, ..topic("/image", STRING) };
     world.inject(1, Event::Offered(lower));
-    assert_eq!(over_rate(&world, "/image"), 1, "the channel continues");
+    assert_eq!(over_rate_drops(&world, "/image"), 1, "the channel continues");
     world.restart(1);
     world.run(2 * SECOND);
     world.inject(1, Event::Offered(topic("/image", STRING)));
-    assert_eq!(over_rate(&world, "/image"), 0);
+    assert_eq!(over_rate_drops(&world, "/image"), 0);
 }
 
 #[test]

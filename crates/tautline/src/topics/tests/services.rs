@@ -54,7 +54,7 @@ pub(super) fn commands(world: &mut World, side: usize) -> Vec<String> {
     std::mem::take(&mut world.sides[side].commands).into_iter().filter_map(line).collect()
 }
 
-fn serving() -> World {
+fn world_with_service() -> World {
     let mut world = World::pair(SERVER, CLIENT);
     world.inject(0, Event::ServiceOffered(service("/switch")));
     assert_eq!(commands(&mut world, 1), ["serve /switch std_srvs/SetBool"]);
@@ -63,7 +63,7 @@ fn serving() -> World {
 
 #[test]
 fn calls_are_forwarded_once_and_answered_in_any_order() {
-    let mut world = serving();
+    let mut world = world_with_service();
     world.inject(1, call_event(7, "first"));
     world.inject(1, call_event(8, "second"));
     let calls = commands(&mut world, 0);
@@ -79,7 +79,7 @@ fn calls_are_forwarded_once_and_answered_in_any_order() {
 
 #[test]
 fn unanswered_calls_fail_with_a_reason() {
-    let mut world = serving();
+    let mut world = world_with_service();
     world.inject(1, call_event(7, "x"));
     world.run(SECOND);
     assert!(commands(&mut world, 1).is_empty());
@@ -95,7 +95,7 @@ fn unanswered_calls_fail_with_a_reason() {
 
 #[test]
 fn a_server_that_leaves_fails_its_calls_and_is_found_again() {
-    let mut world = serving();
+    let mut world = world_with_service();
     world.inject(1, call_event(7, "x"));
     world.inject(0, Event::ServiceWithdrawn { service: "/switch".into() });
     assert_eq!(
@@ -132,7 +132,7 @@ fn only_configured_services_and_actions_are_offered() {
 
 #[test]
 fn after_a_restart_old_calls_fail_and_new_calls_work() {
-    let mut world = serving();
+    let mut world = world_with_service();
     world.inject(1, call_event(7, "x"));
     commands(&mut world, 0);
     world.restart(0);
@@ -167,7 +167,7 @@ fn a_second_server_replaces_the_first() {
     assert_eq!(commands(&mut world, 1), ["call /switch 1 x 5s"]);
 }
 
-fn of_ros2() -> Service {
+fn ros2_service() -> Service {
     Service {
         type_name: "std_srvs/srv/SetBool".into(),
         // The hash of std_srvs/srv/SetBool_Request in ROS 2.
@@ -203,7 +203,7 @@ fn a_call_or_response_that_is_not_of_its_type_is_an_error_at_the_caller() {
 
 #[test]
 fn services_without_a_definition_are_listed_as_not_checked() {
-    let world = serving();
+    let world = world_with_service();
     for (side, peer, words) in [(0, None, "not installed"), (1, Some(ONLY_PEER), "sent")] {
         let all: Vec<_> = world.sides[side].topics.unchecked().collect();
         assert_eq!((all.len(), all[0].peer, all[0].name), (1, peer, "/switch"));
@@ -215,7 +215,7 @@ fn services_without_a_definition_are_listed_as_not_checked() {
 fn a_services_definition_of_another_hash_is_not_used() {
     let mut world = World::pair(&format!("ros2: true\n{SERVER}"), CLIENT);
     let definition = "float64 data\n---\nbool success\nstring message\n".into();
-    world.inject(0, Event::ServiceOffered(Service { definition, ..of_ros2() }));
+    world.inject(0, Event::ServiceOffered(Service { definition, ..ros2_service() }));
     assert!(commands(&mut world, 1).is_empty());
     assert!(world.has_notice(1, &["/switch", "std_srvs/srv/SetBool has the hash"]));
 }
@@ -223,7 +223,7 @@ fn a_services_definition_of_another_hash_is_not_used() {
 #[test]
 fn a_service_of_ros_2_is_called_from_ros_1() {
     let mut world = World::pair(&format!("ros2: true\n{SERVER}"), CLIENT);
-    let theirs = of_ros2();
+    let theirs = ros2_service();
     world.inject(0, Event::ServiceOffered(theirs));
     assert_eq!(commands(&mut world, 1), ["serve /switch std_srvs/SetBool"]);
     world.inject(1, call_event(7, "\u{1}"));
@@ -242,7 +242,7 @@ fn a_service_of_ros_2_is_called_from_ros_1() {
 
 /// Returns a world in which the robot has served `services`, and has then started a new session.
 /// The commands until then are discarded.
-fn restarted(services: &[&str]) -> World {
+fn world_after_restart(services: &[&str]) -> World {
     let mut world = World::pair("peers: { base: 10.0.0.2 }\nservices: { \"/**\": {} }", CLIENT);
     for name in services {
         world.inject(0, Event::ServiceOffered(service(name)));
@@ -253,7 +253,7 @@ fn restarted(services: &[&str]) -> World {
     world
 }
 
-fn calls(world: &mut World, name: &str, call: u64) {
+fn call_from_base(world: &mut World, name: &str, call: u64) {
     world.inject(1, Event::Called { service: name.into(), call, request: "x".into() });
 }
 
@@ -289,7 +289,7 @@ fn calls_and_responses_that_are_too_large_fail_with_both_sizes_and_the_key() {
             assert!(world.has_notice(side, &[sizes[0], sizes[1], sizes[2], "limits.max_message"]));
         }
         // The next call is served.
-        calls(&mut world, "/a", 2);
+        call_from_base(&mut world, "/a", 2);
         let number = 1 + u64::from(is_response);
         assert_eq!(commands(&mut world, 0).last().unwrap(), &format!("call /a {number} x 5s"));
     }
@@ -302,7 +302,7 @@ fn a_response_too_large_for_its_own_node_is_an_error_to_the_caller() {
     let mut world = World::pair(robot, CLIENT);
     world.inject(0, Event::ServiceOffered(service("/a")));
     world.run(SECOND);
-    calls(&mut world, "/a", 1);
+    call_from_base(&mut world, "/a", 1);
     commands(&mut world, 1);
     let outcome = Ok(Bytes::from(vec![b'x'; 2000]));
     world.inject(0, Event::Answered { service: "/a".into(), call: 1, outcome });
@@ -315,15 +315,15 @@ fn a_response_too_large_for_its_own_node_is_an_error_to_the_caller() {
 
 #[test]
 fn after_a_restart_in_another_order_each_call_reaches_its_own_service() {
-    let mut world = restarted(&["/a", "/b", "/c"]);
+    let mut world = world_after_restart(&["/a", "/b", "/c"]);
     // Each number belongs to another service now, and nobody serves /b any more.
     world.inject(0, Event::ServiceOffered(service("/c")));
-    calls(&mut world, "/c", 1);
-    calls(&mut world, "/a", 2);
+    call_from_base(&mut world, "/c", 1);
+    call_from_base(&mut world, "/a", 2);
     assert_eq!(commands(&mut world, 0), ["call /c 1 x 5s"], "/a is not /c");
     world.inject(0, Event::ServiceOffered(service("/a")));
-    calls(&mut world, "/a", 3);
-    calls(&mut world, "/b", 4);
+    call_from_base(&mut world, "/a", 3);
+    call_from_base(&mut world, "/b", 4);
     assert_eq!(commands(&mut world, 0), ["call /a 2 x 5s"], "/b is not /a");
     let told = commands(&mut world, 1);
     for line in ["fail /a 2 no peer serves /a", "fail /b 4 no peer serves /b", "unserve /b"] {
@@ -335,8 +335,8 @@ fn after_a_restart_in_another_order_each_call_reaches_its_own_service() {
 
 #[test]
 fn a_service_continues_under_another_number_and_calls_wait_for_it() {
-    let mut world = restarted(&["/a", "/b"]);
-    calls(&mut world, "/b", 1);
+    let mut world = world_after_restart(&["/a", "/b"]);
+    call_from_base(&mut world, "/b", 1);
     assert!(commands(&mut world, 0).is_empty(), "the robot does not serve it yet");
     world.inject(0, Event::ServiceOffered(service("/b")));
     assert_eq!(commands(&mut world, 0), ["call /b 1 x 5s"]);
@@ -347,9 +347,9 @@ fn a_service_continues_under_another_number_and_calls_wait_for_it() {
 
 #[test]
 fn a_service_that_is_found_again_long_after_a_restart_is_called_again() {
-    let mut world = restarted(&["/a"]);
+    let mut world = world_after_restart(&["/a"]);
     world.inject(0, Event::ServiceOffered(service("/a")));
-    calls(&mut world, "/a", 1);
+    call_from_base(&mut world, "/a", 1);
     assert_eq!(commands(&mut world, 0), ["call /a 1 x 5s"]);
 }
 
@@ -359,7 +359,7 @@ fn call_channels_are_reused() {
         let all = (0..100).map(ChannelId);
         all.filter(|id| world.sides[1].endpoint.peer(ONLY_PEER).channel_out(*id).is_some()).count()
     };
-    let mut world = serving();
+    let mut world = world_with_service();
     let before = channels(&world);
     let other = Service { type_hash: "other".into(), ..service("/switch") };
     world.inject(1, call_event(7, "x"));
@@ -393,25 +393,25 @@ fn a_topic_may_reuse_the_number_of_a_service() {
 
 /// Returns a robot and a base. The robot's file has the keys `server` under the base; the base's
 /// file has the keys `client` under the robot.
-fn with_rights(server: &str, client: &str) -> World {
+fn world_with_rights(server: &str, client: &str) -> World {
     let server = format!(
         "peers: {{ base: {{ address: 10.0.0.2{server} }} }}\n\
          services: {{ \"/**\": {{}} }}\nactions: {{ /go: {{}} }}"
     );
     let client = format!("ros1: false\npeers: {{ robot: {{ address: 10.0.0.1{client} }} }}");
-    World::as_written(&server, &client)
+    World::strict_pair(&server, &client)
 }
 
-fn lines(world: &World, side: usize) -> Vec<String> {
-    world.sides[side].shared.waiting().map(|(_, waiting)| waiting.line.clone()).collect()
+fn missing_lines(world: &World, side: usize) -> Vec<String> {
+    world.sides[side].shared.pending_requests().map(|(_, waiting)| waiting.line.clone()).collect()
 }
 
 #[test]
 fn a_peer_may_call_only_configured_services() {
-    let mut world = with_rights("", ", accept: \"/**\"");
+    let mut world = world_with_rights("", ", accept: \"/**\"");
     world.inject(0, Event::ServiceOffered(service("/switch")));
     assert_eq!(commands(&mut world, 1), ["serve /switch std_srvs/SetBool"]);
-    assert_eq!(lines(&world, 0), ["call: /switch"]);
+    assert_eq!(missing_lines(&world, 0), ["call: /switch"]);
     let words = ["/switch", "'base' may call it only", "peers.base: call: /switch"];
     assert!(world.has_notice(0, &words), "{:?}", world.notices(0));
     assert!(world.has_notice(1, &words), "{:?}", world.notices(1));
@@ -425,7 +425,7 @@ fn a_peer_may_call_only_configured_services() {
 fn rights_for_an_action_use_its_name() {
     let parts = ["send_goal", "cancel_goal", "get_result"].map(|it| format!("/go/_action/{it}"));
     for accept in [", accept: /go", ", accept: { /go: std_srvs/SetBool }", ", prefix: /robot"] {
-        let mut world = with_rights(", call: /go", accept);
+        let mut world = world_with_rights(", call: /go", accept);
         let under = if accept.contains("prefix") { "/robot" } else { "" };
         for name in &parts {
             world.inject(0, Event::ServiceOffered(service(name)));
@@ -438,24 +438,24 @@ fn rights_for_an_action_use_its_name() {
         world.inject(0, Event::Offered(feedback));
         let told = world.take_commands(1);
         assert!(told[0].starts_with(&format!("advertise {under}/go/_action/feedback")), "{told:?}");
-        assert!(lines(&world, 0).is_empty() && lines(&world, 1).is_empty());
+        assert!(missing_lines(&world, 0).is_empty() && missing_lines(&world, 1).is_empty());
     }
     // Without rights, one missing line is reported for all three.
-    let mut world = with_rights("", ", accept: /go");
+    let mut world = world_with_rights("", ", accept: /go");
     for name in &parts {
         world.inject(0, Event::ServiceOffered(service(name)));
     }
-    assert_eq!(lines(&world, 0), ["call: /go"; 3]);
+    assert_eq!(missing_lines(&world, 0), ["call: /go"; 3]);
     assert_eq!(world.notices(0).len(), 1);
 }
 
 #[test]
 fn a_service_of_a_peer_needs_a_line() {
-    let mut world = with_rights(", call: \"/**\"", "");
+    let mut world = world_with_rights(", call: \"/**\"", "");
     world.inject(0, Event::ServiceOffered(service("/clear_costmaps")));
     assert!(commands(&mut world, 1).is_empty());
     let line = "accept: { /clear_costmaps: std_srvs/SetBool }";
-    assert_eq!(lines(&world, 1), [line]);
+    assert_eq!(missing_lines(&world, 1), [line]);
     let words = ["service /clear_costmaps", "'base' serves it only", line];
     assert!(world.has_notice(0, &words) && world.has_notice(1, &words), "{:?}", world.notices(1));
     for (keys, served) in [
@@ -468,14 +468,14 @@ fn a_service_of_a_peer_needs_a_line() {
         (", accept: /other", None),
         (", prefix: /robot", Some("serve /robot/clear_costmaps std_srvs/SetBool")),
     ] {
-        let mut world = with_rights(", call: \"/**\"", keys);
+        let mut world = world_with_rights(", call: \"/**\"", keys);
         world.inject(0, Event::ServiceOffered(service("/clear_costmaps")));
         assert_eq!(commands(&mut world, 1), served.into_iter().collect::<Vec<_>>(), "{keys}");
     }
 }
 
 /// Returns two bases of one robot. The first base makes more calls than it may.
-fn one_base_floods() -> World {
+fn world_with_two_bases() -> World {
     let robot = "name: robot\npeers: { a: 10.0.0.2, b: 10.0.0.3 }\nservices: { /switch: {} }\n";
     let base = |name: &str| format!("name: {name}\n{CLIENT}\n");
     let mut world = World::new(&[robot, &base("a"), &base("b")]);
@@ -488,7 +488,7 @@ fn one_base_floods() -> World {
 #[test]
 fn calls_of_one_peer_do_not_exclude_those_of_another() {
     use crate::limits::MAX_SERVING_PER_PEER as MOST;
-    let mut world = one_base_floods();
+    let mut world = world_with_two_bases();
     for call in 0..MOST as u64 + 10 {
         // The call bypasses the caller's own limits, because another implementation may have none.
         let now = world.now;

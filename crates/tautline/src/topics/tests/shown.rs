@@ -50,7 +50,7 @@ fn reports_lists(world: &World, side: usize) -> (bool, bool) {
 
 #[test]
 fn lists_are_shown_under_the_prefix_and_removed_with_the_right() {
-    let mut world = World::as_written(&robot(", show: [nodes, parameters]"), BASE);
+    let mut world = World::strict_pair(&robot(", show: [nodes, parameters]"), BASE);
     assert_eq!(reports_lists(&world, 0), (true, true));
     world.inject(0, Event::Nodes(nodes(&[("/camera", "/image")])));
     world.inject(0, Event::Parameters(parameters(&[("/camera/rate", json!(2.0))])));
@@ -58,7 +58,7 @@ fn lists_are_shown_under_the_prefix_and_removed_with_the_right() {
     assert_eq!(shown, Some(nodes(&[("/robot1/camera", "/robot1/image")])));
     assert_eq!(mirrored, Some(parameters(&[("/robot1/camera/rate", json!(2.0))])));
     world.reload(0, &robot(", show: [nodes]"));
-    world.run(LINGERED);
+    world.run(PAST_UNSUBSCRIBE_DELAY);
     assert_eq!(reports_lists(&world, 0), (true, false));
     assert_eq!(shown_at(&world, 1).1, None);
     world.reload(1, "peers: { robot: { address: 10.0.0.1, prefix: /other } }");
@@ -81,12 +81,12 @@ fn lists_are_read_only_with_right_prefix_and_ros() {
             "ros1: false\npeers: { robot: { address: 10.0.0.1, prefix: /r } }",
         ),
     ] {
-        let world = World::as_written(&robot(rights), base);
+        let world = World::strict_pair(&robot(rights), base);
         assert_eq!(reports_lists(&world, 0), (false, false), "{rights} {base}");
     }
     // A robot with ROS 2 cannot use parameters of ROS 1, but can use nodes.
     let base = "ros1: false\nros2: {}\npeers: { robot: { address: 10.0.0.1, prefix: /r } }";
-    let world = World::as_written(&robot(", show: [nodes, parameters]"), base);
+    let world = World::strict_pair(&robot(", show: [nodes, parameters]"), base);
     assert_eq!(reports_lists(&world, 0), (true, false));
 }
 
@@ -96,7 +96,7 @@ fn a_peer_cannot_have_names_under_the_prefix_of_another() {
     let base = "name: base\npeers:\n  robot: { address: 10.0.0.1, prefix: /a }\n  \
                 other: { address: 10.0.0.3, prefix: /a/b }";
     let other = "name: other\npeers: { base: 10.0.0.2 }";
-    let mut world = World::made_of(&[robot, base, other], |_| {});
+    let mut world = World::from_files(&[robot, base, other], |_| {});
     world.inject(0, Event::Nodes(nodes(&[("/b/camera", "/image"), ("/mine", "/image")])));
     let all = [("/b/rate", json!(1)), ("/mine", json!(2)), ("/b", json!(3)), ("/bc", json!(4))];
     world.inject(0, Event::Parameters(parameters(&all)));
@@ -108,7 +108,7 @@ fn a_peer_cannot_have_names_under_the_prefix_of_another() {
 #[test]
 fn a_list_is_shown_once_without_names_invalid_in_ros2() {
     let base = "ros1: false\nros2: {}\npeers: { robot: { address: 10.0.0.1, prefix: /r } }";
-    let mut world = World::as_written(&robot(", show: [nodes]"), base);
+    let mut world = World::strict_pair(&robot(", show: [nodes]"), base);
     for _ in 0..3 {
         world.inject(0, Event::Nodes(nodes(&[("/camera-1", "/x"), ("/camera", "/x")])));
     }
@@ -120,7 +120,7 @@ fn a_list_is_shown_once_without_names_invalid_in_ros2() {
 #[test]
 fn parameters_are_set_only_with_the_right() {
     let rights = ", show: [parameters], set_parameters: \"/camera/*\"";
-    let mut world = World::as_written(&robot(rights), BASE);
+    let mut world = World::strict_pair(&robot(rights), BASE);
     world.inject(0, Event::Parameters(parameters(&[("/camera/rate", json!(2))])));
     world.run(2 * SECOND);
     let changes =
@@ -139,16 +139,17 @@ fn parameters_are_set_only_with_the_right() {
     let words = ["the parameter /arm of 'robot'", "peers.base: set_parameters: /arm"];
     assert!(world.has_notice(0, &words), "{:?}", world.notices(0));
     assert!(world.has_notice(1, &words), "{:?}", world.notices(1));
-    let waiting: Vec<_> = world.sides[0].shared.waiting().map(|(_, it)| it.line.clone()).collect();
+    let waiting: Vec<_> =
+        world.sides[0].shared.pending_requests().map(|(_, it)| it.line.clone()).collect();
     assert_eq!(waiting, ["set_parameters: /arm"]);
     world.reload(0, &robot(", show: [parameters], set_parameters: \"/**\""));
     world.run(2 * SECOND);
-    assert_eq!(world.sides[0].shared.waiting().count(), 0, "the line is there");
+    assert_eq!(world.sides[0].shared.pending_requests().count(), 0, "the line is there");
 }
 
 #[test]
 fn malformed_lists_are_refused_and_the_last_valid_one_kept() {
-    let mut world = World::as_written(&robot(", show: [parameters]"), BASE);
+    let mut world = World::strict_pair(&robot(", show: [parameters]"), BASE);
     let good = parameters(&[("/a", json!(1))]);
     world.inject(0, Event::Parameters(good));
     // This robot exceeds its own limits.
@@ -168,7 +169,7 @@ fn malformed_lists_are_refused_and_the_last_valid_one_kept() {
 
 /// Returns the number of commands to describe this robot, and of commands to show nodes of peers,
 /// during `run`.
-fn counts(world: &mut World, side: usize, run: impl FnOnce(&mut World)) -> (usize, usize) {
+fn count_commands(world: &mut World, side: usize, run: impl FnOnce(&mut World)) -> (usize, usize) {
     world.sides[side].commands.clear();
     run(world);
     let commands = world.sides[side].commands.iter();
@@ -186,11 +187,11 @@ fn channel_of_nodes(world: &World, peer: PeerId, side: usize) -> ChannelId {
 
 #[test]
 fn toggling_the_interest_in_a_list_causes_no_description() {
-    let mut world = World::as_written(&robot(", show: [nodes, parameters]"), BASE);
+    let mut world = World::strict_pair(&robot(", show: [nodes, parameters]"), BASE);
     world.inject(0, Event::Nodes(nodes(&[("/camera", "/image")])));
     let channel = channel_of_nodes(&world, PeerId(0), 1);
     let mut received = 0;
-    let (described_again, _) = counts(&mut world, 0, |world| {
+    let (described_again, _) = count_commands(&mut world, 0, |world| {
         for number in 0..1000 {
             let now = world.now;
             let endpoint = &mut world.sides[1].endpoint;
@@ -202,11 +203,11 @@ fn toggling_the_interest_in_a_list_causes_no_description() {
     assert_eq!(described_again, 0);
     assert!(received > 0, "the list that is known is sent at once");
     // Only a slower pattern causes work: once in the time that a description lasts.
-    let (described_again, _) = counts(&mut world, 0, |world| {
+    let (described_again, _) = count_commands(&mut world, 0, |world| {
         for wanted in [false, true, false, true] {
             let now = world.now;
             world.sides[1].endpoint.peer_mut(PeerId(0)).want(now, channel, wanted);
-            world.run(LINGERED);
+            world.run(PAST_UNSUBSCRIBE_DELAY);
         }
     });
     assert_eq!(described_again, 4);
@@ -215,8 +216,8 @@ fn toggling_the_interest_in_a_list_causes_no_description() {
 
 #[test]
 fn one_list_per_second_is_shown() {
-    let mut world = World::as_written(&robot(", show: [nodes]"), BASE);
-    let (_, shown) = counts(&mut world, 1, |world| {
+    let mut world = World::strict_pair(&robot(", show: [nodes]"), BASE);
+    let (_, shown) = count_commands(&mut world, 1, |world| {
         for number in 0..100 {
             world.inject(0, Event::Nodes(nodes(&[(&format!("/n{number}"), "/image")])));
         }
@@ -228,10 +229,10 @@ fn one_list_per_second_is_shown() {
 
 #[test]
 fn toggling_the_advertisement_of_a_list_causes_no_work() {
-    let mut world = World::as_written(&robot(", show: [nodes]"), BASE);
+    let mut world = World::strict_pair(&robot(", show: [nodes]"), BASE);
     world.inject(0, Event::Nodes(nodes(&[("/camera", "/image")])));
     world.run(3 * SECOND);
-    let (_, shown) = counts(&mut world, 1, |world| {
+    let (_, shown) = count_commands(&mut world, 1, |world| {
         for number in 0..100 {
             let rights = if number % 2 == 0 { "" } else { ", show: [nodes]" };
             world.reload(0, &robot(rights));
@@ -245,7 +246,7 @@ fn toggling_the_advertisement_of_a_list_causes_no_work() {
 
 #[test]
 fn lists_are_shown_again_after_a_restart() {
-    let mut world = World::as_written(&robot(", show: [nodes]"), BASE);
+    let mut world = World::strict_pair(&robot(", show: [nodes]"), BASE);
     let here = nodes(&[("/camera", "/image")]);
     let there = nodes(&[("/robot1/camera", "/robot1/image")]);
     world.inject(0, Event::Nodes(here.clone()));
@@ -254,7 +255,7 @@ fn lists_are_shown_again_after_a_restart() {
     assert_eq!(shown_at(&world, 1).0, Some(there), "a new daemon at the base");
     world.restart(0);
     world.run(SECOND);
-    let (described, shown) = counts(&mut world, 1, |world| {
+    let (described, shown) = count_commands(&mut world, 1, |world| {
         world.run(2 * SECOND);
         assert_eq!(reports_lists(world, 0), (true, false));
         world.inject(0, Event::Nodes(here));
@@ -277,7 +278,7 @@ fn lists_are_shown_again_after_a_restart() {
 #[test]
 fn a_list_is_shown_although_its_peer_exceeds_its_rate() {
     let base = "peers: { robot: { address: 10.0.0.1, prefix: /robot1, max_rate: 8kbps } }";
-    let mut world = World::as_written(&robot(", show: [nodes]"), base);
+    let mut world = World::strict_pair(&robot(", show: [nodes]"), base);
     let names: Vec<String> = (0..100).map(|number| format!("/node_{number}")).collect();
     let many: Vec<_> = names.iter().map(|name| (name.as_str(), "/image")).collect();
     world.inject(0, Event::Nodes(nodes(&many)));
@@ -287,11 +288,11 @@ fn a_list_is_shown_although_its_peer_exceeds_its_rate() {
 }
 
 #[test]
-fn nothing_is_read_for_a_peer_that_is_down_for_long_and_its_list_follows_when_it_returns() {
-    let mut world = World::as_written(&robot(", show: [nodes]"), BASE);
+fn lists_are_not_read_for_a_given_up_peer_until_it_returns() {
+    let mut world = World::strict_pair(&robot(", show: [nodes]"), BASE);
     for is_deaf in [true, false] {
         world.sides.iter_mut().for_each(|side| side.drops_incoming = is_deaf);
-        world.run(GIVE_UP_AFTER + LINGERED + 5 * SECOND);
+        world.run(GIVE_UP_AFTER + PAST_UNSUBSCRIBE_DELAY + 5 * SECOND);
         assert_eq!(reports_lists(&world, 0), (!is_deaf, false), "deaf: {is_deaf}");
     }
     world.inject(0, Event::Nodes(nodes(&[("/camera", "/image")])));

@@ -197,7 +197,7 @@ fn topics_with_different_rates_are_independent() {
     }
     world.run(Duration::from_millis(100));
     let arrivals = std::mem::take(&mut world.sides[1].commands);
-    let names: Vec<String> = arrivals.iter().map(|c| short(c)[..17].into()).collect();
+    let names: Vec<String> = arrivals.iter().map(|c| describe_command(c)[..17].into()).collect();
     assert_eq!(names[2..], ["publish /fast/tf ", "publish /slow/tf ", "publish /fast/tf "]);
     world.run(SECOND);
     assert_eq!(arrived_messages(&mut world, 1, "/slow/tf"), [message_with("map>odom@2")]);
@@ -273,7 +273,7 @@ fn kept_transforms_are_dropped_when_nobody_reads_the_topic() {
     let mut world = world_with_tf(static_topic("/tf_static"), "topics: { /tf_static: {} }");
     publish(&mut world, "/tf_static", 0, &tf("base>laser@1"));
     world.wants(1, "/tf_static", false);
-    world.run(2 * LINGERED);
+    world.run(2 * PAST_UNSUBSCRIBE_DELAY);
     // The message was read before the gateway unsubscribed.
     publish(&mut world, "/tf_static", 1, &tf("base>camera@1"));
     arrived_messages(&mut world, 1, "/tf_static");

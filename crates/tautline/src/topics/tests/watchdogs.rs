@@ -226,11 +226,11 @@ fn no_safe_message_is_made_without_a_certain_layout() {
 }
 
 #[test]
-fn a_false_definition_sent_first_by_a_refused_peer_does_not_change_the_message() {
+fn a_refused_peers_definition_does_not_change_the_safe_message() {
     let robot = "name: robot\npeers: { thief: 10.0.0.2, base: { address: 10.0.0.3, accept: /x } }\n\
                  watchdogs: { /x: 1s }";
     let peer = |name| format!("name: {name}\npeers: {{ robot: 10.0.0.1 }}\ntopics: {{ /x: {{}} }}");
-    let mut world = World::made_of(&[robot, &peer("thief"), &peer("base")], |_| {});
+    let mut world = World::from_files(&[robot, &peer("thief"), &peer("base")], |_| {});
     let place = tempfile::tempdir().unwrap();
     let folder = place.path().join("share/geometry_msgs/msg");
     std::fs::create_dir_all(&folder).unwrap();
@@ -283,8 +283,8 @@ fn a_safe_message_that_is_made_late_is_published_at_once() {
     let order = side.shared.poll_order();
     assert!(matches!(&order, Some(Order::Codec(Job::Compose { .. }))), "asked again: {order:?}");
     let made = |topic: &Topic| {
-        let made = safe_message(topic, &vec![], &InstalledTypes::default(), 1000);
-        JobResult::Composed { topic: topic.clone(), made }
+        let composed = safe_message(topic, &vec![], &InstalledTypes::default(), 1000);
+        JobResult::Composed { topic: topic.clone(), composed }
     };
     side.on_codec(later, made(&other));
     assert!(side.shared.poll_order().is_none(), "of a type that is no more");
