@@ -12,7 +12,7 @@ use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-/// An event for the application. Drain events with [`Endpoint::poll_event`].
+/// An event for the application. Drain events with [`crate::Endpoint::poll_event`].
 #[derive(Debug, Clone, PartialEq)]
 pub enum Event {
     /// The first link to the peer came up.

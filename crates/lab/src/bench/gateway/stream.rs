@@ -20,7 +20,7 @@ const LATENESS: Duration = Duration::from_secs(60);
 /// The library on which a publisher or subscriber is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum End {
-    /// A program of [`super::ends`].
+    /// A program of [`crate::setup::ends`].
     Own(By),
     /// rclpy; its messages of [`Load::bytes`] bytes are those of `large` in `ros/flows.py`.
     Rclpy,

@@ -2,7 +2,7 @@
 //! One peer: its session, its links, and the messages in both directions.
 //!
 //! A peer handles its own frames and timers. It sees neither other peers nor radios. Where these
-//! are concerned, it asks the endpoint with a [`Request`].
+//! are concerned, it asks the endpoint with a [`Request`](crate::endpoint::context::Request).
 
 mod acknowledge;
 pub(crate) mod channels;
