@@ -110,7 +110,7 @@ ROWS = (
     bench("crypto", "encryption, header", "#cost", 2),
     bench("idle", "idle daemon", "#cost", 1),
     bench("flood", "floods", "#floods", 4),
-    bench("attack", "hostile peer", "threat-model.md#measured", 46, replaces=("attack-parities",)),
+    bench("attack", "hostile peer", "threat-model.md#measured", 46),
     bench("bottleneck", "far bottlenecks", "#far-bottlenecks", 10, "--docs docs", output="docs"),
     validate("cost", "protocol", "#cost", 1, "--json", output="stdout", encrypted="yes"),
     validate("speed", "speed of virtual time", "#virtual-and-real-time", 1, "--json", output="stdout"),

@@ -106,7 +106,7 @@ class Rows(unittest.TestCase):
 
     def test_after_all_rows_one_commit_remains(self):
         old = {"commit": "old", "changes": True, "date": "2026-01-01", "machine": FACTS}
-        record = [old | {"rows": {row.name: {} for row in ROWS} | {"attack-parities": {}, "study-dds": {}}}]
+        record = [old | {"rows": {row.name: {} for row in ROWS} | {"study-dds": {}}}]
         for row in ROWS:
             new = {"commit": "new", "changes": False, "date": "2026-01-02", "machine": FACTS}
             record = runs.noted(record, ROWS, row, new, 60.4, True, 3.2)

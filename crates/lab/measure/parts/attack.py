@@ -125,26 +125,9 @@ def report(store, pages):
     return pages.link(store, "attack", PAGE)
 
 
-def parities(store, pages):
-    """The kind `parities`, which was added later; a new measurement of all kinds includes it."""
-    if store.file_of("attack-parities") is None:
-        return "In the kind `parities`, each packet completes a block with random parity symbols."
-    found = Attack(store.read("attack-parities"))
-    worst = {phase["rights"]: phase for phase in found.phases}["generous"]
-    times = worst["flows"]["laser"]["delay_ms"]["p99"] / found.quiet["generous", "laser"]
-    command = worst["flows"]["command"]["delay_ms"]["p99"]
-    return (
-        f"A later kind, parity symbols that complete a block each, was measured alone (`tautline-lab bench attack --kind "
-        f"parities`, {pages.link(store, 'attack-parities', PAGE)}): with all rights, the p99 of the commands was "
-        f"{command:.1f} ms (baseline {found.quiet['generous', 'command']:.1f} ms) and that of the laser {times:.2f} times "
-        f"the baseline. Memory grew by {grown_mb(worst, 'peak'):.1f} MB."
-    )
-
-
 PARTS = {
     "attack": (PAGE, measured),
     "attack-kinds": (PAGE, kinds),
     "attack-phases": (PAGE, phases),
     "attack-report": (PAGE, report),
-    "attack-parities": (PAGE, parities),
 }

@@ -9,7 +9,6 @@ PAGE = "docs/explanation/measurements.md"
 GUIDE = "docs/how-to/networks.md"
 # Parts of rows that were measured separately before `make measure` existed.
 SEPARATE = {
-    "attack-parities": "hostile peer: parity symbols",
     "study-realtime": "study of real time",
     "study-dds": "study of DDS",
     "study-scaling": "study of scaling",

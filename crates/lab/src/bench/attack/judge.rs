@@ -15,8 +15,8 @@ pub const FLOWS: [Flow; 2] = [Flow::Laser, Flow::Command];
 
 /// Limit of the memory growth over the idle daemon.
 const GROWTH_MB: Bound = Bound::AtMost(64.0);
-/// Limit of the memory growth 15 s after the attacker has left: an allocator keeps some memory after a
-/// load.
+/// Limit of the memory growth [`AFTER`](super::AFTER) the attacker has left: an allocator keeps some memory
+/// after a load.
 const LEFT_MB: Bound = Bound::AtMost(16.0);
 const NOTHING: Bound = Bound::AtMost(0.0);
 

@@ -309,15 +309,15 @@ fn leftovers<'a>(status: &Value, registered: impl Iterator<Item = &'a String>) -
     }
     let topics = entries("topics");
     // A topic that a local program reads stays published, for the return of the peer.
-    let is_unread = |it: &&Value| it["topic"] != HEARD_TOPIC;
-    let of_peer = topics.iter().filter(|it| it["peer"] == MALLORY && it["direction"] == "in");
-    let of_peer = of_peer.filter(is_unread);
+    let of_peer = topics.iter().filter(|it| {
+        it["peer"] == MALLORY && it["direction"] == "in" && it["topic"] != HEARD_TOPIC
+    });
     left.extend(shortened_list("status", of_peer.map(|it| it["topic"].as_str().unwrap_or("?"))));
     // Topics that the robot publishes appear and disappear with the load.
-    let of_load =
-        |entry: &&String| entry.split(' ').any(|word| ALL.iter().any(|flow| flow.topic() == word));
-    let is_read = |entry: &&String| entry.split(' ').any(|word| word == HEARD_TOPIC);
-    let of_daemon = registered.filter(|it| it.contains("tautline") && !of_load(it) && !is_read(it));
+    let is_expected =
+        |word: &str| word == HEARD_TOPIC || ALL.iter().any(|flow| flow.topic() == word);
+    let of_daemon =
+        registered.filter(|it| it.contains("tautline") && !it.split(' ').any(is_expected));
     left.extend(shortened_list("master", of_daemon.map(String::as_str)));
     left
 }
